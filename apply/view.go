@@ -1,0 +1,28 @@
+package apply
+
+import (
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// View is told what apply does while it does it. cmd/view implements it for people and for machines. Calls
+// come from one goroutine at a time and must not block for long.
+type View interface {
+	// Planned is told each plan that has changes or new waits, before it is carried out.
+	Planned(p *plan.Plan)
+	// Started, Still and Finished follow one change. err is nil when it was done.
+	Started(c *plan.Change)
+	Still(c *plan.Change, elapsed time.Duration)
+	Finished(c *plan.Change, elapsed time.Duration, err error)
+	// Noticed is told what happens: phases, worlds, incidents.
+	Noticed(n job.Notice)
+	// Warned is told what is wrong but does not end the run: a file with an error, an unreachable provider.
+	// The text is a full diagnostic of one or more lines.
+	Warned(summary, detail string)
+	// Recovered is told when what was last warned of under this summary is over.
+	Recovered(summary string)
+	// Progressed is told, at most once a second per job, how training goes.
+	Progressed(jobName string, step int64, loss, stepsPerSecond float64)
+}

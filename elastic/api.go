@@ -1,0 +1,118 @@
+package elastic
+
+import "github.com/eltrain/eltrain/job"
+
+// The wire types of the service. docs/openapi.yaml describes the same; a test holds the two together.
+//
+//	POST /v1/jobs/{job}/register   RegisterRequest -> RegisterReply
+//	POST /v1/jobs/{job}/sync       SyncRequest     -> SyncReply     (held open up to BeatSeconds)
+//	GET  /v1/jobs/{job}/members    -> Membership
+//
+// All want "Authorization: Bearer TOKEN". Errors are ErrorReply with a status:
+// 400 malformed, 401 token, 404 no such job or slot, 409 register first, 410 fenced, 413 too large, 503 not ready.
+
+// RegisterRequest makes a member known, at its start and again whenever the service asks (409): a new
+// master learns of a running world by it.
+type RegisterRequest struct {
+	UID         string `json:"uid"`
+	Slot        string `json:"slot"` // "worker[3]"
+	Incarnation int    `json:"incarnation"`
+	Host        string `json:"host"` // where peers reach it
+	AgentPID    int    `json:"agent_pid,omitempty"`
+	Report
+}
+
+// RegisterReply says how often to speak.
+type RegisterReply struct {
+	BeatSeconds  float64 `json:"beat_seconds"`  // sync returns at least so often
+	LeaseSeconds float64 `json:"lease_seconds"` // unheard for longer, the member is lost
+}
+
+// Report is what a member says of itself, whole each time: nothing depends on an earlier one.
+type Report struct {
+	State      job.MemberState `json:"state"`
+	Generation int             `json:"generation,omitempty"`  // of the world that its processes run or last ran in
+	Rank       int             `json:"rank,omitempty"`        // its slot's rank in that world
+	WorldSlots int             `json:"world_slots,omitempty"` // how many slots that world has
+	InPlace    int             `json:"in_place,omitempty"`    // restarts in place it has begun
+	Port       int             `json:"port,omitempty"`        // free on its host, for MASTER_PORT if it gets rank 0
+	PIDs       []int           `json:"pids,omitempty"`
+	Exit       *job.Exit       `json:"exit,omitempty"`
+	Step       int64           `json:"step,omitempty"`
+	Loss       float64         `json:"loss,omitempty"`
+	StepRate   float64         `json:"step_rate,omitempty"`
+	CPU        job.CPU         `json:"cpu,omitempty"`
+	Memory     job.Bytes       `json:"memory_bytes,omitempty"`
+}
+
+// SyncRequest is heartbeat, report and the asking for orders in one.
+type SyncRequest struct {
+	UID         string `json:"uid"`
+	Slot        string `json:"slot"`
+	Incarnation int    `json:"incarnation"`
+	// Seen is the Version of the newest order that the member knows. The reply comes at once if there is a
+	// newer one, else when one comes or the beat is due.
+	Seen uint64 `json:"seen"`
+	Report
+}
+
+// SyncReply is the order that holds now, whole each time: a lost reply costs nothing.
+type SyncReply struct {
+	Version uint64 `json:"version"`
+	Order   Order  `json:"order"`
+}
+
+// Order is what a member is to do.
+type Order struct {
+	Do Do `json:"do"`
+	// Checkpoint: before the processes are stopped they are asked for one (a planned stop).
+	Checkpoint bool `json:"checkpoint,omitempty"`
+	// InPlace: a failed member whose own count is lower becomes waiting and takes this count.
+	InPlace int `json:"in_place,omitempty"`
+	// World is set with Run. A member that runs another generation stops that first.
+	World *Place `json:"world,omitempty"`
+}
+
+// Do is one of three.
+type Do string
+
+const (
+	Wait  Do = "wait"  // no processes: stop them if they run, and be ready
+	Run   Do = "run"   // processes of World
+	Leave Do = "leave" // stop the processes and end
+)
+
+// Place is one member's place in a world, as its processes see it.
+type Place struct {
+	Generation    int    `json:"generation"`
+	GroupRank     int    `json:"group_rank"`       // the slot's
+	GroupSize     int    `json:"group_world_size"` // slots
+	RankBase      int    `json:"rank_base"`        // RANK of its first process
+	WorldSize     int    `json:"world_size"`       // processes
+	RoleRankBase  int    `json:"role_rank_base"`
+	RoleWorldSize int    `json:"role_world_size"`
+	MasterAddr    string `json:"master_addr"`
+	MasterPort    int    `json:"master_port"`
+	RestartCount  int    `json:"restart_count"` // job-wide: Generation-1
+}
+
+// Membership is how members find each other: every slot that is up, with its host.
+type Membership struct {
+	Generation int              `json:"generation"`
+	Members    []MembershipItem `json:"members"`
+}
+
+// MembershipItem is one member. Rank is -1 outside the world.
+type MembershipItem struct {
+	Slot        string          `json:"slot"`
+	Incarnation int             `json:"incarnation"`
+	Host        string          `json:"host"`
+	Rank        int             `json:"rank"`
+	State       job.MemberState `json:"state"`
+}
+
+// ErrorReply is the body of every error.
+type ErrorReply struct {
+	Code    string `json:"code"` // "malformed", "unauthorized", "no_such_job", "no_such_slot", "register_first", "fenced", "too_large", "not_ready"
+	Message string `json:"message"`
+}

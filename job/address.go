@@ -1,0 +1,175 @@
+package job
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Address names a slot for ever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
+type Address struct {
+	Job   string
+	Role  string
+	Index int
+}
+
+func (a Address) String() string { return "job." + a.Job + "." + a.Short() }
+
+// Short is the address within its job: worker[3].
+func (a Address) Short() string { return a.Role + "[" + strconv.Itoa(a.Index) + "]" }
+
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+func (a *Address) UnmarshalText(b []byte) (err error) {
+	*a, err = ParseAddress(string(b))
+	return err
+}
+
+// Compare orders addresses by job, role, then index as a number.
+func (a Address) Compare(b Address) int {
+	if c := strings.Compare(a.Job, b.Job); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Role, b.Role); c != 0 {
+		return c
+	}
+	return a.Index - b.Index
+}
+
+// ParseAddress reads one slot's address.
+func ParseAddress(s string) (Address, error) {
+	sel, err := ParseSelector(s)
+	if err != nil {
+		return Address{}, err
+	}
+	if sel.Role == "" || len(sel.Ranges) != 1 || sel.Ranges[0][0] != sel.Ranges[0][1] {
+		return Address{}, fmt.Errorf("%q is not one slot's address: write job.NAME.ROLE[INDEX]", s)
+	}
+	return Address{sel.Job, sel.Role, sel.Ranges[0][0]}, nil
+}
+
+// ParseShort reads an address within a job, as agents send it: worker[3].
+func ParseShort(job, s string) (Address, error) { return ParseAddress("job." + job + "." + s) }
+
+// Selector is an address as commands take it: a job, a role, one slot or a set of slots.
+// Role is "" for the whole job; Ranges is nil for all slots of the role, else inclusive index ranges.
+type Selector struct {
+	Job    string
+	Role   string
+	Ranges [][2]int
+}
+
+// maxIndex bounds what a selector may name, so that a typed range cannot ask for billions of slots.
+const maxIndex = 1_000_000
+
+// ParseSelector reads job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], …[0-3,7] and …[*].
+func ParseSelector(s string) (Selector, error) {
+	bad := func(why string) (Selector, error) {
+		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*]", s, why)
+	}
+	rest, ok := strings.CutPrefix(s, "job.")
+	if !ok {
+		return bad(`it does not begin with "job."`)
+	}
+	name, rest, hasRole := strings.Cut(rest, ".")
+	if !ValidName(name) {
+		return bad("the job's name is missing or malformed")
+	}
+	if !hasRole {
+		return Selector{Job: name}, nil
+	}
+	role, set, hasSet := strings.Cut(rest, "[")
+	if !ValidName(role) {
+		return bad("the role's name is missing or malformed")
+	}
+	sel := Selector{Job: name, Role: role}
+	if !hasSet {
+		return sel, nil
+	}
+	set, ok = strings.CutSuffix(set, "]")
+	if !ok {
+		return bad(`"]" is missing`)
+	}
+	if set == "*" {
+		return sel, nil
+	}
+	for _, part := range strings.Split(set, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		from, err1 := strconv.Atoi(lo)
+		to, err2 := strconv.Atoi(hi)
+		if err1 != nil || err2 != nil || from < 0 || to < from || to > maxIndex || lo[0] == '+' || hi[0] == '+' {
+			return bad(fmt.Sprintf("%q is not an index or a range", part))
+		}
+		sel.Ranges = append(sel.Ranges, [2]int{from, to})
+	}
+	return sel, nil
+}
+
+// Matches tells whether a is among the slots that s names.
+func (s Selector) Matches(a Address) bool {
+	if a.Job != s.Job || s.Role != "" && a.Role != s.Role {
+		return false
+	}
+	for _, r := range s.Ranges {
+		if r[0] <= a.Index && a.Index <= r[1] {
+			return true
+		}
+	}
+	return len(s.Ranges) == 0
+}
+
+func (s Selector) String() string {
+	out := "job." + s.Job
+	if s.Role == "" {
+		return out
+	}
+	out += "." + s.Role
+	if s.Ranges == nil {
+		return out
+	}
+	return out + "[" + rangesText(s.Ranges) + "]"
+}
+
+// Fold names several slots of one role in short: worker[0-3,7].
+func Fold(role string, indices []int) string {
+	sorted := append([]int(nil), indices...)
+	sort.Ints(sorted)
+	var ranges [][2]int
+	for _, i := range sorted {
+		if n := len(ranges); n > 0 && i <= ranges[n-1][1]+1 {
+			ranges[n-1][1] = i
+			continue
+		}
+		ranges = append(ranges, [2]int{i, i})
+	}
+	return role + "[" + rangesText(ranges) + "]"
+}
+
+func rangesText(ranges [][2]int) string {
+	parts := make([]string, len(ranges))
+	for i, r := range ranges {
+		parts[i] = strconv.Itoa(r[0])
+		if r[1] != r[0] {
+			parts[i] += "-" + strconv.Itoa(r[1])
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// ValidName tells whether s can name a job, a role or a node: letters, digits, "-" and "_", at most 63
+// (a Kubernetes label's length), beginning with a letter or digit.
+func ValidName(s string) bool {
+	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[0] == '_' {
+		return false
+	}
+	for _, r := range s {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,94 @@
+package job
+
+import (
+	"flag"
+	"fmt"
+	"io"
+)
+
+// AgentConfig is what an agent is started with. A provider turns it into the command line of
+// `eltrain agent`; the agent reads the same back. It holds no secret: the token is in a file.
+type AgentConfig struct {
+	Job              string
+	UID              string
+	Slot             string // as worker[3]
+	Incarnation      int
+	Node             string
+	Host             string // address at which peers reach this member
+	Service          string // URL of the service; or
+	ServiceFile      string // a file with the URL, read again whenever the service does not answer
+	TokenFile        string
+	Dir              string // the incarnation's own directory
+	Log              string // file for the slot's output; "" is the agent's own stdout
+	Processes        int
+	Ranked           bool
+	StopGrace        Duration
+	MaxRestarts      int
+	CheckpointDir    string
+	CheckpointSignal string
+	Progress         string // regular expression with the group step, perhaps loss
+	Command          []string
+}
+
+// flags declares the agent's flags on fs, bound to c.
+func (c *AgentConfig) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Job, "job", "", "name of the job")
+	fs.StringVar(&c.UID, "uid", "", "UID of the job")
+	fs.StringVar(&c.Slot, "slot", "", "slot within the job, as worker[3]")
+	fs.IntVar(&c.Incarnation, "incarnation", 1, "number of this incarnation of the slot")
+	fs.StringVar(&c.Node, "node", "", "name of the node")
+	fs.StringVar(&c.Host, "host", "127.0.0.1", "address at which peers reach this member")
+	fs.StringVar(&c.Service, "service", "", "URL of the elastic training service")
+	fs.StringVar(&c.ServiceFile, "service-file", "", "file with the service's URL, read again when it does not answer")
+	fs.StringVar(&c.TokenFile, "token-file", "", "file with the job's bearer token")
+	fs.StringVar(&c.Dir, "dir", "", "the incarnation's own directory")
+	fs.StringVar(&c.Log, "log", "", "file for the output of the processes; stdout if empty")
+	fs.IntVar(&c.Processes, "processes", 1, "training processes in this slot")
+	fs.BoolVar(&c.Ranked, "ranked", true, "members of this role have ranks")
+	fs.TextVar(&c.StopGrace, "stop-grace", Duration(30e9), "time between SIGTERM and SIGKILL")
+	fs.IntVar(&c.MaxRestarts, "max-restarts", 0, "value of TORCHELASTIC_MAX_RESTARTS")
+	fs.StringVar(&c.CheckpointDir, "checkpoint-dir", "", "value of ELTRAIN_CHECKPOINT_DIR")
+	fs.StringVar(&c.CheckpointSignal, "checkpoint-signal", "", "signal that asks for a checkpoint before a planned stop")
+	fs.StringVar(&c.Progress, "progress", "", "regular expression that reads progress from the output")
+}
+
+// Args is the command line that ParseAgentArgs reads back: flags that differ from their default, then
+// "--" and the command.
+func (c AgentConfig) Args() []string {
+	var args []string
+	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
+	bound := c
+	bound.flags(fs) // sets bound's fields to their defaults
+	defaults := map[string]string{}
+	fs.VisitAll(func(f *flag.Flag) { defaults[f.Name] = f.Value.String() })
+	command := c.Command
+	bound = c
+	fs.VisitAll(func(f *flag.Flag) {
+		if v := f.Value.String(); v != defaults[f.Name] {
+			args = append(args, "-"+f.Name+"="+v)
+		}
+	})
+	return append(append(args, "--"), command...)
+}
+
+// ParseAgentArgs reads an agent's command line. Usage goes to usage when the flags are wrong or help is asked.
+func ParseAgentArgs(args []string, usage io.Writer) (AgentConfig, error) {
+	var c AgentConfig
+	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
+	fs.SetOutput(usage)
+	c.flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	c.Command = fs.Args()
+	switch {
+	case c.Job == "" || c.Slot == "":
+		return c, fmt.Errorf("-job and -slot are needed")
+	case c.Service == "" && c.ServiceFile == "":
+		return c, fmt.Errorf("-service or -service-file is needed")
+	case len(c.Command) == 0:
+		return c, fmt.Errorf("a command is needed after --")
+	}
+	_, err := ParseShort(c.Job, c.Slot)
+	return c, err
+}

@@ -1,0 +1,226 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// FieldChange is one difference between two values of one declared type.
+type FieldChange struct {
+	Path   string `json:"path"` // as written: "command", "resources.cpu", `env["NCCL_DEBUG"]`, "role.worker.replicas"
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	Change Change `json:"change"`
+}
+
+// Diff lists the differences between two declared values of the same type, in the schema's order. Before
+// and After are HCL texts; an absent value is "". A repeated block is matched by its label.
+func Diff(before, after any) []FieldChange {
+	var d differ
+	d.structs("", reflect.ValueOf(before), reflect.ValueOf(after))
+	return d.changes
+}
+
+// Fingerprint identifies what an incarnation of the slot was started from: everything whose change
+// replaces it. Two roles with equal fingerprints need no replacement.
+func Fingerprint(j *Job, r *Role, index int) string {
+	role := *r
+	role.Program, role.PerSlot = r.For(index), nil
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	hashReplaced(enc, reflect.ValueOf(*j), true)
+	hashReplaced(enc, reflect.ValueOf(role), false)
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// hashReplaced feeds every field tagged change:"replace". Roles are skipped in a job: a change in one role
+// does not replace another's slots.
+func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {
+	for _, f := range Fields(v.Type()) {
+		if f.Change != Replaces || ofJob && f.Repeated() {
+			continue
+		}
+		enc.Encode(f.Name)
+		// The encoder sorts map keys, so equal values give equal bytes. Declared values always encode.
+		if err := enc.Encode(v.FieldByIndex(f.Index).Interface()); err != nil {
+			panic(fmt.Sprintf("job: cannot fingerprint %s: %v", f.Name, err))
+		}
+	}
+}
+
+type differ struct{ changes []FieldChange }
+
+func (d *differ) add(path string, c Change, before, after string) {
+	d.changes = append(d.changes, FieldChange{Path: path, Before: before, After: after, Change: c})
+}
+
+func (d *differ) structs(prefix string, a, b reflect.Value) {
+	for _, f := range Fields(a.Type()) {
+		if f.Kind == Label {
+			continue
+		}
+		d.field(f, join(prefix, f.Name), a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))
+	}
+}
+
+func (d *differ) field(f Field, path string, a, b reflect.Value) {
+	switch {
+	case f.Repeated():
+		d.repeated(path, f, a, b)
+	case f.Kind == Block:
+		zero := reflect.New(f.ElemType()).Elem()
+		d.structs(path, deref(a, zero), deref(b, zero))
+	case f.Type.Kind() == reflect.Map && f.Kind != Any:
+		d.maps(path, f, a, b)
+	default:
+		if before, after := Text(a), Text(b); before != after {
+			d.add(path, f.Change, before, after)
+		}
+	}
+}
+
+func (d *differ) maps(path string, f Field, a, b reflect.Value) {
+	keys := map[string]bool{}
+	for _, m := range []reflect.Value{a, b} {
+		for _, k := range m.MapKeys() {
+			keys[k.String()] = true
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		before, after := entry(a, k), entry(b, k)
+		if before != after {
+			d.add(path+"["+strconv.Quote(k)+"]", f.Change, before, after)
+		}
+	}
+}
+
+func entry(m reflect.Value, key string) string {
+	if v := m.MapIndex(reflect.ValueOf(key)); v.IsValid() {
+		return Text(v)
+	}
+	return ""
+}
+
+func (d *differ) repeated(path string, f Field, a, b reflect.Value) {
+	label := labelOf(f.ElemType())
+	index := func(s reflect.Value) (names []string, byName map[string]reflect.Value) {
+		byName = map[string]reflect.Value{}
+		for i := range s.Len() {
+			name := strconv.Itoa(i)
+			if label != nil {
+				name = s.Index(i).FieldByIndex(label).String()
+			}
+			names = append(names, name)
+			byName[name] = s.Index(i)
+		}
+		return names, byName
+	}
+	before, inA := index(a)
+	after, inB := index(b)
+	for _, name := range before {
+		if _, kept := inB[name]; !kept {
+			d.add(join(path, name), f.Change, "{…}", "")
+		}
+	}
+	for _, name := range after {
+		if old, had := inA[name]; had {
+			d.structs(join(path, name), old, inB[name])
+		} else {
+			d.add(join(path, name), f.Change, "", "{…}")
+		}
+	}
+}
+
+func labelOf(t reflect.Type) []int {
+	for _, f := range Fields(t) {
+		if f.Kind == Label {
+			return f.Index
+		}
+	}
+	return nil
+}
+
+func deref(v, zero reflect.Value) reflect.Value {
+	if v.Kind() != reflect.Pointer {
+		return v
+	}
+	if v.IsNil() {
+		return zero
+	}
+	return v.Elem()
+}
+
+func join(prefix, name string) string {
+	if prefix == "" {
+		return name
+	}
+	return prefix + "." + name
+}
+
+// Text is a declared value as HCL: "30s", 4, ["a", "b"], { a = 1 }. A nil pointer, empty list, empty map
+// or empty string of an optional argument is "".
+func Text(v reflect.Value) string {
+	if !v.IsValid() {
+		return ""
+	}
+	switch x := v.Interface().(type) {
+	case Duration:
+		return strconv.Quote(x.String())
+	case Bytes:
+		if x == 0 {
+			return ""
+		}
+		return strconv.Quote(x.String())
+	case CPU:
+		if x == 0 {
+			return ""
+		}
+		return x.String()
+	case Factor:
+		if x == 0 {
+			return ""
+		}
+		return strconv.Quote(x.String())
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return ""
+		}
+		return Text(v.Elem())
+	case reflect.String:
+		if v.String() == "" {
+			return ""
+		}
+		return strconv.Quote(v.String())
+	case reflect.Slice:
+		if v.Len() == 0 {
+			return ""
+		}
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = Text(v.Index(i))
+			if parts[i] == "" {
+				parts[i] = `""`
+			}
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case reflect.Map:
+		if v.Len() == 0 {
+			return ""
+		}
+		var parts []string
+		for _, k := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+			parts = append(parts, strconv.Quote(k.String())+" = "+Text(v.MapIndex(k)))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	}
+	return fmt.Sprint(v.Interface())
+}

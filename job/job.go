@@ -1,0 +1,215 @@
+// Package job holds eltrain's nouns as plain values: what a user declares (Job, Role), what is observed
+// (Snapshot, Node, Incarnation, Member, World), and what is remembered (Record, Slot, Incident).
+//
+// It imports nothing of eltrain, does no I/O and asks no clock. It must not know HCL, HTTP or any provider.
+//
+// The tags on the declared types are the language: `hcl` names the argument or block, `default` and `doc`
+// say the rest, `change` says what an edit does to what runs. Fields reads them; decoding, validation,
+// reference docs and the plan's diff are all driven by that one schema.
+package job
+
+// Job is one training job as declared.
+type Job struct {
+	Name       string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
+	Provider   string      `hcl:"provider,optional" default:"local" change:"replace" doc:"Where the job runs: the name of a provider."`
+	Priority   int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities go by age."`
+	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The most that the job may ever hold, all its slots together. What is left out is not limited."`
+	Roles      []Role      `hcl:"role,block" doc:"A group of like members. At least one."`
+	Progress   *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
+	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, and how to ask for one."`
+	Rendezvous Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
+	Topology   Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
+	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is held to be gone."`
+	Heal       Heal        `hcl:"heal,block" change:"update" doc:"What is done about faults, and how often."`
+
+	// Source is where the job was declared.
+	Source Source `hcl:"-"`
+	// Secrets are the sensitive values that occur in the job's strings; views and stores redact them by value.
+	Secrets []string `hcl:"-" json:"-"`
+}
+
+// Source is a place in a file that a person wrote. The zero value is unknown.
+type Source struct {
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+}
+
+// Role is a group of like members. Its name means nothing to eltrain.
+type Role struct {
+	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
+	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"How many slots. With a scaling block only where the role starts: the policy owns the number afterwards."`
+	Scaling   *Scaling `hcl:"scaling,block" change:"update" doc:"Makes the role elastic."`
+	Processes int      `hcl:"processes,optional" default:"1" change:"replace" doc:"Training processes per slot (torchrun's nproc_per_node)."`
+	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`
+
+	Program `hcl:",inline"`
+	// PerSlot holds the program of each slot index, up to Max, when an attribute refers to slot.*; else it is nil.
+	PerSlot []Program `hcl:"-"`
+
+	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that have to run before this one starts; on destroy it stops before them. Written role.NAME."`
+	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
+	Resources Resources      `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
+	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for what only Kubernetes knows. The local provider refuses it."`
+}
+
+// Program is what runs in a slot. Its attributes may refer to slot.index, slot.role, slot.job and slot.address.
+type Program struct {
+	Image      string            `hcl:"image,optional" late:"slot" change:"replace" doc:"Container image, for providers that run images."`
+	Command    []string          `hcl:"command,required" late:"slot" change:"replace" doc:"The training program and its arguments. No shell is involved."`
+	WorkingDir string            `hcl:"working_dir,optional" default:"." late:"slot" change:"replace" doc:"Where it runs, relative to the job directory."`
+	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment."`
+}
+
+// For returns the program of the slot with the given index.
+func (r *Role) For(index int) Program {
+	if index < len(r.PerSlot) {
+		return r.PerSlot[index]
+	}
+	return r.Program
+}
+
+// Scaling bounds an elastic role.
+type Scaling struct {
+	Min   int   `hcl:"min,required" change:"update" doc:"The least that can train: all of it is admitted, or nothing."`
+	Max   int   `hcl:"max,required" change:"update" doc:"The most."`
+	Step  int   `hcl:"step,optional" default:"1" change:"update" doc:"Legal sizes are multiples of step."`
+	Sizes []int `hcl:"sizes,optional" change:"update" doc:"Legal sizes, listed. Not together with step."`
+}
+
+// Resources is what a slot reserves, or what a node has.
+type Resources struct {
+	CPU     CPU            `hcl:"cpu,optional" change:"replace" doc:"Cores, fractions allowed."`
+	Memory  Bytes          `hcl:"memory,optional" change:"replace" doc:"Memory, as \"1GiB\"."`
+	Devices map[string]int `hcl:"devices,optional" change:"replace" doc:"Whole devices by name, as { \"nvidia.com/gpu\" = 8 }."`
+	Shm     Bytes          `hcl:"shm,optional" change:"replace" doc:"Size of /dev/shm, for providers that make one."`
+}
+
+// Limits is the most that a job may hold. A nil pointer or an absent device is no limit.
+type Limits struct {
+	CPU     *CPU           `hcl:"cpu,optional" change:"update" doc:"Cores."`
+	Memory  *Bytes         `hcl:"memory,optional" change:"update" doc:"Memory."`
+	Devices map[string]int `hcl:"devices,optional" change:"update" doc:"Whole devices by name."`
+}
+
+// Progress reads training progress from output lines.
+type Progress struct {
+	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally loss: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+}
+
+// Checkpoint says where checkpoints are and how to ask for one.
+type Checkpoint struct {
+	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes."`
+	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that asks the processes for a checkpoint before a planned stop, like \"SIGUSR1\"."`
+}
+
+// Rendezvous says how a world forms.
+type Rendezvous struct {
+	Settle  Duration `hcl:"settle,optional" default:"5s" change:"update" doc:"When some desired slots are missing, how long after the last join a world forms without them."`
+	Timeout Duration `hcl:"timeout,optional" default:"10m" change:"update" doc:"How long started slots may wait for a world before that is an incident."`
+}
+
+// Topology says how ranks follow the network.
+type Topology struct {
+	RankBy []string `hcl:"rank_by,optional" change:"update" doc:"Node labels from the widest level to the narrowest, as [\"node.labels.rack\", \"node.labels.switch\"]: slots that share one get contiguous ranks."`
+}
+
+// Detect says when a member is held to be gone.
+type Detect struct {
+	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member that has not been heard of for so long is lost."`
+}
+
+// Heal bounds what is done about faults.
+type Heal struct {
+	Budget Budget `hcl:"budget,block" change:"update" doc:"How many faults of the user's own program are healed. A lost node is not counted."`
+	On     []On   `hcl:"on,block" change:"update" doc:"What else to do about one cause."`
+}
+
+// Budget is a number of restarts in a sliding window.
+type Budget struct {
+	Restarts int      `hcl:"restarts,optional" default:"10" change:"update" doc:"Restarts within the window; one more fails the job."`
+	Window   Duration `hcl:"window,optional" default:"24h" change:"update" doc:"The window's length."`
+}
+
+// On adjusts healing for one cause.
+type On struct {
+	Cause  string `hcl:"cause,label" doc:"The cause: \"oom\"."`
+	Memory Factor `hcl:"memory,optional" change:"update" doc:"Factor on the slot's memory at each occurrence, like \"x1.5\"."`
+	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"How often, per slot."`
+}
+
+// Bounds are the least and the most slots of the role: Replicas twice when it is not elastic.
+func (r *Role) Bounds() (min, max int) {
+	if r.Scaling == nil {
+		return r.Replicas, r.Replicas
+	}
+	return r.Scaling.Min, r.Scaling.Max
+}
+
+// Legal tells whether the role may run with n slots.
+func (r *Role) Legal(n int) bool { return r.Floor(n) == n }
+
+// Floor is the largest legal number of slots that is no more than n, or 0 if there is none.
+func (r *Role) Floor(n int) int {
+	if r.Scaling == nil {
+		if n >= r.Replicas {
+			return r.Replicas
+		}
+		return 0
+	}
+	return Sizes{Min: r.Scaling.Min, Max: r.Scaling.Max, Step: r.Scaling.Step, List: r.Scaling.Sizes}.Floor(n)
+}
+
+// Ceil is the smallest legal number of slots that is at least n, or 0 if there is none.
+func (r *Role) Ceil(n int) int {
+	if r.Scaling == nil {
+		if n <= r.Replicas {
+			return r.Replicas
+		}
+		return 0
+	}
+	for ; n <= r.Scaling.Max; n++ {
+		if n > 0 && r.Legal(n) {
+			return n
+		}
+	}
+	return 0
+}
+
+// Sizes are the legal numbers of slots of one role.
+type Sizes struct {
+	Min  int   `json:"min"`
+	Max  int   `json:"max"`
+	Step int   `json:"step,omitempty"`
+	List []int `json:"list,omitempty"`
+}
+
+// Floor is the largest legal number that is no more than n, or 0 if there is none.
+func (s Sizes) Floor(n int) int {
+	n = min(n, s.Max)
+	if len(s.List) > 0 {
+		best := 0
+		for _, size := range s.List {
+			if size <= n && size >= s.Min && size > best {
+				best = size
+			}
+		}
+		return best
+	}
+	if s.Step > 1 {
+		n -= n % s.Step
+	}
+	if n < s.Min {
+		return 0
+	}
+	return n
+}
+
+// Role finds a role by name; nil if there is none.
+func (j *Job) Role(name string) *Role {
+	for i := range j.Roles {
+		if j.Roles[i].Name == name {
+			return &j.Roles[i]
+		}
+	}
+	return nil
+}

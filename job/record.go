@@ -1,0 +1,141 @@
+package job
+
+import "time"
+
+// Record is what is remembered of one job. It is what a state store keeps; beats and progress never enter it.
+type Record struct {
+	UID     string    `json:"uid"` // from its first apply; another job of the same name has another
+	Created time.Time `json:"created"`
+	Spec    Job       `json:"spec"` // as last applied
+	Phase   JobPhase  `json:"phase"`
+	Slots   []Slot    `json:"slots"` // by address
+	// Counts is how many slots each role is to have now, as the plan last decided.
+	Counts map[string]int `json:"counts"`
+	World  World          `json:"world,omitzero"` // the newest formed
+	// Charges are the restarts that count against the budget, oldest first, pruned to its window.
+	Charges   []time.Time `json:"charges,omitempty"`
+	Incidents []Incident  `json:"incidents,omitempty"` // the newest, MaxIncidents at most; the journal has all
+	Overrides []Override  `json:"overrides,omitempty"`
+	Goodput   Goodput     `json:"goodput,omitzero"`
+	// Ended is when it succeeded, failed or was canceled.
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// MaxIncidents bounds a record: what `status` shows without reading the journal.
+const MaxIncidents = 20
+
+// JobPhase is a job's state as a whole.
+type JobPhase string
+
+const (
+	JobPending   JobPhase = "Pending"  // nothing of it has capacity
+	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed
+	JobRunning   JobPhase = "Running"
+	JobDegraded  JobPhase = "Degraded" // it was running and does not run as asked for: healing, or below its count
+	JobSuspended JobPhase = "Suspended"
+	JobSucceeded JobPhase = "Succeeded"
+	JobFailed    JobPhase = "Failed"
+	JobCanceled  JobPhase = "Canceled"
+)
+
+// Ended tells whether the job is over.
+func (p JobPhase) Ended() bool { return p == JobSucceeded || p == JobFailed || p == JobCanceled }
+
+// Cause is why something failed.
+type Cause string
+
+const (
+	ProcessFailed     Cause = "process_failed"     // exit code other than 0
+	ProcessKilled     Cause = "process_killed"     // by a signal that nobody of ours sent
+	OutOfMemory       Cause = "oom"                // killed by the kernel for memory
+	StartFailed       Cause = "start_failed"       // the command could not be started: missing, not executable, no such directory
+	AgentGone         Cause = "agent_gone"         // the agent ended, and its processes with it
+	AgentLeft         Cause = "agent_left"         // the agent was asked to go (SIGTERM)
+	NodeGone          Cause = "node_gone"          // its node was removed
+	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
+	LaunchFailed      Cause = "launch_failed"      // the provider could not start it
+	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
+)
+
+// Users tells whether the cause lies in the user's program: such faults are budgeted, others are not.
+func (c Cause) Users() bool {
+	switch c {
+	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:
+		return true
+	}
+	return false
+}
+
+// Incident is one diagnosed fault.
+type Incident struct {
+	Time       time.Time `json:"time"`
+	Cause      Cause     `json:"cause"`
+	Culprits   []Address `json:"culprits"`
+	Action     Action    `json:"action"` // what was decided
+	Evidence   []string  `json:"evidence"`
+	Generation int       `json:"generation,omitempty"` // of the world that it broke, if it did
+	Confidence float64   `json:"confidence"`           // 0 to 1
+}
+
+// Action is what healing did, cheap to dear.
+type Action string
+
+const (
+	RestartInPlace  Action = "restart_in_place"
+	RestartSameNode Action = "restart_same_node"
+	Replace         Action = "replace"
+	Shrink          Action = "shrink"
+	WaitCapacity    Action = "wait_for_capacity"
+	FailJob         Action = "fail"
+)
+
+// Override is what an operator did at run time. Plan shows it, and healing does not undo it.
+type Override struct {
+	Time   time.Time `json:"time"`
+	Verb   string    `json:"verb"`   // "cancel" …
+	Target string    `json:"target"` // a Selector's text
+	By     string    `json:"by,omitempty"`
+}
+
+// Goodput is where a job's wall time went, in seconds. Productive and the lost parts sum to Wall.
+type Goodput struct {
+	Wall       float64  `json:"wall_seconds"`
+	Productive float64  `json:"productive_seconds"`
+	Lost       LostTime `json:"lost"`
+	// At is until when the ledger has been kept, Mode what the time since then goes to.
+	At   time.Time `json:"at,omitzero"`
+	Mode string    `json:"mode,omitempty"`
+}
+
+// LostTime is time in which a job did not make progress, by reason, in seconds.
+type LostTime struct {
+	Scheduling  float64 `json:"scheduling"`
+	Rendezvous  float64 `json:"rendezvous"`
+	Restart     float64 `json:"restart"`
+	RedoneSteps float64 `json:"redone_steps"`
+	Hang        float64 `json:"hang"`
+}
+
+// Records is everything that is remembered, by job name.
+type Records map[string]*Record
+
+// Slot finds a slot's record; nil if there is none.
+func (r *Record) Slot(role string, index int) *Slot {
+	for i := range r.Slots {
+		if r.Slots[i].Address.Index == index && r.Slots[i].Address.Role == role {
+			return &r.Slots[i]
+		}
+	}
+	return nil
+}
+
+// Notice is one line of what happened, as `eltrain events` shows and the journal keeps.
+type Notice struct {
+	Seq     uint64    `json:"seq,omitempty"` // given by the journal
+	Time    time.Time `json:"time"`
+	Type    string    `json:"type"`              // "world_formed", "incident", "slot_phase", "job_phase", "change" …
+	Address string    `json:"address,omitempty"` // of what it is about
+	Message string    `json:"message"`
+	// Incident is set with Type "incident".
+	Incident *Incident `json:"incident,omitempty"`
+}

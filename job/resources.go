@@ -1,0 +1,78 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Add is r and o together.
+func (r Resources) Add(o Resources) Resources { return r.combine(o, 1) }
+
+// Sub is r without o. It may be negative where o is more.
+func (r Resources) Sub(o Resources) Resources { return r.combine(o, -1) }
+
+func (r Resources) combine(o Resources, sign int) Resources {
+	r.CPU += CPU(sign) * o.CPU
+	r.Memory += Bytes(sign) * o.Memory
+	r.Shm += Bytes(sign) * o.Shm
+	if len(o.Devices) > 0 {
+		devices := make(map[string]int, len(r.Devices)+len(o.Devices))
+		maps.Copy(devices, r.Devices)
+		for name, n := range o.Devices {
+			devices[name] += sign * n
+		}
+		r.Devices = devices
+	}
+	return r
+}
+
+// Fits tells whether r can be taken from free.
+func (r Resources) Fits(free Resources) bool {
+	if r.CPU > free.CPU || r.Memory > free.Memory {
+		return false
+	}
+	for name, n := range r.Devices {
+		if n > free.Devices[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// Within tells whether r is inside the limits; a nil l limits nothing.
+func (r Resources) Within(l *Limits) bool {
+	if l == nil {
+		return true
+	}
+	if l.CPU != nil && r.CPU > *l.CPU || l.Memory != nil && r.Memory > *l.Memory {
+		return false
+	}
+	for name, most := range l.Devices {
+		if r.Devices[name] > most {
+			return false
+		}
+	}
+	return true
+}
+
+// String is for a person: "2 cpu, 4GiB, 1 nvidia.com/gpu".
+func (r Resources) String() string {
+	var parts []string
+	if r.CPU != 0 {
+		parts = append(parts, r.CPU.String()+" cpu")
+	}
+	if r.Memory != 0 {
+		parts = append(parts, r.Memory.String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Devices)) {
+		if r.Devices[name] != 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", r.Devices[name], name))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}

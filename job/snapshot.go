@@ -1,0 +1,137 @@
+package job
+
+import "time"
+
+// Snapshot is what is observed at one moment. Facts only.
+type Snapshot struct {
+	At           time.Time        `json:"at"`
+	Nodes        []Node           `json:"nodes"`
+	Incarnations []Incarnation    `json:"incarnations"`
+	Worlds       map[string]World `json:"worlds,omitempty"` // by job name
+}
+
+// Node is what slots are placed on.
+type Node struct {
+	Name     string            `json:"name"`
+	Provider string            `json:"provider"` // the name of the provider that has it
+	Labels   map[string]string `json:"labels,omitempty"`
+	Capacity Resources         `json:"capacity"` // what eltrain's slots may use of it
+	Foreign  Resources         `json:"foreign"`  // of that, what is in use by others
+	// Closed says why nothing new may be placed here ("cordoned", "not ready"); "" if it may.
+	Closed string `json:"closed,omitempty"`
+}
+
+// Incarnation is one agent with its processes, as its provider sees it (the first fields) and as it
+// reported itself to the service (Member).
+type Incarnation struct {
+	Slot        Address          `json:"slot"`
+	UID         string           `json:"uid"` // the job's
+	Number      int              `json:"number"`
+	Node        string           `json:"node,omitempty"`
+	Fingerprint string           `json:"fingerprint,omitempty"`
+	Reserved    Resources        `json:"reserved,omitzero"`
+	State       IncarnationState `json:"state"`
+	AgentPID    int              `json:"agent_pid,omitempty"`
+	Started     time.Time        `json:"started,omitzero"`
+	// Exit is how the agent ended, when State is Gone and the provider knows.
+	Exit *Exit `json:"exit,omitempty"`
+	// Member is nil until the agent has registered with this master.
+	Member *Member `json:"member,omitempty"`
+}
+
+// IncarnationState is the provider's view.
+type IncarnationState string
+
+const (
+	Starting IncarnationState = "starting" // asked for, not seen to run yet
+	Up       IncarnationState = "up"
+	Gone     IncarnationState = "gone"
+)
+
+// Member is an incarnation as it reports itself to the service.
+type Member struct {
+	State      MemberState `json:"state"`
+	Host       string      `json:"host,omitempty"` // where peers reach it
+	Generation int         `json:"generation,omitempty"`
+	InPlace    int         `json:"in_place,omitempty"` // restarts in place that it has begun
+	PIDs       []int       `json:"pids,omitempty"`     // of the training processes
+	Exit       *Exit       `json:"exit,omitempty"`     // with Failed: the first process that failed
+	Step       int64       `json:"step,omitempty"`     // the last step read from its output
+	Loss       float64     `json:"loss,omitempty"`
+	StepRate   float64     `json:"step_rate,omitempty"` // steps per second, lately
+	CPU        CPU         `json:"cpu,omitempty"`       // of all its processes, lately
+	Memory     Bytes       `json:"memory,omitempty"`    // resident, all its processes
+	Registered time.Time   `json:"registered,omitzero"`
+	// Silent is set once no request of it is open and none came for Detect's suspicion time; Expired when
+	// the lease ran out.
+	Silent  bool `json:"silent,omitempty"`
+	Expired bool `json:"expired,omitempty"`
+}
+
+// MemberState is the agent's own word.
+type MemberState string
+
+const (
+	MemberWaiting   MemberState = "waiting"   // ready for the next world, no process runs
+	MemberRunning   MemberState = "running"   // its processes run
+	MemberFailed    MemberState = "failed"    // a process failed; waits for the verdict
+	MemberSucceeded MemberState = "succeeded" // all processes ended with 0
+	MemberLeaving   MemberState = "leaving"   // was asked to go by somebody (SIGTERM) and stops its processes
+)
+
+// Exit is how a process ended. Either Code or Signal tells; Code is 128+signal with a signal.
+type Exit struct {
+	Code   int       `json:"code"`
+	Signal string    `json:"signal,omitempty"` // "killed", "segmentation fault" …, as the kernel names it
+	At     time.Time `json:"at,omitzero"`
+	// LocalRank is which of the slot's processes it was.
+	LocalRank int `json:"local_rank,omitempty"`
+	// OOM: the kernel killed it for memory.
+	OOM bool `json:"oom,omitempty"`
+	// NotStarted is the system's reason when the command could not be started at all.
+	NotStarted string `json:"not_started,omitempty"`
+	// Message is what the process wrote to its error file (torchelastic's format), Tail its last lines of output.
+	Message string   `json:"message,omitempty"`
+	Tail    []string `json:"tail,omitempty"`
+}
+
+// World is the slots that train together.
+type World struct {
+	Generation int           `json:"generation"` // only ever grows, within a job's UID
+	Formed     time.Time     `json:"formed,omitzero"`
+	MasterAddr string        `json:"master_addr,omitempty"`
+	MasterPort int           `json:"master_port,omitempty"`
+	Members    []WorldMember `json:"members"` // by rank
+	// Broken is set when the world no longer trains; the next one has another generation.
+	Broken bool `json:"broken,omitempty"`
+}
+
+// WorldMember is one slot's place in a world. Rank is the slot's (torchrun's GROUP_RANK), dense from 0;
+// Processes have ranks from the sum of those before.
+type WorldMember struct {
+	Slot        Address `json:"slot"`
+	Incarnation int     `json:"incarnation"`
+	Rank        int     `json:"rank"`
+	Processes   int     `json:"processes"`
+}
+
+// Want is what the plan asks of a job's rendezvous. The service forms worlds from it and nothing else.
+type Want struct {
+	Roles   []WantRole `json:"roles"` // the ranked ones, in declaration order
+	Settle  Duration   `json:"settle"`
+	Timeout Duration   `json:"timeout"`
+	Lease   Duration   `json:"lease"`
+	RankBy  []string   `json:"rank_by,omitempty"` // node label names, widest first
+	// Unranked are the slots of unranked roles that may start now.
+	Unranked []Address `json:"unranked,omitempty"`
+	// Hold keeps worlds from forming: the job failed, ended, waits for capacity or is being destroyed.
+	Hold bool `json:"hold,omitempty"`
+}
+
+// WantRole is the desired slots of one ranked role.
+type WantRole struct {
+	Role      string `json:"role"`
+	Slots     []int  `json:"slots"` // indices, ascending
+	Sizes     Sizes  `json:"sizes"`
+	Processes int    `json:"processes"`
+}

@@ -1,0 +1,110 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Duration is a span of time, written "30s" or "1h30m" as in Go.
+type Duration time.Duration
+
+// ParseDuration reads a non-negative duration with its unit.
+func ParseDuration(s string) (Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf(`%q is not a duration: write a number with a unit, like "30s", "10m" or "24h"`, s)
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("%q is negative: a duration here is 0 or more", s)
+	}
+	return Duration(d), nil
+}
+
+// Std is d as the standard library's type.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+// String drops the zero units that time.Duration prints: "24h", not "24h0m0s".
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d *Duration) UnmarshalText(b []byte) (err error) {
+	*d, err = ParseDuration(string(b))
+	return err
+}
+
+// Bytes is an amount of memory in bytes, written "512MiB" (powers of two) or "1GB" (powers of ten).
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	size   float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"PiB", 1 << 50},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"PB", 1e15},
+	{"B", 1},
+}
+
+// ParseBytes reads a non-negative size with its unit.
+func ParseBytes(s string) (Bytes, error) {
+	for _, u := range byteUnits {
+		digits, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+		if err != nil || n < 0 || n*u.size > math.MaxInt64/2 {
+			break
+		}
+		return Bytes(n * u.size), nil
+	}
+	return 0, fmt.Errorf(`%q is not a size: write a number with a unit, like "512MiB", "4GiB" or "2GB"`, s)
+}
+
+// String uses the largest binary unit that divides b evenly.
+func (b Bytes) String() string {
+	if b == 0 {
+		return "0B"
+	}
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for b%1024 == 0 && i < len(units)-1 {
+		b, i = b/1024, i+1
+	}
+	return strconv.FormatInt(int64(b), 10) + units[i]
+}
+
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+func (b *Bytes) UnmarshalText(t []byte) (err error) {
+	*b, err = ParseBytes(string(t))
+	return err
+}
+
+// CPU is an amount of processor time in thousandths of a core; in HCL it is a number of cores: 0.5, 16.
+type CPU int64
+
+// Cores converts a number of cores. It is an error if n is negative, not a number, or too large.
+func Cores(n float64) (CPU, error) {
+	if !(n >= 0) || n > 1e9 {
+		return 0, fmt.Errorf("%v is not a number of cores: write 0.5, 1, 16 …", n)
+	}
+	return CPU(math.Round(n * 1000)), nil
+}
+
+// Cores is c as a number of cores.
+func (c CPU) Cores() float64 { return float64(c) / 1000 }
+
+func (c CPU) String() string { return strconv.FormatFloat(c.Cores(), 'f', -1, 64) }

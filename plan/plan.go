@@ -1,0 +1,117 @@
+// Package plan decides. Make is a pure function from what is declared, what is observed, what is remembered
+// and the time to the ordered changes that bring the second to the first, each with its reason.
+//
+// It does no I/O, asks no clock, and knows no provider by name: what a provider can do comes as a
+// job.Capabilities. One file per concern: track (records follow facts), diff, place, share, scale, heal.
+package plan
+
+import (
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Input is everything that a decision depends on.
+type Input struct {
+	Jobs     []job.Job    `json:"jobs"`
+	Snapshot job.Snapshot `json:"snapshot"`
+	Records  job.Records  `json:"records"`
+	// Capabilities by provider name. A job whose provider is not here is refused.
+	Capabilities map[string]job.Capabilities `json:"capabilities"`
+	Now          time.Time                   `json:"now"`
+	// NewUID gives the UIDs of jobs that are new; it must give the same for the same name within a plan.
+	NewUID func(name string) string `json:"-"`
+	// Rerun starts declared jobs that failed anew, as an explicit apply does. The watch loop never does.
+	Rerun bool `json:"rerun,omitempty"`
+	// Keep leaves recorded jobs that are no longer declared alone instead of destroying them.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// Plan is the outcome. With no Changes, what runs is what should run, as far as it can (see Waits).
+type Plan struct {
+	Changes []Change `json:"changes"`
+	Waits   []Wait   `json:"waits,omitempty"` // what is not as asked for, and why
+	// Records are the input's, brought up to the snapshot and with every change's reservation and
+	// incarnation entered. They are stored before the changes are carried out.
+	Records job.Records `json:"records"`
+	// Dirty tells that Records differ from the input's: there is something to store.
+	Dirty bool `json:"dirty"`
+	// Wants is what the service is to form, by job.
+	Wants map[string]job.Want `json:"wants"`
+	// Notices are what this pass found: incidents, phases entered.
+	Notices []job.Notice `json:"notices,omitempty"`
+	// Wake is when to plan again even if nothing happens; zero is never.
+	Wake time.Time `json:"wake,omitzero"`
+	// Caveats are what providers of the jobs cannot enforce.
+	Caveats []string `json:"caveats,omitempty"`
+}
+
+// Action is what a change does.
+type Action string
+
+const (
+	Create  Action = "create"  // + start a slot's incarnation
+	Update  Action = "update"  // ~ take up a change in place: of a job's settings
+	Restart Action = "restart" // ~ restart the processes of a slot in place
+	Replace Action = "replace" // -/+ next incarnation: the old one is stopped first
+	Delete  Action = "delete"  // - stop a slot, or forget a job
+)
+
+// Change is one thing to do. It is a value: it says what it expects, so that apply can check it against
+// the newest observation first.
+type Change struct {
+	Action  Action      `json:"action"`
+	Job     string      `json:"job"`
+	Slot    job.Address `json:"slot,omitzero"` // zero for a change of the job itself
+	UID     string      `json:"uid"`
+	Reasons []string    `json:"reasons,omitempty"` // for a person, most telling first
+	// Fields are the attributes that differ, for Update, and for Replace when that is why; for Create all that is set.
+	Fields []job.FieldChange `json:"fields,omitempty"`
+	// Node and Incarnation are what a Create or Replace starts; Incarnation with Delete is what is stopped.
+	Node        string `json:"node,omitempty"`
+	Incarnation int    `json:"incarnation,omitempty"`
+	// Stop are the incarnations of the slot that still run and end first, with Grace.
+	Stop  []int        `json:"stop,omitempty"`
+	Grace job.Duration `json:"grace,omitempty"`
+	// Wave orders changes of one job: those of wave 0 can be done now; later waves follow when what they
+	// wait for has been observed, in a later pass.
+	Wave int `json:"wave,omitempty"`
+	// Launch is what to start, with Create and Replace. A Replace without it is a planned one: the old
+	// incarnation ends in its own time, with a checkpoint, and a later pass creates the next.
+	Launch *job.Launch `json:"launch,omitempty"`
+}
+
+// Wait is something that is not as asked for and needs what is not there.
+type Wait struct {
+	Job     string   `json:"job"`
+	Role    string   `json:"role,omitempty"`
+	Reasons []string `json:"reasons"` // full sentences with wanted and available, per node
+}
+
+// Summary counts a plan's changes as Terraform does: a replacement is an add and a remove.
+type Summary struct {
+	Add    int `json:"add"`
+	Change int `json:"change"`
+	Remove int `json:"remove"`
+}
+
+// Summary counts the changes of slots and, for updates, of jobs.
+func (p *Plan) Summary() Summary {
+	var s Summary
+	for _, c := range p.Changes {
+		switch c.Action {
+		case Create:
+			s.Add++
+		case Update, Restart:
+			s.Change++
+		case Replace:
+			s.Add++
+			s.Remove++
+		case Delete:
+			if c.Slot != (job.Address{}) {
+				s.Remove++
+			}
+		}
+	}
+	return s
+}

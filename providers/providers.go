@@ -1,0 +1,58 @@
+// Package providers declares what carries a plan out: starting, finding and ending incarnations on some
+// infrastructure. Each provider is a package of its own. A provider reports facts and carries out; it
+// never asks the planner for anything and knows no policy.
+package providers
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Observation is what one provider sees: its nodes, and every incarnation of ours that runs or whose
+// remains are still there.
+type Observation struct {
+	Nodes        []job.Node
+	Incarnations []job.Incarnation // Member is nil: that part is the service's to say
+}
+
+// Provider is one infrastructure. Every method is safe for concurrent use. Methods that wait obey their
+// context. Implementations pass providertest.Run.
+type Provider interface {
+	Capabilities() job.Capabilities
+
+	// Observe lists everything. An error means that nothing is known: it never stands for "nothing runs".
+	Observe(ctx context.Context) (Observation, error)
+
+	// Changes gets a value whenever Observe may answer otherwise than before. Values coalesce.
+	Changes() <-chan struct{}
+
+	// Publish tells agents, those that run and those to come, where the service is now.
+	Publish(ctx context.Context, serviceURL string) error
+
+	// Prepare makes what a job needs before its first slot and returns its bearer token. It is idempotent:
+	// the same UID gives the same token.
+	Prepare(ctx context.Context, uid, name string) (token string, err error)
+
+	// Launch starts one incarnation. It is idempotent by (UID, slot, incarnation): once it was started, a
+	// second call does nothing, even when it has ended since. It returns when the start is under way; what
+	// becomes of it is for Observe. Older incarnations of the slot are to be stopped before.
+	Launch(ctx context.Context, l job.Launch) error
+
+	// Stop ends one incarnation and everything that it started: politely first, by force after grace. It
+	// returns nil once nothing of it runs, also when nothing did.
+	Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error
+
+	// Logs reads the output of a slot, all its incarnations: the last tail lines (all if negative), and on
+	// and on as they come if follow is set, until the context ends.
+	Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error)
+
+	// Forget removes what is kept for a job of which nothing runs any more: token, records, directories.
+	// Logs and checkpoints stay.
+	Forget(ctx context.Context, uid, name string) error
+
+	// Close releases what the provider holds in this process. What it launched runs on.
+	Close() error
+}
