@@ -28,16 +28,28 @@ func Diff(before, after any) []FieldChange {
 	return d.changes
 }
 
-// Fingerprint identifies what an incarnation of the slot was started from: everything whose change
-// replaces it. Two roles with equal fingerprints need no replacement.
-func Fingerprint(j *Job, r *Role, index int) string {
+// Fingerprints gives, by slot index, what identifies all that an incarnation of the role is started from:
+// everything whose change replaces it. Two equal ones need no replacement.
+func Fingerprints(j *Job, r *Role) func(index int) string {
 	role := *r
-	role.Program, role.PerSlot = r.For(index), nil
+	role.Program, role.PerSlot = Program{}, nil
 	h := sha256.New()
 	enc := json.NewEncoder(h)
 	hashReplaced(enc, reflect.ValueOf(*j), true)
 	hashReplaced(enc, reflect.ValueOf(role), false)
-	return hex.EncodeToString(h.Sum(nil))[:16]
+	common := h.Sum(nil)
+	one := func(p Program) string {
+		h := sha256.New()
+		h.Write(common)
+		// Declared values always encode, and map keys are sorted: equal programs give equal bytes.
+		json.NewEncoder(h).Encode(p)
+		return hex.EncodeToString(h.Sum(nil))[:16]
+	}
+	if r.PerSlot == nil {
+		same := one(r.Program)
+		return func(int) string { return same }
+	}
+	return func(index int) string { return one(r.For(index)) }
 }
 
 // hashReplaced feeds every field tagged change:"replace". Roles are skipped in a job: a change in one role

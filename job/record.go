@@ -107,6 +107,29 @@ type Goodput struct {
 	Mode string    `json:"mode,omitempty"`
 }
 
+// Until is the ledger carried on to t: the time since At is entered under Mode.
+func (g Goodput) Until(t time.Time) Goodput {
+	spent := t.Sub(g.At).Seconds()
+	if g.At.IsZero() || spent < 0 { // a clock that jumped back enters nothing
+		spent = 0
+	}
+	switch g.Mode {
+	case "productive":
+		g.Productive += spent
+	case "scheduling":
+		g.Lost.Scheduling += spent
+	case "rendezvous":
+		g.Lost.Rendezvous += spent
+	case "restart":
+		g.Lost.Restart += spent
+	default:
+		spent = 0
+	}
+	g.Wall += spent
+	g.At = t
+	return g
+}
+
 // LostTime is time in which a job did not make progress, by reason, in seconds.
 type LostTime struct {
 	Scheduling  float64 `json:"scheduling"`

@@ -35,9 +35,22 @@ type Incarnation struct {
 	Started     time.Time        `json:"started,omitzero"`
 	// Exit is how the agent ended, when State is Gone and the provider knows.
 	Exit *Exit `json:"exit,omitempty"`
+	// Ended is the agent's own last word on why it ended, when State is Gone and it could still say.
+	Ended EndReason `json:"ended,omitempty"`
 	// Member is nil until the agent has registered with this master.
 	Member *Member `json:"member,omitempty"`
 }
+
+// EndReason is why an agent ended.
+type EndReason string
+
+const (
+	EndFinished EndReason = "finished" // all processes ended with 0
+	EndFailed   EndReason = "failed"   // its processes failed and it was told to go
+	EndLeft     EndReason = "left"     // somebody asked it to go (SIGTERM)
+	EndFenced   EndReason = "fenced"   // a newer incarnation took its slot
+	EndOrdered  EndReason = "ordered"  // the service told it to leave
+)
 
 // IncarnationState is the provider's view.
 type IncarnationState string

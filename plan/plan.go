@@ -86,6 +86,8 @@ type Wait struct {
 	Job     string   `json:"job"`
 	Role    string   `json:"role,omitempty"`
 	Reasons []string `json:"reasons"` // full sentences with wanted and available, per node
+	// Never: no waiting helps, the declaration has to change.
+	Never bool `json:"never,omitempty"`
 }
 
 // Summary counts a plan's changes as Terraform does: a replacement is an add and a remove.

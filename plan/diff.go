@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// settle ends a job whose work is done, and stops what is left of one that ended.
+func (p *pass) settle(w *work) {
+	if w.active() && w.done() {
+		w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
+		p.out.Dirty = true
+		p.note("job."+w.name, "job_phase", "Succeeded")
+	}
+	if w.active() && w.broken() {
+		p.failJob(w, "a slot failed")
+	}
+	if w.rec.Phase.Ended() {
+		p.end(w, fmt.Sprintf("the job %s", lower(w.rec.Phase)))
+	}
+}
+
+func lower(phase job.JobPhase) string {
+	switch phase {
+	case job.JobSucceeded:
+		return "succeeded"
+	case job.JobFailed:
+		return "failed"
+	}
+	return "was canceled"
+}
+
+// done tells whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
+func (w *work) done() bool {
+	ranked := slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
+	any := false
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if role == nil || ranked && !role.Ranked || !holds(s) {
+			continue
+		}
+		if s.Phase != job.Succeeded {
+			return false
+		}
+		any = true
+	}
+	return any
+}
+
+// broken tells whether a slot failed for good.
+func (w *work) broken() bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Failed })
+}
+
+// end stops every slot that still lives.
+func (p *pass) end(w *work, why string) {
+	w.ending = true
+	for _, s := range w.slots {
+		if !s.Phase.Live() {
+			continue
+		}
+		s.Return = false
+		w.because(s, "%s", why)
+		p.cancel(w, s)
+	}
+}
+
+// cancel begins to stop a slot for good. One of which nothing runs is stopped by that.
+func (p *pass) cancel(w *work, s *job.Slot) {
+	w.total = nil
+	if s.Phase == job.Pending {
+		p.step(s, job.Stopped)
+		s.Recover = false
+		return
+	}
+	if s.Phase != job.Canceling && !p.step(s, job.Cancel) {
+		return
+	}
+	s.Return, s.Recover = false, false
+	if len(w.running(s)) == 0 && p.step(s, job.Stopped) {
+		s.Node = ""
+	}
+}
+
+// remove takes out what is declared no more: the job, a role, or slots beyond what a role may have.
+func (p *pass) remove(w *work) {
+	if !w.declared {
+		if p.in.Keep {
+			return
+		}
+		p.end(w, "it is not declared any more")
+		return
+	}
+	if w.ending {
+		return
+	}
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if s.Phase == job.Canceling && !s.Return || !s.Phase.Live() {
+			continue
+		}
+		if role == nil {
+			w.because(s, "role %s is not declared any more", s.Address.Role)
+			p.cancel(w, s)
+			continue
+		}
+		if _, most := role.Bounds(); s.Address.Index >= most {
+			w.because(s, "index [%d] is out of range: at most %d slots", s.Address.Index, most)
+			p.cancel(w, s)
+		}
+	}
+}
+
+// revise takes up what was edited: in place where no process is concerned, by replacing slots where one is.
+func (p *pass) revise(w *work) {
+	if !w.declared || w.rec.Phase.Ended() {
+		return
+	}
+	diff := job.Diff(w.rec.Spec, *w.spec)
+	if len(diff) > 0 {
+		w.rec.Spec = *w.spec
+		p.out.Dirty = true
+		for _, c := range diff {
+			if c.Change == job.Update {
+				w.changed = append(w.changed, c)
+			} else {
+				w.differs = append(w.differs, c)
+			}
+		}
+	}
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if role == nil || !startedPhase(s) || s.Fingerprint == "" {
+			continue
+		}
+		if want := w.print(role, s.Address.Index); s.Fingerprint != want {
+			p.renew(w, s, role, want)
+		}
+	}
+}
+
+// startedPhase tells whether the slot has an incarnation that an edit can concern.
+func startedPhase(s *job.Slot) bool {
+	switch s.Phase {
+	case job.Scheduling, job.Registered, job.Running, job.Suspect:
+		return true
+	}
+	return false
+}
+
+// print is the fingerprint that the slot should have.
+func (w *work) print(role *job.Role, index int) string {
+	f := w.prints[role.Name]
+	if f == nil {
+		f = job.Fingerprints(w.spec, role)
+		w.prints[role.Name] = f
+	}
+	return f(index)
+}
+
+// renew takes up a changed declaration in one slot. What runs is replaced later, all of a job together and
+// only if it fits (see replaceAll); what never ran takes it up as it is.
+func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
+	if len(w.running(s)) > 0 {
+		w.renewed = append(w.renewed, s)
+		return
+	}
+	p.out.Dirty = true
+	s.Fingerprint = print
+	if !role.Resources.Fits(s.Reserved) && s.Node != "" {
+		w.prefer[s] = s.Node
+		s.Node, s.Recover = "", true
+	}
+	s.Reserved = role.Resources
+}
+
+// replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old
+// ones are or elsewhere. Otherwise the old ones run on, and a Wait says so.
+func (p *pass) replaceAll(w *work) {
+	if len(w.renewed) == 0 {
+		return
+	}
+	sp := p.space(w.spec.Provider)
+	for _, s := range w.renewed {
+		sp.release(s)
+	}
+	t := &txn{sp: sp}
+	fits := true
+	for _, s := range w.renewed {
+		role := w.spec.Role(s.Address.Role)
+		fits = fits && t.put(s, role.Resources, s.Node, "", true)
+	}
+	t.undo()
+	for _, s := range w.renewed {
+		sp.hold(s.Node, s.Reserved, false)
+	}
+	if !fits {
+		p.wait(w, "", "Its new declaration does not fit on the nodes; it runs on as it was.")
+		return
+	}
+	for _, s := range w.renewed {
+		w.because(s, "its declaration changed")
+		s.Return = true
+		p.step(s, job.Cancel)
+	}
+}

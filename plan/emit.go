@@ -1,0 +1,423 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// emit writes the changes that lead from what is observed to what the records now say. It looks at the
+// records alone, not at which step decided, so a pass after a crash says the same again.
+func (p *pass) emit(w *work) {
+	if len(w.changed) > 0 && w.rec.Phase != "" && !w.rec.Phase.Ended() {
+		p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed})
+	}
+	fields := map[string][]job.FieldChange{}
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		switch {
+		case s.Phase == job.Canceling:
+			p.emitStop(w, s)
+		case w.promised[s] != "":
+			p.out.Changes = append(p.out.Changes, Change{
+				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.promised[s], Wave: 1,
+				Incarnation: s.Incarnation + 1, Reasons: w.reasons[s], Fields: w.fieldsOf(role, s, fields),
+			})
+		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil:
+			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
+		}
+	}
+}
+
+func (p *pass) emitStop(w *work, s *job.Slot) {
+	stop := w.running(s)
+	if len(stop) == 0 {
+		return
+	}
+	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
+		Incarnation: s.Incarnation, Stop: stop, Reasons: w.reasons[s], Wave: w.stopWave(s)}
+	if role := w.spec.Role(s.Address.Role); role != nil {
+		c.Grace = role.StopGrace
+		if s.Return && w.declared {
+			c.Action = Replace
+			c.Fields = w.differs
+		}
+	}
+	p.out.Changes = append(p.out.Changes, c)
+}
+
+func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
+	c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node, Incarnation: s.Incarnation,
+		Stop: w.running(s), Grace: role.StopGrace, Reasons: w.reasons[s], Fields: fields, Wave: w.startWave(role)}
+	if s.Recover && s.Incarnation > 1 {
+		c.Action, c.Fields = Replace, nil
+		if c.Reasons == nil {
+			c.Reasons = []string{reasonOf(s)}
+		}
+	}
+	c.Launch = &job.Launch{
+		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
+		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
+		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress,
+		Fingerprint: s.Fingerprint,
+	}
+	p.out.Changes = append(p.out.Changes, c)
+}
+
+// fieldsOf is what a created slot is made of. Slots of a role whose program does not depend on the slot
+// share one list.
+func (w *work) fieldsOf(role *job.Role, s *job.Slot, shared map[string][]job.FieldChange) []job.FieldChange {
+	if role == nil {
+		return nil
+	}
+	if role.PerSlot == nil {
+		if _, made := shared[role.Name]; !made {
+			shared[role.Name] = job.Diff(job.Role{}, *role)
+		}
+		return shared[role.Name]
+	}
+	one := *role
+	one.Program = role.For(s.Address.Index)
+	return job.Diff(job.Role{}, one)
+}
+
+// ready tells whether what depends on the role may start: its min are up. Ranked slots are up once they are
+// registered, since they run only in a world that those that depend on them may be part of.
+func (w *work) ready(role string) bool {
+	r := w.spec.Role(role)
+	if r == nil {
+		return true
+	}
+	up := 0
+	for _, s := range w.index[role] {
+		switch s.Phase {
+		case job.Running, job.Succeeded:
+			up++
+		case job.Registered, job.Suspect:
+			if r.Ranked {
+				up++
+			}
+		}
+	}
+	least, _ := r.Bounds()
+	return up >= least
+}
+
+// startWave is how many waves of other roles have to start before this one.
+func (w *work) startWave(r *job.Role) int {
+	wave := 0
+	for _, dep := range r.DependsOn {
+		if d := w.spec.Role(dep); d != nil && !w.ready(dep) {
+			wave = max(wave, w.startWave(d)+1)
+		}
+	}
+	return wave
+}
+
+// stopWave is the reverse, when the job as a whole goes: first those that nothing depends on.
+func (w *work) stopWave(s *job.Slot) int {
+	if !w.ending {
+		return 0
+	}
+	return w.stopWaveOf(s.Address.Role)
+}
+
+func (w *work) stopWaveOf(role string) int {
+	wave := 0
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if slices.Contains(r.DependsOn, role) && w.anyRunning(r.Name) {
+			wave = max(wave, w.stopWaveOf(r.Name)+1)
+		}
+	}
+	return wave
+}
+
+func (w *work) anyRunning(role string) bool {
+	for _, s := range w.index[role] {
+		if s.Phase == job.Canceling && len(w.running(s)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of jobs
+// that are gone.
+func (p *pass) strays() {
+	if p.in.Keep {
+		return
+	}
+	alive := map[string]bool{}
+	names := map[string]string{}
+	var order []string
+	for _, inc := range p.unseen {
+		if _, known := names[inc.UID]; !known {
+			order = append(order, inc.UID)
+		}
+		names[inc.UID] = inc.Slot.Job
+		if inc.State == job.Gone {
+			continue
+		}
+		alive[inc.UID] = true
+		p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: inc.Slot.Job, UID: inc.UID, Slot: inc.Slot,
+			Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []string{"it belongs to an earlier job of this name, or to none"}})
+	}
+	for _, w := range p.jobs {
+		if !w.declared && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) && w.rec.Phase != "" {
+			w.gone = true
+			p.out.Dirty = true
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Reasons: []string{"nothing of it runs any more"}})
+		}
+	}
+	for _, uid := range order {
+		if !alive[uid] {
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: names[uid], UID: uid, Reasons: []string{"remains of an earlier job"}})
+		}
+	}
+}
+
+// wait adds what is not as asked for.
+func (p *pass) wait(w *work, role, reason string) {
+	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []string{reason}})
+}
+
+// nodesNamed bounds how many nodes a shortage lists.
+const nodesNamed = 8
+
+// shortage says what is wanted and what is available, for a person.
+func (p *pass) shortage(w *work, slots []*job.Slot) string {
+	if len(slots) == 0 {
+		return "Slots of it are still being stopped."
+	}
+	if !w.within(slots) {
+		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", wanted(slots))
+	}
+	sp := p.space(w.spec.Provider)
+	var have []string
+	more := 0
+	for _, pl := range sp.places {
+		if len(have) == nodesNamed {
+			more++
+			continue
+		}
+		have = append(have, pl.node.Name+" "+sp.left(pl))
+	}
+	available := strings.Join(have, "; ")
+	switch {
+	case len(sp.places) == 0:
+		available = "no node"
+	case more > 0:
+		available += fmt.Sprintf("; and %d more nodes", more)
+	}
+	return fmt.Sprintf("Wanted: %s. Available: %s.", wanted(slots), available)
+}
+
+func wanted(slots []*job.Slot) string {
+	type kind struct{ role, size string }
+	counts := map[kind]int{}
+	var order []kind
+	for _, s := range slots {
+		k := kind{s.Address.Role, s.Reserved.String()}
+		if counts[k] == 0 {
+			order = append(order, k)
+		}
+		counts[k]++
+	}
+	parts := make([]string, len(order))
+	for i, k := range order {
+		parts[i] = fmt.Sprintf("%d %s with %s each", counts[k], k.role, k.size)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// left is what a node has free, of what it has.
+func (sp *space) left(pl *place) string {
+	if pl.node.Closed != "" {
+		return pl.node.Closed
+	}
+	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
+	for name, i := range sp.dims {
+		free.Devices[name] = int(max(pl.free[i], 0))
+	}
+	return free.String() + " free"
+}
+
+// never tells whether the job's min cannot run even on empty nodes.
+func (p *pass) never(w *work) bool {
+	sp := p.space(w.spec.Provider)
+	empty := &space{byName: map[string]*place{}, dims: sp.dims, cursors: map[string]*cursor{}}
+	for _, pl := range sp.places {
+		free, _ := sp.amount(pl.node.Capacity)
+		foreign, _ := sp.amount(pl.node.Foreign)
+		free.take(foreign)
+		copied := &place{node: pl.node, free: free, soon: slices.Clone(free)}
+		empty.places = append(empty.places, copied)
+		empty.byName[pl.node.Name] = copied
+	}
+	t := &txn{sp: empty}
+	gang := w.gang()
+	for _, s := range gang {
+		if !t.put(s, s.Reserved, "", "", false) {
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{
+				fmt.Sprintf("It cannot run on these nodes even when they are empty. %s", p.shortage(w, gang))}})
+			return true
+		}
+	}
+	return false
+}
+
+// want says what the service is to form.
+func (p *pass) want(w *work) {
+	spec := w.spec
+	if spec.Name == "" {
+		spec = &w.rec.Spec
+	}
+	want := job.Want{Settle: spec.Rendezvous.Settle, Timeout: spec.Rendezvous.Timeout, Lease: spec.Detect.Lease}
+	for _, label := range spec.Topology.RankBy {
+		want.RankBy = append(want.RankBy, strings.TrimPrefix(label, "node.labels."))
+	}
+	want.Hold = !w.active()
+	for i := range spec.Roles {
+		r := &spec.Roles[i]
+		if w.succeeded(r.Name) && r.Ranked {
+			want.Hold = true
+		}
+		if !r.Ranked {
+			want.Unranked = append(want.Unranked, w.mayRun(r)...)
+			continue
+		}
+		role := job.WantRole{Role: r.Name, Processes: r.Processes, Slots: []int{}}
+		role.Sizes.Min, role.Sizes.Max = r.Bounds()
+		if r.Scaling != nil {
+			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
+		}
+		for _, s := range w.of(r.Name) {
+			if s.Node != "" && s.Phase != job.Canceling {
+				role.Slots = append(role.Slots, s.Address.Index)
+			}
+		}
+		want.Roles = append(want.Roles, role)
+	}
+	p.out.Wants[w.name] = want
+}
+
+// mayRun lists an unranked role's slots once what it depends on is up.
+func (w *work) mayRun(r *job.Role) []job.Address {
+	if !w.active() || slices.ContainsFunc(r.DependsOn, func(dep string) bool { return !w.ready(dep) }) {
+		return nil
+	}
+	var slots []job.Address
+	for _, s := range w.of(r.Name) {
+		if s.Node != "" && s.Phase != job.Canceling && s.Phase != job.Succeeded {
+			slots = append(slots, s.Address)
+		}
+	}
+	return slots
+}
+
+// judge sets the job's phase and counts.
+func (p *pass) judge(w *work) {
+	if w.declared && w.rec.Counts != nil {
+		for i := range w.spec.Roles {
+			name := w.spec.Roles[i].Name
+			if n := len(w.of(name)); w.rec.Counts[name] != n {
+				w.rec.Counts[name] = n
+				p.out.Dirty = true
+			}
+		}
+		if c := p.in.Capabilities[w.spec.Provider]; w.active() {
+			for _, caveat := range c.Caveats {
+				if !slices.Contains(p.out.Caveats, caveat) {
+					p.out.Caveats = append(p.out.Caveats, caveat)
+				}
+			}
+		}
+	}
+	phase := w.phase()
+	if phase != w.rec.Phase {
+		if !phase.Ended() {
+			p.note("job."+w.name, "job_phase", string(phase))
+		}
+		w.rec.Phase = phase
+		p.out.Dirty = true
+	}
+	p.account(w)
+}
+
+func (w *work) phase() job.JobPhase {
+	if w.rec.Phase.Ended() {
+		return w.rec.Phase
+	}
+	if !w.declared || !w.admitted() {
+		return job.JobPending
+	}
+	running, short := 0, false
+	for _, s := range w.slots {
+		switch {
+		case s.Phase == job.Running || s.Phase == job.Succeeded:
+			running++
+		case holds(s):
+			short = true
+		}
+	}
+	ranked := slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
+	switch {
+	case ranked && w.world.Generation == 0 || running == 0 && w.rec.Phase == job.JobPending:
+		return job.JobStarting
+	case short || w.missing():
+		if w.rec.Phase == job.JobStarting && !ranked {
+			return job.JobStarting
+		}
+		return job.JobDegraded
+	}
+	return job.JobRunning
+}
+
+// missing tells whether a fixed role has fewer slots than it is to have.
+func (w *work) missing() bool {
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if least, _ := r.Bounds(); len(w.of(r.Name)) < least {
+			return true
+		}
+	}
+	return false
+}
+
+// account keeps the goodput ledger: the time since the last entry goes to what it was then.
+func (p *pass) account(w *work) {
+	mode := w.mode()
+	g := &w.rec.Goodput
+	if mode == g.Mode {
+		return
+	}
+	*g = g.Until(p.in.Now)
+	g.Mode = mode
+	p.out.Dirty = true
+}
+
+func (w *work) mode() string {
+	switch w.rec.Phase {
+	case job.JobRunning:
+		return "productive"
+	case job.JobPending:
+		return "scheduling"
+	case job.JobStarting:
+		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Scheduling }) {
+			return "scheduling"
+		}
+		return "rendezvous"
+	case job.JobDegraded:
+		if w.world.Generation > 0 && !w.world.Broken {
+			return "productive" // it trains, with less than it should have
+		}
+		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending }) {
+			return "scheduling"
+		}
+		return "restart"
+	}
+	return ""
+}

@@ -1,0 +1,359 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// verdictGrace is how long a job that is about to be failed is held back from it: its last fault may prove
+// to be the echo of a lost agent, whose news come a moment later than those of its peers' broken connections.
+const verdictGrace = time.Second
+
+// crashBackoff spaces starts of an agent that keeps ending before it registers: doubling up to the most.
+const (
+	crashBackoffFirst = 500 * time.Millisecond
+	crashBackoffMost  = 30 * time.Second
+)
+
+// tailShown is how many of the last lines of output an incident quotes.
+const tailShown = 5
+
+// fault is something wrong with one slot, found by track.
+type fault struct {
+	slot       *job.Slot
+	cause      job.Cause
+	exit       *job.Exit
+	generation int // of the world that it broke; 0 if it was in none
+	evidence   []string
+}
+
+func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit) {
+	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s), evidence: evidence(s, cause, exit)}
+	early := s.Phase == job.Scheduling
+	if !p.step(s, job.Fault) {
+		return
+	}
+	s.Exit, s.Cause = exit, cause
+	if early && cause == job.AgentGone {
+		s.Crashes++
+	}
+	w.faults = append(w.faults, f)
+}
+
+// generationOf is the generation of the world that the slot's incarnation is or was in; 0 if none.
+func (p *pass) generationOf(w *work, s *job.Slot) int {
+	if m, in := w.member(s.Address); in && m.Incarnation == s.Incarnation {
+		return w.world.Generation
+	}
+	return 0
+}
+
+// member is the slot's place in the newest world.
+func (w *work) member(a job.Address) (job.WorldMember, bool) {
+	if w.placeOf == nil {
+		w.placeOf = make(map[job.Address]job.WorldMember, len(w.world.Members))
+		for _, m := range w.world.Members {
+			w.placeOf[m.Slot] = m
+		}
+	}
+	m, in := w.placeOf[a]
+	return m, in
+}
+
+func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
+	at := s.Address.Short() + ": "
+	switch cause {
+	case job.AgentGone:
+		if e != nil && e.Signal != "" {
+			return []string{at + "its agent ended: signal: " + e.Signal}
+		}
+		return []string{at + "its agent ended"}
+	case job.AgentLeft:
+		return []string{at + "its agent was asked to go"}
+	case job.LeaseLost:
+		return []string{at + "not heard of for the whole lease"}
+	}
+	if e == nil {
+		return nil
+	}
+	var lines []string
+	switch {
+	case e.NotStarted != "":
+		lines = append(lines, at+"could not be started: "+e.NotStarted)
+	case e.OOM:
+		lines = append(lines, at+"killed by the kernel for memory")
+	case e.Signal != "":
+		lines = append(lines, at+"signal: "+e.Signal)
+	default:
+		lines = append(lines, fmt.Sprintf("%sexit code %d", at, e.Code))
+	}
+	if e.Message != "" {
+		lines = append(lines, at+"error file: "+e.Message)
+	}
+	for _, l := range e.Tail[max(0, len(e.Tail)-tailShown):] {
+		lines = append(lines, at+"output: "+l)
+	}
+	return lines
+}
+
+// weight orders causes by how far they stand from being the echo of another: a peer of a lost member exits
+// by itself, or aborts, because its connection broke.
+func weight(c job.Cause, e *job.Exit) int {
+	switch c {
+	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft:
+		return 4
+	case job.OutOfMemory, job.StartFailed:
+		return 3
+	case job.ProcessKilled:
+		if e != nil && e.Signal == "aborted" {
+			return 1
+		}
+		return 2
+	}
+	return 0
+}
+
+// incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause,
+// and it is charged once, if at all.
+func (p *pass) incident(w *work, f fault) {
+	p.out.Dirty = true
+	heavy := weight(f.cause, f.exit)
+	if n := len(w.rec.Incidents); n > 0 && f.generation > 0 && w.rec.Incidents[n-1].Generation == f.generation {
+		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
+		known := causeWeight(inc)
+		switch {
+		case heavy < known, heavy == 0:
+			return // an echo
+		case heavy == known:
+			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
+			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
+		default:
+			if inc.Cause.Users() && !f.cause.Users() && len(w.rec.Charges) > 0 {
+				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
+			}
+			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
+			inc.Confidence = confidence(heavy)
+		}
+		w.rec.Incidents[n-1] = inc
+		return
+	}
+	w.rec.Incidents = append(w.rec.Incidents, job.Incident{
+		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
+		Generation: f.generation, Confidence: confidence(heavy),
+	})
+	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
+		w.rec.Incidents = slices.Delete(w.rec.Incidents, 0, extra)
+	}
+	if f.cause.Users() {
+		w.rec.Charges = append(w.rec.Charges, p.in.Now)
+	}
+}
+
+func causeWeight(i job.Incident) int {
+	return int(i.Confidence*4+0.5) - 1
+}
+
+// confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
+func confidence(weight int) float64 { return float64(min(weight, 3)+1) / 4 }
+
+// heal decides about every failing slot of the job, from cheap to dear.
+func (p *pass) heal(w *work) {
+	slices.SortStableFunc(w.faults, func(a, b fault) int {
+		if d := weight(b.cause, b.exit) - weight(a.cause, a.exit); d != 0 {
+			return d
+		}
+		if a.exit != nil && b.exit != nil {
+			return a.exit.At.Compare(b.exit.At)
+		}
+		return 0
+	})
+	for _, f := range w.faults {
+		p.incident(w, f)
+	}
+	w.rec.Charges = slices.DeleteFunc(w.rec.Charges, func(t time.Time) bool {
+		return p.in.Now.Sub(t) > w.spec.Heal.Budget.Window.Std()
+	})
+	var failing []*job.Slot
+	for _, s := range w.slots {
+		if s.Phase == job.Lost {
+			p.step(s, job.Fault)
+		}
+		if s.Phase == job.Failing {
+			failing = append(failing, s)
+		}
+	}
+	if len(failing) == 0 {
+		return
+	}
+	if !w.active() {
+		for _, s := range failing {
+			p.step(s, job.Cancel)
+		}
+		return
+	}
+	if why := p.hopeless(w, failing); why != "" {
+		p.failJob(w, why)
+		return
+	}
+	if p.heldBack(w) {
+		return
+	}
+	action := job.Action("")
+	for _, s := range failing {
+		a := p.retry(w, s)
+		if action == "" || dearness(a) > dearness(action) {
+			action = a
+		}
+	}
+	if action != "" {
+		p.decided(w, action)
+	}
+}
+
+// hopeless says why no restart can help; "" if one may.
+func (p *pass) hopeless(w *work, failing []*job.Slot) string {
+	for _, s := range failing {
+		if s.Cause == job.StartFailed {
+			return s.Address.Short() + " cannot be started"
+		}
+		if w.succeeded(s.Address.Role) {
+			return fmt.Sprintf("%s failed after another slot of its role had succeeded", s.Address.Short())
+		}
+	}
+	return ""
+}
+
+// heldBack holds the verdict while the budget is overdrawn: for verdictGrace, then the job fails.
+func (p *pass) heldBack(w *work) bool {
+	budget := w.spec.Heal.Budget
+	if len(w.rec.Charges) <= budget.Restarts {
+		return false
+	}
+	last := w.rec.Charges[len(w.rec.Charges)-1]
+	if until := last.Add(verdictGrace); p.in.Now.Before(until) {
+		p.wakeAt(until)
+		return true
+	}
+	p.failJob(w, fmt.Sprintf("%d restarts within %s are spent", budget.Restarts, budget.Window))
+	return true
+}
+
+// failJob gives the job up: what failed is Failed, settle stops the rest.
+func (p *pass) failJob(w *work, why string) {
+	for _, s := range w.slots {
+		if s.Phase == job.Failing {
+			p.step(s, job.GiveUp)
+		}
+	}
+	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
+	p.decided(w, job.FailJob)
+	p.note("job."+w.name, "job_phase", "Failed: "+why)
+}
+
+// retry starts a failing slot again and says how.
+func (p *pass) retry(w *work, s *job.Slot) job.Action {
+	if wait := crashDelay(s.Crashes); wait > 0 {
+		if due := s.Since.Add(wait); p.in.Now.Before(due) {
+			p.wakeAt(due)
+			return ""
+		}
+	}
+	inc := w.current(s)
+	bigger := p.enlarge(w, s)
+	alive := inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Expired && inc.Member.State == job.MemberFailed
+	s.Restarts++
+	if alive && !bigger && s.Node != "" {
+		s.InPlace++
+		p.step(s, job.Retry)
+		w.because(s, "%s", reasonOf(s))
+		p.out.Changes = append(p.out.Changes, Change{
+			Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation,
+			Node: s.Node, Reasons: w.reasons[s],
+		})
+		return job.RestartInPlace
+	}
+	w.because(s, "%s", reasonOf(s))
+	s.Incarnation++
+	s.InPlace = 0
+	s.Recover = true
+	p.step(s, job.Retry)
+	if s.Node != "" && s.Cause != job.LeaseLost && !bigger {
+		return job.RestartSameNode
+	}
+	if s.Cause == job.LeaseLost {
+		w.avoid[s] = s.Node
+	}
+	s.Node = ""
+	return job.Replace
+}
+
+func crashDelay(crashes int) time.Duration {
+	if crashes == 0 {
+		return 0
+	}
+	return min(crashBackoffFirst<<min(crashes-1, 10), crashBackoffMost)
+}
+
+// enlarge gives a slot that ran out of memory more of it, if the job says so.
+func (p *pass) enlarge(w *work, s *job.Slot) bool {
+	if s.Cause != job.OutOfMemory || s.Reserved.Memory == 0 {
+		return false
+	}
+	for _, on := range w.spec.Heal.On {
+		if on.Cause == string(job.OutOfMemory) && on.Memory > 0 && s.Grown < on.Limit {
+			s.Grown++
+			before := s.Reserved.Memory
+			// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
+			mib := job.Bytes(1 << 20)
+			s.Reserved.Memory = (job.Bytes(float64(before)*float64(on.Memory)) + mib - 1) / mib * mib
+			w.because(s, "memory %s -> %s after running out of it", before, s.Reserved.Memory)
+			return true
+		}
+	}
+	return false
+}
+
+func reasonOf(s *job.Slot) string {
+	switch e := s.Exit; {
+	case s.Cause == job.LeaseLost:
+		return "it was silent for the whole lease"
+	case s.Cause == job.AgentLeft:
+		return "its agent was asked to go"
+	case s.Cause == job.AgentGone:
+		return "its agent ended"
+	case s.Cause == job.OutOfMemory:
+		return "it ran out of memory"
+	case e != nil && e.Signal != "":
+		return "a process ended by signal: " + e.Signal
+	case e != nil:
+		return fmt.Sprintf("a process ended with exit code %d", e.Code)
+	}
+	return "it failed"
+}
+
+// decided enters what was done about the newest incident and tells of it, once.
+func (p *pass) decided(w *work, a job.Action) {
+	n := len(w.rec.Incidents)
+	if n == 0 {
+		return
+	}
+	inc := w.rec.Incidents[n-1]
+	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
+		return
+	}
+	inc.Action = a
+	w.rec.Incidents[n-1] = inc
+	p.out.Dirty = true
+	told := inc
+	p.out.Notices = append(p.out.Notices, job.Notice{
+		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &told,
+		Message: fmt.Sprintf("%s: %s", inc.Cause, a),
+	})
+}
+
+func dearness(a job.Action) int {
+	return slices.Index([]job.Action{job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
+}

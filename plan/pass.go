@@ -1,0 +1,318 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Make decides. It never fails: what cannot be done is a Wait. The input is not modified.
+//
+// The order of the steps is the policy: facts first, then healing, then what has to go, then recovery of
+// what was running, then admission of what waits, and growth from what is left.
+func Make(in Input) Plan {
+	p := newPass(in)
+	for _, w := range p.jobs {
+		p.track(w)
+		p.heal(w)
+		p.settle(w)
+		p.remove(w)
+		p.revise(w)
+	}
+	p.measure()
+	for _, w := range p.jobs {
+		p.replaceAll(w)
+	}
+	p.unload()
+	p.recover()
+	p.shrink()
+	p.admit()
+	p.grow()
+	for _, w := range p.jobs {
+		p.emit(w)
+		p.want(w)
+		p.judge(w)
+	}
+	p.strays()
+	return p.finish()
+}
+
+// pass is one run of Make: the input in the form in which the steps work on it.
+type pass struct {
+	in     Input
+	out    Plan
+	jobs   []*work // declared ones in order, then those only recorded or seen
+	byName map[string]*work
+	spaces map[string]*space // by provider
+	unseen []job.Incarnation // of no known job
+}
+
+// work is one job under decision.
+type work struct {
+	name      string
+	declared  bool
+	spec      *job.Job // as declared; as last applied if it is not any more
+	rec       *job.Record
+	slots     []*job.Slot // by address
+	index     map[string]map[int]*job.Slot
+	seen      map[job.Address][]*job.Incarnation // by number, ascending
+	world     job.World                          // as the service has it; else as recorded
+	faults    []fault
+	reasons   map[*job.Slot][]string // why a slot changes in this pass
+	avoid     map[*job.Slot]string   // node that a slot should not come back to
+	prefer    map[*job.Slot]string   // node that a slot should come back to
+	changed   []job.FieldChange      // settings taken up in place
+	differs   []job.FieldChange      // what replaces slots
+	renewed   []*job.Slot            // running, and declared differently now
+	gone      bool                   // nothing of it is left: its record goes
+	prints    map[string]func(int) string
+	promised  map[*job.Slot]string            // a place that is still in use: given once it is free
+	total     *job.Resources                  // of all that it holds; nil until asked for
+	freshFrom map[string]int                  // by role: the first index that may be free, while growing
+	placeOf   map[job.Address]job.WorldMember // in world; nil until asked for
+	ending    bool                            // all its slots are to go
+}
+
+func newPass(in Input) *pass {
+	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}}
+	p.out.Records = make(job.Records, len(in.Records))
+	p.out.Wants = map[string]job.Want{}
+	add := func(name string) *work {
+		w := &work{name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
+			reasons: map[*job.Slot][]string{}, avoid: map[*job.Slot]string{}, prefer: map[*job.Slot]string{}, promised: map[*job.Slot]string{}, freshFrom: map[string]int{},
+			prints: map[string]func(int) string{}}
+		p.jobs = append(p.jobs, w)
+		p.byName[name] = w
+		return w
+	}
+	for i := range in.Jobs {
+		w := add(in.Jobs[i].Name)
+		w.declared, w.spec = true, &in.Jobs[i]
+	}
+	var recorded []string
+	for name := range in.Records {
+		if p.byName[name] == nil {
+			recorded = append(recorded, name)
+		}
+	}
+	slices.Sort(recorded)
+	for _, name := range recorded {
+		add(name)
+	}
+	for _, w := range p.jobs {
+		p.open(w)
+	}
+	p.assign()
+	return p
+}
+
+// open copies the job's record to work on, or makes one for a new job.
+func (p *pass) open(w *work) {
+	old := p.in.Records[w.name]
+	if old != nil && w.declared && p.anew(w, old) {
+		p.note(w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
+		old = nil
+	}
+	if old == nil {
+		uid := p.adoptable(w.name)
+		if uid == "" {
+			uid = p.in.NewUID(w.name)
+		}
+		w.rec = &job.Record{UID: uid, Created: p.in.Now, Spec: *w.spec, Phase: job.JobPending, Counts: map[string]int{}}
+		p.out.Dirty = true
+		return
+	}
+	rec := *old
+	rec.Counts = make(map[string]int, len(old.Counts))
+	for role, n := range old.Counts {
+		rec.Counts[role] = n
+	}
+	rec.Charges = slices.Clone(old.Charges)
+	rec.Incidents = slices.Clone(old.Incidents)
+	w.rec = &rec
+	if w.spec == nil {
+		w.spec = &rec.Spec
+	}
+	backing := slices.Clone(old.Slots)
+	w.slots = make([]*job.Slot, 0, len(backing))
+	for i := range backing {
+		w.insert(&backing[i])
+	}
+	w.world = rec.World
+	if seen, ok := p.in.Snapshot.Worlds[w.name]; ok && seen.Generation >= rec.World.Generation {
+		w.world = seen
+		if seen.Generation > rec.World.Generation {
+			rec.World = seen
+			p.out.Dirty = true
+		}
+	}
+}
+
+// anew tells whether a job that ended is another one now: its declaration changed in what its slots are
+// started from, or it failed and an explicit apply asks for another try.
+func (p *pass) anew(w *work, old *job.Record) bool {
+	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
+		return false
+	}
+	if p.in.Rerun && old.Phase != job.JobSucceeded {
+		return true
+	}
+	return slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces })
+}
+
+// adoptable is the UID under which a job that is not recorded runs already: the state was lost.
+func (p *pass) adoptable(name string) string {
+	if p.in.Records[name] != nil {
+		return "" // an earlier job of the name ended: its remains are not the new one's
+	}
+	for i := range p.in.Snapshot.Incarnations {
+		if inc := &p.in.Snapshot.Incarnations[i]; inc.Slot.Job == name && inc.State != job.Gone {
+			return inc.UID
+		}
+	}
+	return ""
+}
+
+func (w *work) insert(s *job.Slot) {
+	byIndex := w.index[s.Address.Role]
+	if byIndex == nil {
+		byIndex = map[int]*job.Slot{}
+		w.index[s.Address.Role] = byIndex
+	}
+	byIndex[s.Address.Index] = s
+	w.slots = append(w.slots, s)
+}
+
+// assign hands each incarnation to its job. Slots that are not recorded are adopted.
+func (p *pass) assign() {
+	for i := range p.in.Snapshot.Incarnations {
+		inc := &p.in.Snapshot.Incarnations[i]
+		w := p.byName[inc.Slot.Job]
+		if w == nil || w.rec.UID != inc.UID {
+			p.unseen = append(p.unseen, *inc)
+			continue
+		}
+		w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)
+		if w.index[inc.Slot.Role][inc.Slot.Index] == nil && inc.State != job.Gone {
+			w.insert(&job.Slot{Address: inc.Slot, Phase: job.Pending, Rank: -1})
+			p.out.Dirty = true
+		}
+	}
+	for _, w := range p.jobs {
+		for _, seen := range w.seen {
+			slices.SortFunc(seen, func(a, b *job.Incarnation) int { return cmp.Compare(a.Number, b.Number) })
+		}
+	}
+}
+
+// step moves a slot. An event that its phase does not take is noted and changes nothing.
+func (p *pass) step(s *job.Slot, e job.Event) bool {
+	next, err := s.Phase.Step(e)
+	if err != nil {
+		p.note(s.Address.String(), "rejected", err.Error())
+		return false
+	}
+	s.Phase, s.Since = next, p.in.Now
+	p.out.Dirty = true
+	return true
+}
+
+func (p *pass) note(address, kind, message string) {
+	p.out.Notices = append(p.out.Notices, job.Notice{Time: p.in.Now, Type: kind, Address: address, Message: message})
+}
+
+// wakeAt asks for another pass at t.
+func (p *pass) wakeAt(t time.Time) {
+	if p.out.Wake.IsZero() || t.Before(p.out.Wake) {
+		p.out.Wake = t
+	}
+}
+
+// current is the slot's newest incarnation as observed; nil if it is not there.
+func (w *work) current(s *job.Slot) *job.Incarnation {
+	seen := w.seen[s.Address]
+	for i := len(seen) - 1; i >= 0; i-- {
+		if seen[i].Number == s.Incarnation {
+			return seen[i]
+		}
+	}
+	return nil
+}
+
+// running lists the incarnations of the slot that are not gone.
+func (w *work) running(s *job.Slot) []int {
+	var numbers []int
+	for _, inc := range w.seen[s.Address] {
+		if inc.State != job.Gone {
+			numbers = append(numbers, inc.Number)
+		}
+	}
+	return numbers
+}
+
+// holds tells whether the slot counts as one of its role: it has a reservation, or lost it by a fault and
+// is to get it back.
+func holds(s *job.Slot) bool {
+	switch s.Phase {
+	case job.Pending:
+		return s.Recover
+	case job.Canceling:
+		return s.Return
+	case job.Canceled, job.Failed:
+		return false
+	}
+	return true
+}
+
+// of lists the slots of a role that hold, by index.
+func (w *work) of(role string) []*job.Slot {
+	var held []*job.Slot
+	for _, s := range w.slots {
+		if s.Address.Role == role && holds(s) {
+			held = append(held, s)
+		}
+	}
+	slices.SortFunc(held, func(a, b *job.Slot) int { return a.Address.Index - b.Address.Index })
+	return held
+}
+
+// admitted tells whether the job has, or had and is owed, capacity.
+func (w *work) admitted() bool {
+	return slices.ContainsFunc(w.slots, holds)
+}
+
+// active tells whether the job is to run at all.
+func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.Ended() }
+
+// succeeded tells whether a slot of the role has ended well: no start follows in it.
+func (w *work) succeeded(role string) bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Address.Role == role && s.Phase == job.Succeeded })
+}
+
+func (w *work) because(s *job.Slot, format string, args ...any) {
+	w.reasons[s] = append(w.reasons[s], fmt.Sprintf(format, args...))
+}
+
+func (p *pass) finish() Plan {
+	for _, w := range p.jobs {
+		if w.gone {
+			continue
+		}
+		sorted := slices.IsSortedFunc(w.slots, bySlot)
+		if !sorted {
+			slices.SortFunc(w.slots, bySlot)
+		}
+		w.rec.Slots = make([]job.Slot, len(w.slots))
+		for i, s := range w.slots {
+			w.rec.Slots[i] = *s
+		}
+		p.out.Records[w.name] = w.rec
+	}
+	slices.SortStableFunc(p.out.Changes, func(a, b Change) int { return cmp.Compare(a.Wave, b.Wave) })
+	return p.out
+}
+
+func bySlot(a, b *job.Slot) int { return a.Address.Compare(b.Address) }

@@ -1,0 +1,287 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// space is one provider's nodes with what is free on each, while a plan is made.
+type space struct {
+	places []*place
+	byName map[string]*place
+	listed map[string]*job.Node
+	dims   map[string]int // device name -> position in an amount
+	// cursors remember, by slot size, which nodes can still take one. They hold while free only shrinks.
+	cursors map[string]*cursor
+}
+
+// place is one node. Amounts are cpu, memory, then devices as in space.dims.
+type place struct {
+	node *job.Node
+	free amount // now
+	soon amount // once what is being stopped for good has gone
+}
+
+type amount []int64
+
+func (a amount) fits(free amount) bool {
+	for i, n := range a {
+		if n > free[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (a amount) take(n amount) {
+	for i := range n {
+		a[i] -= n[i]
+	}
+}
+
+func (a amount) give(n amount) {
+	for i := range n {
+		a[i] += n[i]
+	}
+}
+
+// times is how often n fits into a, at most most.
+func (a amount) times(n amount, most int) int {
+	for i := range n {
+		if n[i] > 0 {
+			most = min(most, int(max(a[i], 0)/n[i]))
+		}
+	}
+	return most
+}
+
+func (p *pass) space(provider string) *space {
+	if sp := p.spaces[provider]; sp != nil {
+		return sp
+	}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, cursors: map[string]*cursor{}}
+	p.spaces[provider] = sp
+	nodes := p.in.Snapshot.Nodes
+	for i := range nodes {
+		if nodes[i].Provider != provider {
+			continue
+		}
+		sp.listed[nodes[i].Name] = &nodes[i]
+		for name := range nodes[i].Capacity.Devices {
+			if _, known := sp.dims[name]; !known {
+				sp.dims[name] = len(sp.dims) + 2
+			}
+		}
+	}
+	for i := range nodes {
+		if nodes[i].Provider != provider {
+			continue
+		}
+		free, _ := sp.amount(nodes[i].Capacity)
+		foreign, _ := sp.amount(nodes[i].Foreign)
+		free.take(foreign)
+		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
+		sp.places = append(sp.places, pl)
+		sp.byName[nodes[i].Name] = pl
+	}
+	return sp
+}
+
+// amount converts resources. False: they include a device that no node has.
+func (sp *space) amount(r job.Resources) (amount, bool) {
+	a := make(amount, len(sp.dims)+2)
+	a[0], a[1] = int64(r.CPU), int64(r.Memory)
+	known := true
+	for name, n := range r.Devices {
+		i, ok := sp.dims[name]
+		if !ok {
+			known = known && n == 0
+			continue
+		}
+		a[i] = int64(n)
+	}
+	return a, known
+}
+
+// measure fills the spaces with what is held: by slots, by incarnations that no slot accounts for.
+func (p *pass) measure() {
+	for _, w := range p.jobs {
+		sp := p.space(w.spec.Provider)
+		for _, s := range w.slots {
+			p.measureSlot(w, sp, s)
+		}
+	}
+	for _, inc := range p.unseen {
+		for _, sp := range p.spaces {
+			if inc.State != job.Gone {
+				sp.hold(inc.Node, inc.Reserved, true)
+			}
+		}
+	}
+}
+
+func (p *pass) measureSlot(w *work, sp *space, s *job.Slot) {
+	held := s.Node
+	if held != "" && s.Phase.Live() {
+		leaving := s.Phase == job.Canceling && !s.Return
+		sp.hold(held, s.Reserved, leaving)
+	}
+	for _, inc := range w.seen[s.Address] {
+		// The slot's own reservation covers what runs on its node; elsewhere an old incarnation is extra.
+		if inc.State != job.Gone && inc.Node != held {
+			sp.hold(inc.Node, inc.Reserved, true)
+		}
+	}
+}
+
+// hold takes resources of a node; leaving ones are free soon.
+func (sp *space) hold(node string, r job.Resources, leaving bool) {
+	pl := sp.byName[node]
+	if pl == nil {
+		return
+	}
+	a, _ := sp.amount(r)
+	pl.free.take(a)
+	if !leaving {
+		pl.soon.take(a)
+	}
+}
+
+// release gives back what a slot holds.
+func (sp *space) release(s *job.Slot) {
+	pl := sp.byName[s.Node]
+	if pl == nil {
+		return
+	}
+	a, _ := sp.amount(s.Reserved)
+	pl.free.give(a)
+	pl.soon.give(a)
+	clear(sp.cursors)
+}
+
+// leave marks what a slot holds as free soon.
+func (sp *space) leave(s *job.Slot) {
+	if pl := sp.byName[s.Node]; pl != nil {
+		a, _ := sp.amount(s.Reserved)
+		pl.soon.give(a)
+		clear(sp.cursors)
+	}
+}
+
+// cursor walks the nodes that can take slots of one size, fullest first, so that large gaps stay whole.
+type cursor struct {
+	need  amount
+	order []*place
+	at    int
+}
+
+// levels of what counts as free.
+func now(pl *place) amount  { return pl.free }
+func soon(pl *place) amount { return pl.soon }
+
+// next is a node that can take one slot more, by level; nil if there is none. avoid is skipped.
+func (sp *space) next(r job.Resources, soonToo bool, avoid string) *place {
+	need, known := sp.amount(r)
+	if !known {
+		return nil
+	}
+	level, key := now, "now"
+	if soonToo {
+		level, key = soon, "soon"
+	}
+	key += r.String()
+	c := sp.cursors[key]
+	if c == nil {
+		c = &cursor{need: need, order: sp.order(need, level)}
+		sp.cursors[key] = c
+	}
+	for c.at < len(c.order) && !need.fits(level(c.order[c.at])) {
+		c.at++
+	}
+	for i := c.at; i < len(c.order); i++ {
+		if pl := c.order[i]; pl.node.Name != avoid && need.fits(level(pl)) {
+			return pl
+		}
+	}
+	return nil
+}
+
+// order lists the open nodes that can take at least one, those first that can take the fewest.
+func (sp *space) order(need amount, level func(*place) amount) []*place {
+	type fit struct {
+		pl *place
+		n  int
+	}
+	var fits []fit
+	for _, pl := range sp.places {
+		if pl.node.Closed != "" {
+			continue
+		}
+		if n := level(pl).times(need, 1<<20); n > 0 {
+			fits = append(fits, fit{pl, n})
+		}
+	}
+	slices.SortStableFunc(fits, func(a, b fit) int { return cmp.Compare(a.n, b.n) })
+	order := make([]*place, len(fits))
+	for i, f := range fits {
+		order[i] = f.pl
+	}
+	return order
+}
+
+// txn is a set of placements that are committed or undone together.
+type txn struct {
+	sp    *space
+	taken []taking
+}
+
+type taking struct {
+	slot   *job.Slot
+	at     *place
+	size   job.Resources
+	amount amount
+	now    bool // it fits what is free now
+}
+
+// put places one slot: on prefer if that fits, else on the next node, else on avoid. False if nothing fits.
+func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bool) bool {
+	need, known := t.sp.amount(r)
+	if !known {
+		return false
+	}
+	level := now
+	if soonToo {
+		level = soon
+	}
+	at := t.sp.byName[prefer]
+	if at == nil || at.node.Closed != "" || !need.fits(level(at)) {
+		at = t.sp.next(r, soonToo, avoid)
+	}
+	if last := t.sp.byName[avoid]; at == nil && last != nil && last.node.Closed == "" && need.fits(level(last)) {
+		at = last
+	}
+	if at == nil {
+		return false
+	}
+	t.taken = append(t.taken, taking{s, at, r, need, need.fits(at.free)})
+	at.free.take(need)
+	at.soon.take(need)
+	return true
+}
+
+// undo gives everything back.
+func (t *txn) undo() {
+	for _, x := range t.taken {
+		x.at.free.give(x.amount)
+		x.at.soon.give(x.amount)
+	}
+	t.taken = nil
+	clear(t.sp.cursors)
+}
+
+// now tells whether everything fits what is free now.
+func (t *txn) now() bool {
+	return !slices.ContainsFunc(t.taken, func(x taking) bool { return !x.now })
+}

@@ -1,0 +1,213 @@
+package plan
+
+import (
+	"github.com/eltrain/eltrain/job"
+)
+
+// track brings the slots' phases up to what is observed. What is wrong becomes a fault for heal.
+func (p *pass) track(w *work) {
+	nodes := p.nodesOf(w.spec.Provider)
+	for _, s := range w.slots {
+		p.catchUp(w, s)
+		if m, in := w.member(s.Address); in && m.Rank != s.Rank {
+			s.Rank = m.Rank
+			p.out.Dirty = true
+		}
+		if s.Phase == job.Canceling {
+			p.trackStop(w, s)
+			continue
+		}
+		if !s.Phase.Live() {
+			continue
+		}
+		p.trackLife(w, s)
+		if nodes != nil && s.Node != "" && s.Phase.Live() && nodes[s.Node] == nil {
+			p.displace(w, s)
+		}
+	}
+}
+
+// nodesOf is the provider's nodes by name, or nil if its nodes are not ours to choose.
+func (p *pass) nodesOf(provider string) map[string]*job.Node {
+	if !p.in.Capabilities[provider].Places {
+		return nil
+	}
+	return p.space(provider).listed
+}
+
+// catchUp takes over what runs but is not recorded: the state is older than the infrastructure.
+func (p *pass) catchUp(w *work, s *job.Slot) {
+	seen := w.seen[s.Address]
+	if len(seen) == 0 {
+		return
+	}
+	newest := seen[len(seen)-1]
+	if newest.Number <= s.Incarnation {
+		return
+	}
+	s.Incarnation, s.InPlace = newest.Number, 0
+	s.Node, s.Reserved, s.Fingerprint = newest.Node, newest.Reserved, newest.Fingerprint
+	p.out.Dirty = true
+	switch s.Phase {
+	case job.Pending, job.Canceled:
+		if newest.State != job.Gone {
+			p.step(s, job.Granted)
+		}
+	case job.Registered, job.Running, job.Suspect:
+		p.step(s, job.Replaced)
+	}
+}
+
+// trackStop waits for a slot that is being stopped to have nothing left running.
+func (p *pass) trackStop(w *work, s *job.Slot) {
+	if len(w.running(s)) > 0 {
+		return
+	}
+	if !s.Return {
+		if p.step(s, job.Stopped) {
+			s.Node, s.Recover = "", false
+		}
+		return
+	}
+	if p.step(s, job.Replaced) {
+		s.Return = false
+		s.Incarnation++
+		s.InPlace = 0
+		if s.Node == "" { // its node went: it is placed ahead of new work
+			p.step(s, job.Evicted)
+		}
+	}
+}
+
+// trackLife follows one live slot.
+func (p *pass) trackLife(w *work, s *job.Slot) {
+	inc := w.current(s)
+	switch {
+	case inc == nil:
+		// Scheduling: it is still to be started. In a later phase its remains were taken away.
+		if s.Phase == job.Registered || s.Phase == job.Running || s.Phase == job.Suspect {
+			p.fault(w, s, job.AgentGone, nil)
+		}
+	case inc.State == job.Gone:
+		p.trackGone(w, s, inc)
+	case inc.Member != nil:
+		p.trackMember(w, s, inc.Member)
+	}
+}
+
+func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
+	if s.Phase == job.Pending || s.Phase == job.Failing {
+		return
+	}
+	switch {
+	case inc.Ended == job.EndFinished:
+		p.succeed(s)
+	case inc.Exit != nil && inc.Exit.NotStarted != "":
+		p.fault(w, s, job.StartFailed, inc.Exit)
+	case inc.Exit != nil && inc.Exit.OOM:
+		p.fault(w, s, job.OutOfMemory, inc.Exit)
+	case inc.Ended == job.EndLeft:
+		p.fault(w, s, job.AgentLeft, inc.Exit)
+	default:
+		p.fault(w, s, job.AgentGone, inc.Exit)
+	}
+}
+
+func (p *pass) trackMember(w *work, s *job.Slot, m *job.Member) {
+	if s.Phase == job.Failing || s.Phase == job.Pending {
+		return
+	}
+	if m.Expired {
+		if s.Phase == job.Registered || s.Phase == job.Running {
+			p.step(s, job.BeatsMissed)
+		}
+		if p.step(s, job.LeaseExpired) {
+			p.fault(w, s, job.LeaseLost, nil)
+		}
+		return
+	}
+	switch {
+	case m.Silent && (s.Phase == job.Registered || s.Phase == job.Running):
+		p.step(s, job.BeatsMissed)
+		return
+	case m.Silent:
+		return
+	case s.Phase == job.Suspect:
+		p.step(s, job.Heard)
+	}
+	switch m.State {
+	case job.MemberWaiting:
+		if s.Phase == job.Scheduling {
+			s.Crashes = 0
+			p.step(s, job.Register)
+		}
+		if s.Phase == job.Running {
+			p.step(s, job.WorldBroke)
+		}
+	case job.MemberRunning:
+		p.advance(s, job.Running)
+	case job.MemberSucceeded:
+		p.succeed(s)
+	case job.MemberLeaving:
+		p.fault(w, s, job.AgentLeft, m.Exit)
+	case job.MemberFailed:
+		if m.InPlace < s.InPlace {
+			return // the restart that it was granted has not reached it yet
+		}
+		p.fault(w, s, causeOf(m.Exit), m.Exit)
+	}
+}
+
+// advance takes a slot through the phases before goal that no observation showed.
+func (p *pass) advance(s *job.Slot, goal job.Phase) {
+	if s.Phase == job.Scheduling {
+		s.Crashes = 0
+		p.step(s, job.Register)
+	}
+	if s.Phase == job.Registered && goal == job.Running {
+		p.step(s, job.WorldFormed)
+		s.Recover = false
+	}
+}
+
+func (p *pass) succeed(s *job.Slot) {
+	if s.Phase == job.Suspect {
+		p.step(s, job.Heard)
+	}
+	p.advance(s, job.Running)
+	p.step(s, job.ExitedZero)
+}
+
+// causeOf reads the cause of a process's end from how it ended.
+func causeOf(e *job.Exit) job.Cause {
+	switch {
+	case e == nil:
+		return job.ProcessFailed
+	case e.NotStarted != "":
+		return job.StartFailed
+	case e.OOM:
+		return job.OutOfMemory
+	case e.Signal != "":
+		return job.ProcessKilled
+	}
+	return job.ProcessFailed
+}
+
+// displace moves a slot whose node is not there any more. If its agent still runs it ends in its own time,
+// with a checkpoint; the slot is then placed ahead of new work.
+func (p *pass) displace(w *work, s *job.Slot) {
+	node := s.Node
+	s.Node, s.Recover = "", true
+	p.out.Dirty = true
+	w.because(s, "its node %s was removed", node)
+	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: []string{s.Address.Short() + ": node " + node + " was removed"}, generation: p.generationOf(w, s)})
+	if s.Phase == job.Failing || s.Phase == job.Lost {
+		return // heal finds it another place
+	}
+	if len(w.running(s)) > 0 {
+		s.Return = true
+		p.step(s, job.Cancel)
+		return
+	}
+	p.step(s, job.Evicted)
+}
