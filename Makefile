@@ -1,0 +1,43 @@
+# eltrain: build, try, test, measure. `make help` lists the targets.
+
+GO      ?= go
+BIN     := bin/eltrain
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
+.PHONY: help build demo test check bench fuzz deps clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+build: ## bin/eltrain
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.commit=$(VERSION)" -o $(BIN) ./cmd/eltrain
+
+demo: build ## a real elastic job on this machine: plan, train, heal, grow, end
+	./examples/demo.sh $(CURDIR)/$(BIN)
+
+check: ## format, vet, staticcheck, layering, fast tests
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test -short ./...
+
+test: deps build ## everything, with the race detector and real PyTorch; does its own set-up
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	ELTRAIN_TORCH=1 $(GO) test -race -timeout 45m ./...
+
+deps: # what the tests need besides Go: python3, curl, and Debian's PyTorch
+	@./scripts/test-deps.sh
+
+bench: build ## measures; writes bench/results.md
+	./bench/run.sh
+
+fuzz: ## every fuzz target for a minute
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 60s $$pkg || exit 1; \
+	  done; done
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,251 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// rescan is how often a pass is made though nothing woke the loop: for what no event tells.
+const rescan = 30 * time.Second
+
+// progressEvery is how often the view is told how training goes.
+const progressEvery = 2 * time.Second
+
+// retryStore is the pause after the state could not be stored. Nothing is done meanwhile.
+const retryStore = time.Second
+
+// ErrLockLost ends a run whose lock another holder took.
+var ErrLockLost = errors.New("the state's lock was lost to another process; jobs run on under it")
+
+// Watch is what makes a run go on for ever.
+type Watch struct {
+	// Changed gets a value when the files may have changed.
+	Changed <-chan struct{}
+	// Reload reads them. With an error the last good jobs stay.
+	Reload func() ([]job.Job, error)
+}
+
+// Run runs the loop until there is nothing left to do: the plan is empty, nothing is under way, and each
+// job runs, has ended, or waits for what no change of ours brings. With watch it runs until ctx ends.
+//
+// When ctx ends no change is begun any more, those under way are finished, and jobs are left running.
+func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
+	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer r.flights.wait()
+	forwarding, quit := context.WithCancel(ctx)
+	defer quit()
+	progress := time.NewTicker(progressEvery)
+	defer progress.Stop()
+	reload := watch.changed()
+	wakes := r.wakes(forwarding)
+	for {
+		begun := time.Now()
+		p, due, err := r.pass(ctx, acting)
+		switch {
+		case ctx.Err() != nil:
+			return p, nil
+		case err != nil:
+			r.view(func(v View) { v.Warned(storeTrouble, err.Error()) })
+			due = time.Now().Add(retryStore)
+		case watch == nil && r.settled(&p):
+			return p, nil
+		}
+		// A pass over many slots takes its time: the loop rests as long, so that bursts of news coalesce.
+		if !sleep(ctx, min(time.Since(begun), time.Second)) {
+			return p, nil
+		}
+		timer := time.NewTimer(untilDue(due))
+	wait:
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return p, nil
+		case <-r.o.Lock.Lost():
+			timer.Stop()
+			stop()
+			return p, ErrLockLost
+		case <-wakes:
+		case <-r.o.Service.Wake():
+		case <-r.flights.landed:
+		case <-timer.C:
+		case <-reload:
+			r.reload(watch)
+		case <-progress.C:
+			r.tellProgress()
+			goto wait
+		}
+		timer.Stop()
+	}
+}
+
+const storeTrouble = "The state cannot be stored; nothing is changed until it can"
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func untilDue(due time.Time) time.Duration {
+	if due.IsZero() {
+		return rescan
+	}
+	return min(max(time.Until(due), 0), rescan)
+}
+
+func (w *Watch) changed() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.Changed
+}
+
+// pass is one turn of the loop. due is when the next one has to be, if nothing wakes it earlier.
+func (r *Reconciler) pass(ctx, acting context.Context) (p plan.Plan, due time.Time, err error) {
+	r.observe(ctx)
+	if ctx.Err() != nil {
+		return p, due, nil
+	}
+	in := r.input(time.Now())
+	p = plan.Make(in)
+	news := r.flights.anyNew(&p)
+	if err := r.commit(ctx, in, &p); err != nil {
+		return p, due, err
+	}
+	r.tell(ctx, &p)
+	r.view(func(v View) {
+		v.Recovered(storeTrouble)
+		if news || r.newWaits(&p) {
+			v.Planned(&p)
+		}
+		for _, n := range p.Notices {
+			v.Noticed(n)
+		}
+	})
+	r.flights.remember(&p)
+	due = r.flights.launch(acting, time.Now(), &p)
+	if !p.Wake.IsZero() && (due.IsZero() || p.Wake.Before(due)) {
+		due = p.Wake
+	}
+	r.o.Rerun = false // an explicit apply starts failed jobs anew once
+	return p, due, nil
+}
+
+// newWaits tells whether what the plan waits for is not what was told last.
+func (r *Reconciler) newWaits(p *plan.Plan) bool {
+	if len(p.Waits) == 0 && len(r.waits) == 0 || reflect.DeepEqual(p.Waits, r.waits) {
+		return false
+	}
+	r.waits = p.Waits
+	return len(p.Waits) > 0
+}
+
+// settled tells whether a run that does not watch has nothing left to wait for.
+func (r *Reconciler) settled(p *plan.Plan) bool {
+	if len(p.Changes) > 0 || r.flights.busy() {
+		return false
+	}
+	for _, j := range r.o.Jobs {
+		rec := p.Records[j.Name]
+		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name })
+		if rec != nil && !waits && !rec.Phase.Ended() && rec.Phase != job.JobRunning {
+			return false
+		}
+	}
+	return true
+}
+
+// reload takes up changed files, or says why not.
+func (r *Reconciler) reload(w *Watch) {
+	jobs, err := w.Reload()
+	const summary = "The configuration has errors; the last good one stays in force"
+	if err != nil {
+		r.view(func(v View) { v.Warned(summary, err.Error()) })
+		return
+	}
+	r.o.Jobs = jobs
+	r.view(func(v View) { v.Recovered(summary) })
+}
+
+// wakes joins the providers' signals into one.
+func (r *Reconciler) wakes(ctx context.Context) <-chan struct{} {
+	joined := make(chan struct{}, 1)
+	for _, prov := range r.o.Providers {
+		r.flights.wg.Go(func() { forward(ctx, prov, joined) })
+	}
+	return joined
+}
+
+func forward(ctx context.Context, prov providers.Provider, to chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-prov.Changes():
+			select {
+			case to <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// view calls the view, one call at a time.
+func (r *Reconciler) view(call func(View)) {
+	r.viewing.Lock()
+	defer r.viewing.Unlock()
+	call(r.o.View)
+}
+
+func (r *Reconciler) tellProgress() {
+	for name, f := range r.o.Service.Observe() {
+		var best *job.Member
+		for i := range f.Members {
+			if m := &f.Members[i].Member; m.State == job.MemberRunning && m.Step > 0 && (best == nil || m.Step > best.Step) {
+				best = m
+			}
+		}
+		if best != nil && best.Step != r.steps[name] {
+			r.steps[name] = best.Step
+			r.view(func(v View) { v.Progressed(name, best.Step, best.Loss, best.StepRate) })
+		}
+	}
+}
+
+// provider is who carries a change out; nil for a change that the service alone does.
+func (r *Reconciler) provider(c *plan.Change) (providers.Provider, error) {
+	if c.Action == plan.Update || c.Action == plan.Restart {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.state.Jobs[c.Job]; rec != nil && rec.UID == c.UID {
+		if prov := r.o.Providers[rec.Spec.Provider]; prov != nil {
+			return prov, nil
+		}
+		return nil, fmt.Errorf("provider %q of job.%s is not configured", rec.Spec.Provider, c.Job)
+	}
+	// A job that is recorded no more: it is with the provider that shows its remains.
+	for name, seen := range r.known {
+		for i := range seen.Incarnations {
+			if seen.Incarnations[i].UID == c.UID {
+				return r.o.Providers[name], nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no provider is known to have job.%s (uid %s)", c.Job, c.UID)
+}
