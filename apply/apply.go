@@ -39,7 +39,7 @@ type Journal interface {
 	Append(entries ...state.Entry) error
 }
 
-// Options are the parts of a Reconciler. All but Keep, Rerun and Log are needed.
+// Options are the parts of a Reconciler. Zero values are defaults from Spawn on; the others are needed.
 type Options struct {
 	Jobs      []job.Job
 	Store     state.Store
@@ -49,6 +49,10 @@ type Options struct {
 	Providers map[string]providers.Provider
 	View      View
 	NewUID    func(name string) string
+	// Spawn runs a change; nil is a goroutine of its own. A simulation runs it at once.
+	Spawn func(func())
+	// Clock tells the time; nil is time.Now. A simulation has its own.
+	Clock func() time.Time
 	// Parallelism bounds how many changes are under way at once.
 	Parallelism int
 	// Keep leaves jobs alone that are recorded and not declared.
@@ -71,7 +75,6 @@ type Reconciler struct {
 	snapshot job.Snapshot
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
 	formed   []job.Notice                     // of worlds, until the next pass tells them
-	observed *broadcast                       // told after each observation
 	known    map[string]providers.Observation // by provider: the last good one
 	trouble  map[string]error                 // by provider: why the last observation failed
 	gone     map[incarnation]bool             // ended incarnations that the service was told of
@@ -100,8 +103,14 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Spawn == nil {
+		o.Spawn = func(f func()) { go f() }
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
 	r := &Reconciler{
-		o: o, state: s, observed: newBroadcast(), known: map[string]providers.Observation{}, trouble: map[string]error{},
+		o: o, state: s, known: map[string]providers.Observation{}, trouble: map[string]error{},
 		gone: map[incarnation]bool{}, sent: map[string]bool{}, steps: map[string]int64{}, tokens: map[string]string{},
 	}
 	r.flights = newFlights(r, max(o.Parallelism, 1))
@@ -221,7 +230,6 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	}
 	r.mu.Unlock()
 	in.Snapshot = snapshot
-	r.observed.tell()
 	return in
 }
 
@@ -383,7 +391,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: p.Wants[name], World: rec.World}
 		for _, s := range rec.Slots {
-			if s.Incarnation == 0 || s.Phase == job.Pending || s.Phase == job.Canceled {
+			if s.Incarnation == 0 || s.Phase == job.Canceled {
 				continue
 			}
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,

@@ -19,24 +19,26 @@ type flights struct {
 	r      *Reconciler
 	places *semaphore.Weighted
 	wg     sync.WaitGroup
+	landed chan struct{} // gets a value when one has ended
 
-	mu      sync.Mutex
-	flying  map[target]plan.Action
-	paused  map[target]pause
-	landed  chan struct{} // gets a value when one has ended
-	started map[target]change
+	mu     sync.Mutex
+	begun  map[target]*begun // every change that the newest plan asks for and that may be done now
+	paused map[target]pause
 }
 
-// target is what a flight is about: a slot, or a whole job (zero Slot).
+// target is what a change is about: a slot, or a whole job (zero Slot).
 type target struct {
 	uid  string
 	slot job.Address
 }
 
-// change identifies what was told as planned, so that it is told once.
-type change struct {
-	action      plan.Action
-	incarnation int
+// begun is one change from when the plan first asks for it until it no longer does.
+type begun struct {
+	change plan.Change
+	since  time.Time
+	still  time.Time // when the view was last told of it
+	flying bool
+	done   bool
 }
 
 // pause is the wait after a failure.
@@ -54,101 +56,145 @@ const (
 // stillEvery is how often a change that takes long is told of, as Terraform does.
 const stillEvery = 10 * time.Second
 
-// stopMargin is what stopping may take beyond the slot's own grace: for a checkpoint before it (another
-// grace), and for the provider's own work.
+// stopMargin is what a provider may take to stop an incarnation beyond the slot's own grace.
 const stopMargin = 15 * time.Second
 
 func newFlights(r *Reconciler, parallelism int) *flights {
-	return &flights{r: r, places: semaphore.NewWeighted(int64(parallelism)), flying: map[target]plan.Action{},
-		paused: map[target]pause{}, landed: make(chan struct{}, 1), started: map[target]change{}}
+	return &flights{r: r, places: semaphore.NewWeighted(int64(parallelism)), landed: make(chan struct{}, 1),
+		begun: map[target]*begun{}, paused: map[target]pause{}}
 }
 
 func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
+
+func (b *begun) is(c *plan.Change) bool {
+	return b != nil && b.change.Action == c.Action && b.change.Incarnation == c.Incarnation
+}
 
 // anyNew tells whether the plan has something to do that was not begun before.
 func (f *flights) anyNew(p *plan.Plan) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range p.Changes {
-		if f.isNew(&p.Changes[i]) {
+		if c := &p.Changes[i]; c.Wave == 0 && !f.begun[targetOf(c)].is(c) {
 			return true
 		}
 	}
 	return false
 }
 
-func (f *flights) isNew(c *plan.Change) bool {
-	told, known := f.started[targetOf(c)]
-	return !known || told != change{c.Action, c.Incarnation}
-}
-
-// remember marks the plan's changes as told, and forgets what it no longer asks for.
-func (f *flights) remember(p *plan.Plan) {
+// follow begins every change of the first wave that is not under way, closes those that the plan no longer
+// asks for, and gives the next time at which one is due.
+func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due time.Time) {
+	asked := make(map[target]bool, len(p.Changes))
+	at := func(t time.Time) {
+		if due.IsZero() || t.Before(due) {
+			due = t
+		}
+	}
+	var start []*begun
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	started := make(map[target]change, len(p.Changes))
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		started[targetOf(c)] = change{c.Action, c.Incarnation}
-	}
-	f.started = started
-	for t := range f.paused {
-		if _, asked := started[t]; !asked {
-			delete(f.paused, t)
+		t := targetOf(c)
+		asked[t] = true
+		if c.Wave > 0 || ctx.Err() != nil {
+			continue
 		}
+		b := f.begun[t]
+		if b != nil && b.flying {
+			continue
+		}
+		if !b.is(c) {
+			b = &begun{change: *c, since: now, still: now}
+			f.begun[t] = b
+			f.r.view(func(v View) { v.Started(c) })
+		}
+		b.change = *c
+		if pause := f.paused[t]; now.Before(pause.until) {
+			at(pause.until)
+			continue
+		}
+		if until := b.since.Add(leaveTime(c)); now.Before(until) && f.r.leavesByItself(c) {
+			at(until)
+			continue
+		}
+		b.flying, b.done = true, false
+		start = append(start, b)
+	}
+	f.close(now, asked)
+	f.mu.Unlock()
+	for _, b := range start {
+		f.wg.Add(1)
+		f.r.o.Spawn(func() {
+			defer f.wg.Done()
+			f.fly(ctx, b)
+		})
+	}
+	return due
+}
+
+// close ends what the plan no longer asks for: it is done, by us or by itself. f.mu is held.
+func (f *flights) close(now time.Time, asked map[target]bool) {
+	for t, b := range f.begun {
+		if asked[t] || b.flying {
+			continue
+		}
+		if !b.done {
+			f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+		}
+		delete(f.begun, t)
+		delete(f.paused, t)
 	}
 }
 
-// launch begins every change of the first wave that is not under way, and gives the next time at which a
-// paused one is due.
-func (f *flights) launch(ctx context.Context, now time.Time, p *plan.Plan) (due time.Time) {
+// tellStill tells the view of changes that take long.
+func (f *flights) tellStill(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range p.Changes {
-		c := p.Changes[i]
-		t := targetOf(&c)
-		if _, busy := f.flying[t]; busy || c.Wave > 0 || ctx.Err() != nil {
-			continue
+	for _, b := range f.begun {
+		if !b.done && now.Sub(b.still) >= stillEvery {
+			b.still = now
+			f.r.view(func(v View) { v.Still(&b.change, now.Sub(b.since)) })
 		}
-		if w := f.paused[t]; now.Before(w.until) {
-			if due.IsZero() || w.until.Before(due) {
-				due = w.until
-			}
-			continue
-		}
-		f.flying[t] = c.Action
-		f.wg.Go(func() { f.fly(ctx, &c) })
 	}
-	return due
 }
 
 // busy tells whether anything is under way.
 func (f *flights) busy() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.flying) > 0
+	for _, b := range f.begun {
+		if b.flying {
+			return true
+		}
+	}
+	return false
 }
 
 // wait returns when all have landed.
 func (f *flights) wait() { f.wg.Wait() }
 
-func (f *flights) fly(ctx context.Context, c *plan.Change) {
+func (f *flights) fly(ctx context.Context, b *begun) {
 	err := f.places.Acquire(ctx, 1)
 	if err == nil {
-		err = f.perform(ctx, c)
+		if f.r.asked(&b.change) { // else the world moved while it waited for its turn
+			err = f.r.do(ctx, &b.change)
+		}
 		f.places.Release(1)
 	}
+	now := f.r.o.Clock()
 	f.mu.Lock()
-	t := targetOf(c)
-	delete(f.flying, t)
+	t := targetOf(&b.change)
+	b.flying = false
 	if err != nil {
 		n := f.paused[t].failures
 		wait := min(pauseFirst<<min(n, 10), pauseMost)
-		wait += rand.N(wait / 4)
-		f.paused[t] = pause{n + 1, time.Now().Add(wait)}
+		f.paused[t] = pause{n + 1, now.Add(wait + rand.N(wait/4))}
 	} else {
+		b.done = true
 		delete(f.paused, t)
 	}
+	f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })
 	f.mu.Unlock()
 	select {
 	case f.landed <- struct{}{}:
@@ -156,72 +202,35 @@ func (f *flights) fly(ctx context.Context, c *plan.Change) {
 	}
 }
 
-// perform does one change and tells the view.
-func (f *flights) perform(ctx context.Context, c *plan.Change) error {
-	if !f.r.asked(c) {
-		return nil // the world moved while it waited for its turn
-	}
-	begun := time.Now()
-	f.r.view(func(v View) { v.Started(c) })
-	done := make(chan struct{})
-	var telling sync.WaitGroup
-	telling.Go(func() {
-		ticker := time.NewTicker(stillEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				f.r.view(func(v View) { v.Still(c, time.Since(begun)) })
-			case <-done:
-				return
-			}
-		}
-	})
-	err := f.r.do(ctx, c)
-	close(done)
-	telling.Wait()
-	f.r.view(func(v View) { v.Finished(c, time.Since(begun), err) })
-	return err
-}
-
-// asked tells whether the newest plan still wants the change as it is.
+// asked tells whether the newest stored decision still wants the change as it is.
 func (r *Reconciler) asked(c *plan.Change) bool {
+	if c.Launch == nil {
+		return true // what is to be stopped was named by its incarnation, which never comes back
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Slot == (job.Address{}) {
-		return true
-	}
 	rec := r.state.Jobs[c.Job]
 	if rec == nil || rec.UID != c.UID {
-		return c.Launch == nil // a stray: to be stopped whoever it belonged to
+		return false
 	}
 	s := rec.Slot(c.Slot.Role, c.Slot.Index)
-	if s == nil {
-		return c.Launch == nil
-	}
-	if c.Launch != nil {
-		return s.Phase == job.Scheduling && s.Incarnation == c.Incarnation && s.Node == c.Node
-	}
-	return true
+	return s != nil && s.Phase == job.Scheduling && s.Incarnation == c.Incarnation && s.Node == c.Node
 }
 
 // do carries one change out.
 func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
+	if c.Action == plan.Update || c.Action == plan.Restart {
+		return nil // the service was told; the agents do it
+	}
 	prov, err := r.provider(c)
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.Slot == (job.Address{}) && c.Action == plan.Delete:
+	if c.Slot == (job.Address{}) {
 		if err := prov.Forget(ctx, c.UID, c.Job); err != nil {
 			return fmt.Errorf("forget job.%s: %w", c.Job, err)
 		}
 		return nil
-	case c.Action == plan.Update, c.Action == plan.Restart:
-		return nil // the service was told; the agents do it
-	}
-	if c.Launch == nil {
-		r.letLeave(ctx, c)
 	}
 	for _, n := range c.Stop {
 		stopping, cancel := context.WithTimeout(ctx, c.Grace.Std()+stopMargin)
@@ -240,27 +249,17 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	return nil
 }
 
-// letLeave gives an incarnation that was told to leave the time to do so: for its checkpoint and its grace.
-// One that the service does not hear of is not waited for.
-func (r *Reconciler) letLeave(ctx context.Context, c *plan.Change) {
-	deadline := time.NewTimer(2*c.Grace.Std() + time.Second)
-	defer deadline.Stop()
-	for {
-		told := r.observed.next()
-		if !r.leavingByItself(c) {
-			return
-		}
-		select {
-		case <-told:
-		case <-deadline.C:
-			return
-		case <-ctx.Done():
-			return
-		}
+// leaveTime is how long an incarnation that was told to leave has to do so: its grace for a checkpoint, its
+// grace to stop, and a second for the news. Then it is stopped.
+func leaveTime(c *plan.Change) time.Duration {
+	if c.Launch != nil || len(c.Stop) == 0 {
+		return 0
 	}
+	return 2*c.Grace.Std() + time.Second
 }
 
-func (r *Reconciler) leavingByItself(c *plan.Change) bool {
+// leavesByItself tells whether the incarnation was told to leave by the service and is heard of.
+func (r *Reconciler) leavesByItself(c *plan.Change) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inc := r.live[incarnation{c.Slot, c.Incarnation}]

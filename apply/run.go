@@ -49,13 +49,13 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	wakes := r.wakes(forwarding)
 	for {
 		begun := time.Now()
-		p, due, err := r.pass(ctx, acting)
+		p, due, err := r.Turn(acting)
 		switch {
 		case ctx.Err() != nil:
 			return p, nil
 		case err != nil:
 			r.view(func(v View) { v.Warned(storeTrouble, err.Error()) })
-			due = time.Now().Add(retryStore)
+			due = r.o.Clock().Add(retryStore)
 		case watch == nil && r.settled(&p):
 			return p, nil
 		}
@@ -63,7 +63,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		if !sleep(ctx, min(time.Since(begun), time.Second)) {
 			return p, nil
 		}
-		timer := time.NewTimer(untilDue(due))
+		timer := time.NewTimer(r.untilDue(due))
 	wait:
 		select {
 		case <-ctx.Done():
@@ -81,6 +81,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			r.reload(watch)
 		case <-progress.C:
 			r.tellProgress()
+			r.flights.tellStill(r.o.Clock())
 			goto wait
 		}
 		timer.Stop()
@@ -100,11 +101,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func untilDue(due time.Time) time.Duration {
+func (r *Reconciler) untilDue(due time.Time) time.Duration {
 	if due.IsZero() {
 		return rescan
 	}
-	return min(max(time.Until(due), 0), rescan)
+	return min(max(due.Sub(r.o.Clock()), 0), rescan)
 }
 
 func (w *Watch) changed() <-chan struct{} {
@@ -114,13 +115,11 @@ func (w *Watch) changed() <-chan struct{} {
 	return w.Changed
 }
 
-// pass is one turn of the loop. due is when the next one has to be, if nothing wakes it earlier.
-func (r *Reconciler) pass(ctx, acting context.Context) (p plan.Plan, due time.Time, err error) {
+// Turn is one turn of the loop: observe, plan, store, tell, act. due is when the next one has to be, if
+// nothing wakes it earlier; zero is never. With an error nothing was changed.
+func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
 	r.observe(ctx)
-	if ctx.Err() != nil {
-		return p, due, nil
-	}
-	in := r.input(time.Now())
+	in := r.input(r.o.Clock())
 	p = plan.Make(in)
 	news := r.flights.anyNew(&p)
 	if err := r.commit(ctx, in, &p); err != nil {
@@ -136,8 +135,7 @@ func (r *Reconciler) pass(ctx, acting context.Context) (p plan.Plan, due time.Ti
 			v.Noticed(n)
 		}
 	})
-	r.flights.remember(&p)
-	due = r.flights.launch(acting, time.Now(), &p)
+	due = r.flights.follow(ctx, r.o.Clock(), &p)
 	if !p.Wake.IsZero() && (due.IsZero() || p.Wake.Before(due)) {
 		due = p.Wake
 	}
@@ -249,3 +247,6 @@ func (r *Reconciler) provider(c *plan.Change) (providers.Provider, error) {
 	}
 	return nil, fmt.Errorf("no provider is known to have job.%s (uid %s)", c.Job, c.UID)
 }
+
+// Declare replaces the declared jobs; the next turn takes them up.
+func (r *Reconciler) Declare(jobs []job.Job) { r.o.Jobs = jobs }

@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Record is what is remembered of one job. It is what a state store keeps; beats and progress never enter it.
 type Record struct {
@@ -144,12 +147,14 @@ type Records map[string]*Record
 
 // Slot finds a slot's record; nil if there is none.
 func (r *Record) Slot(role string, index int) *Slot {
-	for i := range r.Slots {
-		if r.Slots[i].Address.Index == index && r.Slots[i].Address.Role == role {
-			return &r.Slots[i]
-		}
+	i, found := slices.BinarySearchFunc(r.Slots, Address{Role: role, Index: index}, func(s Slot, a Address) int {
+		a.Job = s.Address.Job
+		return s.Address.Compare(a)
+	})
+	if !found {
+		return nil
 	}
-	return nil
+	return &r.Slots[i]
 }
 
 // Notice is one line of what happened, as `eltrain events` shows and the journal keeps.

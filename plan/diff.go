@@ -9,6 +9,9 @@ import (
 
 // settle ends a job whose work is done, and stops what is left of one that ended.
 func (p *pass) settle(w *work) {
+	if w.active() {
+		p.closeRoles(w)
+	}
 	if w.active() && w.done() {
 		w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
 		p.out.Dirty = true
@@ -19,6 +22,23 @@ func (p *pass) settle(w *work) {
 	}
 	if w.rec.Phase.Ended() {
 		p.end(w, fmt.Sprintf("the job %s", lower(w.rec.Phase)))
+	}
+}
+
+// closeRoles gives up what has not begun to train in a role of which a slot has succeeded: nothing starts in
+// it any more.
+func (p *pass) closeRoles(w *work) {
+	for i := range w.spec.Roles {
+		name := w.spec.Roles[i].Name
+		if !w.succeeded(name) {
+			continue
+		}
+		for _, s := range w.index[name] {
+			if s.Phase == job.Pending && s.Recover || s.Phase == job.Scheduling || s.Phase == job.Registered {
+				w.because(s, "another slot of its role has succeeded")
+				p.cancel(w, s)
+			}
+		}
 	}
 }
 

@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
+
+// farewell is how long the agent of a slot that succeeded has to end by itself after its job has.
+const farewell = 10 * time.Second
 
 // emit writes the changes that lead from what is observed to what the records now say. It looks at the
 // records alone, not at which step decided, so a pass after a crash says the same again.
@@ -18,13 +22,23 @@ func (p *pass) emit(w *work) {
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
 		switch {
-		case s.Phase == job.Canceling:
+		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
 		case w.promised[s] != "":
 			p.out.Changes = append(p.out.Changes, Change{
 				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.promised[s], Wave: 1,
 				Incarnation: s.Incarnation + 1, Reasons: w.reasons[s], Fields: w.fieldsOf(role, s, fields),
 			})
+			p.emitStop(w, s)
+		case s.Phase == job.Pending:
+			p.emitStop(w, s) // an incarnation that was given up, and still runs where it was
+		case s.Phase == job.Succeeded && w.rec.Phase.Ended() && len(w.running(s)) > 0:
+			// Its agent ends by itself once its success was heard. One that does not is ended.
+			if due := w.rec.Ended.Add(farewell); p.in.Now.Before(due) {
+				p.wakeAt(due)
+			} else {
+				p.emitStop(w, s)
+			}
 		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil:
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
 		}
@@ -354,23 +368,23 @@ func (w *work) phase() job.JobPhase {
 	if !w.declared || !w.admitted() {
 		return job.JobPending
 	}
-	running, short := 0, false
+	running, ill, all := 0, w.world.Broken, true
 	for _, s := range w.slots {
 		switch {
 		case s.Phase == job.Running || s.Phase == job.Succeeded:
 			running++
+		case s.Phase == job.Failing || s.Phase == job.Suspect || s.Phase == job.Lost || s.Recover && holds(s):
+			ill, all = true, false
 		case holds(s):
-			short = true
+			all = false // on its way: started for the first time, or as the job grows
 		}
 	}
 	ranked := slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
+	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
 	switch {
-	case ranked && w.world.Generation == 0 || running == 0 && w.rec.Phase == job.JobPending:
+	case ranked && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
-	case short || w.missing():
-		if w.rec.Phase == job.JobStarting && !ranked {
-			return job.JobStarting
-		}
+	case ill || w.missing():
 		return job.JobDegraded
 	}
 	return job.JobRunning

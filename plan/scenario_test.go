@@ -1,0 +1,434 @@
+package plan_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// TestScenarios plays the files of testdata: events in, plans out. Each command is one of
+//
+//	nodes          one a line: NAME cpu=4 mem=8GiB gpu=2 foreign=1 closed=cordoned (a known one is changed)
+//	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
+//	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
+//	undeclare NAME takes a job out of the files
+//	fault          one a line: SLOT exit=17 | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish
+//	stuck SLOT     agents of the slot start and never register from now on
+//	plan           plans and shows, and does nothing
+//	pass           one pass: plan, carry out; the service does nothing
+//	run            passes, with the service between them, until nothing more happens
+//	advance 5s     lets time pass
+//	forget         loses the state
+//	rerun          the next pass is an explicit apply
+//	slow, stopped  stops take until "stopped"
+//	status         what runs
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			w := newWorld()
+			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd == "new" {
+					w = newWorld()
+					return ""
+				}
+				out, err := w.command(d)
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				return out
+			})
+		})
+	}
+}
+
+func (w *world) command(d *datadriven.TestData) (string, error) {
+	arg := ""
+	if len(d.CmdArgs) > 0 {
+		arg = d.CmdArgs[0].Key
+	}
+	switch d.Cmd {
+	case "nodes":
+		for _, line := range lines(d.Input) {
+			if err := w.declareNode(line); err != nil {
+				return "", err
+			}
+		}
+	case "drop", "die":
+		w.removeNode(arg, d.Cmd == "die")
+	case "job":
+		return "", w.declareJob(arg, lines(d.Input))
+	case "undeclare":
+		w.jobs = slices.DeleteFunc(w.jobs, func(j job.Job) bool { return j.Name == arg })
+	case "fault":
+		for _, line := range lines(d.Input) {
+			if err := w.hurt(strings.Fields(line)); err != nil {
+				return "", err
+			}
+		}
+	case "stuck":
+		a, err := job.ParseAddress("job." + arg)
+		w.stuck[a] = true
+		return "", err
+	case "plan":
+		return render(plan.Make(w.input())), nil
+	case "pass":
+		return render(w.pass()), nil
+	case "run":
+		return w.run()
+	case "advance":
+		span, err := time.ParseDuration(arg)
+		w.now = w.now.Add(span)
+		return "", err
+	case "forget":
+		w.records = job.Records{}
+	case "rerun":
+		w.rerun = true
+	case "keep":
+		w.keep = true
+	case "slow":
+		w.slowStop = true
+	case "stopped":
+		w.stopped()
+	case "status":
+		return w.status(), nil
+	default:
+		return "", fmt.Errorf("no such command")
+	}
+	return "", nil
+}
+
+func lines(s string) []string {
+	var out []string
+	for _, l := range strings.Split(s, "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// settings reads "a=1 b" as pairs.
+func settings(words []string) [][2]string {
+	var pairs [][2]string
+	for _, word := range words {
+		k, v, _ := strings.Cut(word, "=")
+		pairs = append(pairs, [2]string{k, v})
+	}
+	return pairs
+}
+
+// resource reads one amount into r; false if the key names none.
+func resource(r *job.Resources, key, value string) (bool, error) {
+	n, _ := strconv.ParseFloat(value, 64)
+	var err error
+	switch key {
+	case "cpu":
+		r.CPU, err = job.Cores(n)
+	case "mem":
+		r.Memory, err = job.ParseBytes(value)
+	case "gpu":
+		r.Devices = map[string]int{"gpu": int(n)}
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+func (w *world) declareNode(line string) error {
+	words := strings.Fields(line)
+	n := w.node(words[0])
+	if n == nil {
+		w.nodes = append(w.nodes, jobtest.Node(words[0], job.Resources{}))
+		n = w.node(words[0])
+	}
+	for _, kv := range settings(words[1:]) {
+		switch kv[0] {
+		case "closed":
+			n.Closed = kv[1]
+		case "foreign":
+			if _, err := resource(&n.Foreign, "cpu", kv[1]); err != nil {
+				return err
+			}
+		default:
+			if known, err := resource(&n.Capacity, kv[0], kv[1]); err != nil || !known {
+				return fmt.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) declareJob(name string, text []string) error {
+	j := jobtest.Job(name)
+	for _, line := range text {
+		words := strings.Fields(line)
+		pairs := settings(words[1:])
+		switch words[0] {
+		case "job":
+			for _, kv := range pairs {
+				if err := setJob(&j, kv[0], kv[1]); err != nil {
+					return err
+				}
+			}
+		default:
+			r := jobtest.Role(words[0], 1)
+			for _, kv := range pairs {
+				if err := setRole(&r, kv[0], kv[1]); err != nil {
+					return err
+				}
+			}
+			j.Roles = append(j.Roles, r)
+		}
+	}
+	w.jobs = slices.DeleteFunc(w.jobs, func(old job.Job) bool { return old.Name == name })
+	w.jobs = append(w.jobs, j)
+	return nil
+}
+
+func setJob(j *job.Job, key, value string) error {
+	n, _ := strconv.Atoi(value)
+	var err error
+	switch key {
+	case "priority":
+		j.Priority = n
+	case "restarts":
+		j.Heal.Budget.Restarts = n
+	case "oom":
+		var f job.Factor
+		f, err = job.ParseFactor(value)
+		j.Heal.On = []job.On{{Cause: "oom", Memory: f, Limit: 1}}
+	case "limit":
+		c := job.CPU(n * 1000)
+		j.Limits = &job.Limits{CPU: &c}
+	case "limitgpu":
+		j.Limits = &job.Limits{Devices: map[string]int{"gpu": n}}
+	case "timeout":
+		j.Rendezvous.Timeout, err = job.ParseDuration(value)
+	case "signal":
+		j.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: value}
+	default:
+		err = fmt.Errorf("job has no %s", key)
+	}
+	return err
+}
+
+func setRole(r *job.Role, key, value string) error {
+	if known, err := resource(&r.Resources, key, value); known || err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(value)
+	if slices.Contains([]string{"min", "max", "step", "sizes"}, key) && r.Scaling == nil {
+		r.Scaling = &job.Scaling{Step: 1}
+	}
+	switch key {
+	case "replicas":
+		r.Replicas = n
+	case "min":
+		r.Scaling.Min = n
+	case "max":
+		r.Scaling.Max = n
+	case "step":
+		r.Scaling.Step = n
+	case "sizes":
+		for _, size := range strings.Split(value, ",") {
+			k, err := strconv.Atoi(size)
+			if err != nil {
+				return err
+			}
+			r.Scaling.Sizes = append(r.Scaling.Sizes, k)
+		}
+	case "after":
+		r.DependsOn = strings.Split(value, ",")
+	case "command":
+		r.Command = []string{value}
+	case "image":
+		r.Image = value
+	case "unranked":
+		r.Ranked = false
+	default:
+		return fmt.Errorf("role has no %s", key)
+	}
+	return nil
+}
+
+func (w *world) hurt(words []string) error {
+	a, err := job.ParseAddress("job." + words[0])
+	if err != nil {
+		return err
+	}
+	inc := w.at(a)
+	if inc == nil || inc.Member == nil && words[1] != "agent" {
+		return fmt.Errorf("%s does not run", a)
+	}
+	key, value, _ := strings.Cut(words[1], "=")
+	switch key {
+	case "exit":
+		code, err := strconv.Atoi(value)
+		w.fail(a, job.Exit{Code: code})
+		return err
+	case "signal":
+		w.fail(a, job.Exit{Code: 137, Signal: value})
+	case "oom":
+		w.fail(a, job.Exit{Code: 137, Signal: "killed", OOM: true})
+	case "cannot":
+		w.fail(a, job.Exit{Code: 127, NotStarted: value})
+	case "agent":
+		w.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
+	case "leave":
+		inc.Member.State = job.MemberLeaving
+	case "silent":
+		inc.Member.Silent = true
+	case "heard":
+		inc.Member.Silent, inc.Member.Expired = false, false
+	case "expired":
+		inc.Member.Silent, inc.Member.Expired = true, true
+	case "finish":
+		w.end(inc, job.EndFinished, &job.Exit{})
+	default:
+		return fmt.Errorf("no such fault: %s", key)
+	}
+	return nil
+}
+
+// run settles the world and shows every pass in which something happened, then what runs.
+func (w *world) run() (string, error) {
+	var b strings.Builder
+	last := "nothing\n"
+	err := w.settle(30, func(p plan.Plan) {
+		if text := render(p); text != last {
+			b.WriteString(text)
+			last = text
+		}
+	})
+	b.WriteString(w.status())
+	return b.String(), err
+}
+
+// status is a line a job, and a line for each of its slots that has a place or a future.
+func (w *world) status() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.records)) {
+		rec := w.records[name]
+		fmt.Fprintf(&b, "= %s %s generation %d", name, rec.Phase, rec.World.Generation)
+		if n := len(rec.Charges); n > 0 {
+			fmt.Fprintf(&b, " charged %d", n)
+		}
+		b.WriteString(":")
+		var order []string
+		groups := map[string][]job.Slot{}
+		for _, s := range rec.Slots {
+			if s.Phase == job.Canceled {
+				continue
+			}
+			key := fmt.Sprintf("%s %s#%d %s", s.Address.Role, s.Phase, s.Incarnation, s.Node)
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			groups[key] = append(groups[key], s)
+		}
+		for i, key := range order {
+			var indices []int
+			for _, s := range groups[key] {
+				indices = append(indices, s.Address.Index)
+			}
+			role, rest, _ := strings.Cut(key, " ")
+			if i > 0 {
+				b.WriteString(",")
+			}
+			fmt.Fprintf(&b, " %s %s", job.Fold(role, indices), strings.TrimSpace(rest))
+		}
+		b.WriteString("\n")
+	}
+	if b.Len() == 0 {
+		return "= nothing\n"
+	}
+	return b.String()
+}
+
+// render is a plan in short: like changes of a role are folded.
+func render(p plan.Plan) string {
+	var b strings.Builder
+	for _, n := range p.Notices {
+		switch n.Type {
+		case "rejected":
+			fmt.Fprintf(&b, "REJECTED %s: %s\n", n.Address, n.Message)
+		case "incident":
+			fmt.Fprintf(&b, "! %s %s: %s\n", n.Address, n.Message, strings.Join(n.Incident.Evidence, "; "))
+		default:
+			fmt.Fprintf(&b, "* %s %s\n", n.Address, n.Message)
+		}
+	}
+	type kind struct {
+		text, role string
+	}
+	var order []kind
+	folded := map[kind][]int{}
+	signs := map[plan.Action]string{plan.Create: "+", plan.Update: "~", plan.Restart: "~ restart", plan.Replace: "-/+", plan.Delete: "-"}
+	for _, c := range p.Changes {
+		text := signs[c.Action] + " " + c.Job + "."
+		if c.Slot == (job.Address{}) {
+			text = strings.TrimSuffix(text, ".")
+		}
+		after := ""
+		if c.Action == plan.Create || c.Launch != nil {
+			after += fmt.Sprintf(" #%d on %s", c.Incarnation, c.Node)
+		}
+		if len(c.Stop) > 0 {
+			after += fmt.Sprintf(" stop %s", strings.Trim(fmt.Sprint(c.Stop), "[]"))
+		}
+		if c.Wave > 0 {
+			after += fmt.Sprintf(" (wave %d)", c.Wave)
+		}
+		if len(c.Reasons) > 0 {
+			after += ": " + strings.Join(c.Reasons, "; ")
+		}
+		if c.Action == plan.Update || c.Action == plan.Replace {
+			for _, f := range c.Fields {
+				after += fmt.Sprintf(" [%s %s -> %s]", f.Path, cmp.Or(f.Before, "none"), cmp.Or(f.After, "none"))
+			}
+		}
+		k := kind{text + "%s" + after, c.Slot.Role}
+		if _, known := folded[k]; !known {
+			order = append(order, k)
+		}
+		folded[k] = append(folded[k], c.Slot.Index)
+	}
+	for _, k := range order {
+		slots := ""
+		if k.role != "" {
+			slots = job.Fold(k.role, folded[k])
+		}
+		before, after, _ := strings.Cut(k.text, "%s")
+		fmt.Fprintln(&b, before+slots+after)
+	}
+	for _, x := range p.Waits {
+		what := "waits"
+		if x.Never {
+			what = "can never run"
+		}
+		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, strings.Join(x.Reasons, " "))
+	}
+	if !p.Wake.IsZero() {
+		fmt.Fprintf(&b, "wake +%s\n", p.Wake.Sub(jobtest.Epoch))
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}

@@ -1,0 +1,355 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// world is an infrastructure in memory: it carries plans out on a snapshot at once, forms worlds as the
+// service does, and lets a test do to it what happens in a cluster. Its time is the test's.
+type world struct {
+	now      time.Time
+	jobs     []job.Job
+	nodes    []job.Node
+	incs     []*job.Incarnation
+	worlds   map[string]job.World
+	uids     map[string]string // of the world in worlds
+	records  job.Records
+	wants    map[string]job.Want
+	rerun    bool
+	keep     bool
+	noPlaces bool
+	made     int // UIDs given
+	joined   map[string]time.Time
+	// stuck agents start but never register.
+	stuck map[job.Address]bool
+	// deaf slots keep running when they are asked to stop, until settleStops.
+	slowStop bool
+	stopping map[*job.Incarnation]bool
+}
+
+func newWorld() *world {
+	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
+		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}}
+}
+
+// input is what the planner is given. It shares nothing with the world that a later event changes.
+func (w *world) input() plan.Input {
+	snap := job.Snapshot{At: w.now, Nodes: slices.Clone(w.nodes), Worlds: map[string]job.World{}}
+	for _, inc := range w.incs {
+		c := *inc
+		if inc.Member != nil {
+			m := *inc.Member
+			c.Member = &m
+		}
+		snap.Incarnations = append(snap.Incarnations, c)
+	}
+	for name, formed := range w.worlds {
+		if rec := w.records[name]; rec == nil || rec.UID == w.uids[name] {
+			formed.Members = slices.Clone(formed.Members)
+			snap.Worlds[name] = formed
+		}
+	}
+	given := map[string]string{}
+	return plan.Input{
+		Jobs: slices.Clone(w.jobs), Snapshot: snap, Records: w.records, Now: w.now, Rerun: w.rerun, Keep: w.keep,
+		Capabilities: map[string]job.Capabilities{"local": {Places: true}},
+		NewUID: func(name string) string {
+			if given[name] == "" {
+				given[name] = fmt.Sprintf("%s-uid%d", name, w.made+len(given)+1)
+			}
+			return given[name]
+		},
+	}
+}
+
+// take stores a plan's records, and lets the service hear what is wanted.
+func (w *world) take(p plan.Plan) {
+	for name, rec := range p.Records {
+		if old := w.records[name]; old == nil || old.UID != rec.UID {
+			w.made++
+			delete(w.worlds, name)
+		}
+	}
+	w.records, w.wants, w.rerun = p.Records, p.Wants, false
+}
+
+// carryOut does what can be done now of a plan.
+func (w *world) carryOut(p plan.Plan) {
+	for _, c := range p.Changes {
+		if c.Wave > 0 {
+			continue
+		}
+		switch {
+		case c.Action == plan.Delete && c.Slot == job.Address{}:
+			w.incs = slices.DeleteFunc(w.incs, func(i *job.Incarnation) bool { return i.UID == c.UID && i.State == job.Gone })
+			if w.uids[c.Job] == c.UID {
+				delete(w.worlds, c.Job)
+			}
+		case c.Launch != nil:
+			w.stop(c)
+			if !w.stops(c) {
+				w.launch(c.Launch)
+			}
+		case c.Action == plan.Delete || c.Action == plan.Replace:
+			w.stop(c)
+		}
+	}
+}
+
+// stops tells whether something that a change has to stop first still runs.
+func (w *world) stops(c plan.Change) bool {
+	return slices.ContainsFunc(w.incs, func(i *job.Incarnation) bool {
+		return i.UID == c.UID && i.Slot == c.Slot && i.State != job.Gone && slices.Contains(c.Stop, i.Number)
+	})
+}
+
+func (w *world) stop(c plan.Change) {
+	for _, inc := range w.incs {
+		if inc.UID == c.UID && inc.Slot == c.Slot && slices.Contains(c.Stop, inc.Number) && inc.State != job.Gone {
+			if w.slowStop {
+				w.stopping[inc] = true
+				continue
+			}
+			w.end(inc, job.EndOrdered, nil)
+		}
+	}
+}
+
+// stopped lets everything end that was asked to.
+func (w *world) stopped() {
+	for inc := range w.stopping {
+		w.end(inc, job.EndOrdered, nil)
+	}
+	clear(w.stopping)
+	w.slowStop = false
+}
+
+func (w *world) end(inc *job.Incarnation, why job.EndReason, exit *job.Exit) {
+	inc.State, inc.Ended, inc.Exit, inc.Member = job.Gone, why, exit, nil
+}
+
+func (w *world) launch(l *job.Launch) {
+	for _, inc := range w.incs {
+		if inc.UID == l.UID && inc.Slot == l.Slot && inc.Number == l.Incarnation {
+			return // idempotent
+		}
+	}
+	inc := &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
+		Reserved: l.Reserved, State: job.Up, Started: w.now}
+	if !w.stuck[l.Slot] {
+		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now}
+		w.joined[l.Slot.Job] = w.now
+	}
+	w.incs = append(w.incs, inc)
+}
+
+// serve is what the service does between two plans: restarts in place, fencing, worlds.
+func (w *world) serve() {
+	for name, rec := range w.records {
+		want, ok := w.wants[name]
+		if !ok {
+			continue
+		}
+		members := map[job.Address]*job.Incarnation{}
+		for _, inc := range w.incs {
+			if inc.UID != rec.UID || inc.State == job.Gone {
+				continue
+			}
+			s := rec.Slot(inc.Slot.Role, inc.Slot.Index)
+			if s == nil {
+				continue
+			}
+			if m := inc.Member; m != nil && inc.Number == s.Incarnation && !m.Silent {
+				if m.State == job.MemberFailed && m.InPlace < s.InPlace {
+					m.State, m.InPlace, m.Exit = job.MemberWaiting, s.InPlace, nil
+					w.joined[name] = w.now
+				}
+				members[inc.Slot] = inc
+			}
+		}
+		w.serveWorld(name, rec, want, members)
+		for _, a := range want.Unranked {
+			if inc := members[a]; inc != nil && inc.Member.State == job.MemberWaiting && !want.Hold {
+				inc.Member.State = job.MemberRunning
+			}
+		}
+	}
+}
+
+func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members map[job.Address]*job.Incarnation) {
+	current := w.worlds[name]
+	trains := current.Generation > 0 && !current.Broken
+	in := map[job.Address]bool{}
+	succeeded := false
+	for _, m := range current.Members {
+		inc := members[m.Slot]
+		ended := slices.ContainsFunc(w.incs, func(i *job.Incarnation) bool {
+			return i.UID == rec.UID && i.Slot == m.Slot && i.Number == m.Incarnation && i.Ended == job.EndFinished
+		})
+		succeeded = succeeded || ended
+		runs := inc != nil && inc.Number == m.Incarnation && inc.Member.State == job.MemberRunning
+		in[m.Slot] = true
+		trains = trains && (runs || ended)
+	}
+	var chosen []*job.Incarnation
+	complete, enough := true, true
+	wanted := map[job.Address]bool{}
+	for _, role := range want.Roles {
+		var there []*job.Incarnation
+		for _, i := range role.Slots {
+			a := job.Address{Job: name, Role: role.Role, Index: i}
+			wanted[a] = true
+			inc := members[a]
+			if inc != nil && (inc.Member.State == job.MemberWaiting || inc.Member.State == job.MemberRunning) {
+				there = append(there, inc)
+			}
+		}
+		complete = complete && len(there) == len(role.Slots)
+		n := role.Sizes.Floor(len(there))
+		enough = enough && n > 0
+		slices.SortStableFunc(there, func(a, b *job.Incarnation) int { // members of the last world first
+			switch {
+			case in[a.Slot] == in[b.Slot]:
+				return 0
+			case in[a.Slot]:
+				return -1
+			}
+			return 1
+		})
+		chosen = append(chosen, there[:min(n, len(there))]...)
+	}
+	settled := !w.now.Before(w.joined[name].Add(want.Settle.Std()))
+	outgrown := false
+	for _, m := range current.Members {
+		outgrown = outgrown || !wanted[m.Slot]
+	}
+	grows := len(chosen) > len(current.Members) && (complete || settled)
+	if trains && !outgrown && !grows {
+		return
+	}
+	if trains && succeeded {
+		return
+	}
+	current.Broken = current.Generation > 0
+	w.worlds[name], w.uids[name] = current, rec.UID
+	for a, inc := range members {
+		if in[a] && inc.Member.State == job.MemberRunning {
+			inc.Member.State = job.MemberWaiting
+		}
+	}
+	if want.Hold || succeeded || len(chosen) == 0 || !enough || !complete && !settled {
+		return
+	}
+	w.form(name, rec, current, chosen)
+}
+
+// form makes the next world: survivors keep their ranks as far as density allows.
+func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job.Incarnation) {
+	old := map[job.Address]int{}
+	for _, m := range last.Members {
+		old[m.Slot] = m.Rank
+	}
+	byRank := make([]*job.Incarnation, len(chosen))
+	var rest []*job.Incarnation
+	for _, inc := range chosen {
+		if r, had := old[inc.Slot]; had && r < len(byRank) {
+			byRank[r] = inc
+		} else {
+			rest = append(rest, inc)
+		}
+	}
+	next := job.World{Generation: max(last.Generation, rec.World.Generation) + 1, Formed: w.now}
+	for r := range byRank {
+		if byRank[r] == nil {
+			byRank[r], rest = rest[0], rest[1:]
+		}
+		byRank[r].Member.State, byRank[r].Member.Generation = job.MemberRunning, next.Generation
+		next.Members = append(next.Members, job.WorldMember{Slot: byRank[r].Slot, Incarnation: byRank[r].Number, Rank: r, Processes: 1})
+	}
+	w.worlds[name] = next
+}
+
+// at is the newest incarnation of a slot that is not gone; nil if there is none.
+func (w *world) at(a job.Address) *job.Incarnation {
+	var newest *job.Incarnation
+	for _, inc := range w.incs {
+		if inc.Slot == a && inc.State != job.Gone && (newest == nil || inc.Number > newest.Number) {
+			newest = inc
+		}
+	}
+	return newest
+}
+
+func (w *world) node(name string) *job.Node {
+	for i := range w.nodes {
+		if w.nodes[i].Name == name {
+			return &w.nodes[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) removeNode(name string, died bool) {
+	w.nodes = slices.DeleteFunc(w.nodes, func(n job.Node) bool { return n.Name == name })
+	for _, inc := range w.incs {
+		if died && inc.Node == name && inc.State != job.Gone {
+			w.end(inc, "", nil)
+		}
+	}
+}
+
+// fail lets a process of the slot end; the agent waits for the verdict.
+func (w *world) fail(a job.Address, exit job.Exit) {
+	if inc := w.at(a); inc != nil && inc.Member != nil {
+		exit.At = w.now
+		inc.Member.State, inc.Member.Exit = job.MemberFailed, &exit
+	}
+}
+
+// pass plans once, and carries the plan out.
+func (w *world) pass() plan.Plan {
+	p := plan.Make(w.input())
+	w.take(p)
+	w.carryOut(p)
+	return p
+}
+
+// settle goes on until neither the planner nor the service has anything to do. It tells of each plan.
+func (w *world) settle(most int, told func(plan.Plan)) error {
+	before := ""
+	for range most {
+		p := w.pass()
+		told(p)
+		w.serve()
+		after := w.fingerprint()
+		if after == before && !p.Dirty {
+			return nil
+		}
+		before = after
+	}
+	return fmt.Errorf("no end after %d passes", most)
+}
+
+// fingerprint is what runs, as a text to compare.
+func (w *world) fingerprint() string {
+	var b strings.Builder
+	for _, inc := range w.incs {
+		fmt.Fprintf(&b, "%s#%d %s %s", inc.Slot, inc.Number, inc.Node, inc.State)
+		if inc.Member != nil {
+			fmt.Fprintf(&b, " %s %d", inc.Member.State, inc.Member.Generation)
+		}
+		b.WriteByte('\n')
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.worlds)) {
+		fmt.Fprintf(&b, "%s %d %v\n", name, w.worlds[name].Generation, w.worlds[name].Broken)
+	}
+	return b.String()
+}

@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+)
+
+// retryTime is how often an agent tries a master that does not answer.
+const retryTime = 200 * time.Millisecond
+
+// Agent is one simulated agent with its processes.
+type Agent struct {
+	c          *Cluster
+	launch     job.Launch
+	started    time.Time
+	registered bool
+	silent     bool // stopped: it does nothing, and its connection stays
+	gone       bool
+	exit       *job.Exit
+	reason     job.EndReason
+	beat       time.Duration
+	beats      int // the newest scheduled beat; older ones do nothing
+	acts       int // the newest scheduled act; older ones do nothing
+
+	state   job.MemberState
+	order   elastic.Order
+	seen    uint64
+	place   elastic.Place // of the world that its processes run or last ran in
+	inPlace int
+	failure *job.Exit
+}
+
+// Slot is the agent's slot.
+func (a *Agent) Slot() job.Address { return a.launch.Slot }
+
+// Incarnation is the agent's number in its slot.
+func (a *Agent) Incarnation() int { return a.launch.Incarnation }
+
+// Running tells whether its processes run, and in which generation.
+func (a *Agent) Running() (generation int, runs bool) {
+	return a.place.Generation, a.state == job.MemberRunning && !a.gone
+}
+
+func (a *Agent) report() elastic.Report {
+	return elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
+		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure}
+}
+
+// register makes the agent known, and again to each new master.
+func (a *Agent) register() {
+	if a.gone || a.silent {
+		return
+	}
+	if a.c.master == nil {
+		a.c.After(retryTime, a.register)
+		return
+	}
+	reply, err := a.c.master.Register(a.launch.Slot.Job, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
+		Incarnation: a.launch.Incarnation, Host: a.launch.Node, AgentPID: 1, Report: a.report()})
+	if err != nil {
+		a.refused(err)
+		return
+	}
+	a.registered, a.seen = true, 0
+	a.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
+	a.Sync()
+}
+
+// Sync reports and takes the order that holds. A master calls it too when there is a newer order: that is
+// the open request returning.
+func (a *Agent) Sync() {
+	if a.gone || a.silent {
+		return
+	}
+	if a.c.master == nil || !a.registered {
+		a.registered = false
+		a.c.After(retryTime, a.register)
+		return
+	}
+	reply, err := a.c.master.Sync(a.launch.Slot.Job, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
+		Incarnation: a.launch.Incarnation, Seen: a.seen, Report: a.report()})
+	if err != nil {
+		a.refused(err)
+		return
+	}
+	a.beats++
+	due := a.beats
+	a.c.After(a.beat, func() {
+		if a.beats == due {
+			a.Sync()
+		}
+	})
+	a.seen = reply.Version
+	a.obey(reply.Order)
+}
+
+func (a *Agent) refused(err error) {
+	switch {
+	case errors.Is(err, elastic.ErrFenced):
+		a.c.log("%s incarnation %d is fenced", a.launch.Slot.Short(), a.launch.Incarnation)
+		a.c.end(a, nil, job.EndFenced)
+	case errors.Is(err, elastic.ErrRegisterFirst):
+		a.c.After(ReplyTime, a.register)
+	default:
+		a.registered = false
+		a.c.After(retryTime, a.register)
+	}
+}
+
+// obey does what an order asks for and the agent does not do yet.
+func (a *Agent) obey(o elastic.Order) {
+	a.order = o
+	if a.state == job.MemberSucceeded {
+		if o.Do == elastic.Leave {
+			a.c.end(a, nil, job.EndFinished)
+		}
+		return
+	}
+	runs := a.state == job.MemberRunning
+	switch o.Do {
+	case elastic.Leave:
+		a.act(stopTime(runs), func() { a.c.end(a, nil, job.EndOrdered) })
+	case elastic.Wait:
+		if a.state == job.MemberFailed && o.InPlace > a.inPlace {
+			a.inPlace, a.failure = o.InPlace, nil
+			a.become(job.MemberWaiting)
+		} else if runs {
+			a.act(StopTime, func() { a.become(job.MemberWaiting) })
+		}
+	case elastic.Run:
+		if o.World == nil || runs && a.place.Generation == o.World.Generation || a.state == job.MemberFailed {
+			return
+		}
+		place := *o.World
+		a.act(stopTime(runs)+SpawnTime, func() {
+			a.place = place
+			a.become(job.MemberRunning)
+		})
+	}
+}
+
+func stopTime(runs bool) time.Duration {
+	if runs {
+		return StopTime
+	}
+	return 0
+}
+
+// act does something after a while, unless another act or a failure comes first.
+func (a *Agent) act(d time.Duration, f func()) {
+	a.acts++
+	mine := a.acts
+	a.c.After(d, func() {
+		if !a.gone && !a.silent && a.acts == mine {
+			f()
+		}
+	})
+}
+
+func (a *Agent) become(s job.MemberState) {
+	a.state = s
+	a.acts++
+	a.Sync()
+}
+
+// Fail lets a process of the slot end badly. Nothing happens if none runs.
+func (a *Agent) Fail(e job.Exit) {
+	if a.state != job.MemberRunning || a.gone || a.silent {
+		return
+	}
+	e.At = a.c.now
+	a.failure = &e
+	a.c.log("%s: a process ends: %s", a.launch.Slot.Short(), describe(e))
+	a.become(job.MemberFailed)
+}
+
+func describe(e job.Exit) string {
+	if e.Signal != "" {
+		return "signal " + e.Signal
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+// Finish lets all processes of the slot end with 0.
+func (a *Agent) Finish() {
+	if a.state == job.MemberRunning && !a.gone && !a.silent {
+		a.become(job.MemberSucceeded)
+		if !a.gone && a.order.Do != elastic.Leave {
+			a.act(ReplyTime, func() { a.c.end(a, nil, job.EndFinished) })
+		}
+	}
+}
+
+// Kill ends the agent and its processes, as SIGKILL of both would.
+func (a *Agent) Kill() {
+	if !a.gone {
+		a.c.end(a, &job.Exit{Code: 137, Signal: "killed", At: a.c.now}, "")
+	}
+}
+
+// Silence stops the agent without breaking its connection, as SIGSTOP would.
+func (a *Agent) Silence() { a.silent = true }
+
+// Wake lets a silenced agent go on.
+func (a *Agent) Wake() {
+	if !a.gone && a.silent {
+		a.silent = false
+		a.Sync()
+	}
+}

@@ -1,0 +1,266 @@
+// Package sim is a simulated cluster on a virtual clock: nodes, slots and agents that come, go, fail and
+// fall silent, with no process started and nobody sleeping. It stands where a real provider and real agents
+// stand, under the same plan, elastic and apply code.
+//
+// Everything happens on one goroutine, in the order of the virtual clock; Advance moves it.
+package sim
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// Latencies of what takes time in a real cluster. They differ, so that orders of events differ.
+const (
+	StartTime  = 50 * time.Millisecond // from Launch to the agent's registration
+	SpawnTime  = 10 * time.Millisecond // from an order to run until the processes run
+	StopTime   = 20 * time.Millisecond // from an order to stop until none runs
+	ReplyTime  = time.Millisecond      // from an order's change until the agent has it
+	NoticeTime = 2 * time.Millisecond  // from an agent's end until Observe shows it
+)
+
+// Master is what simulated agents speak to: the elastic service of whichever master runs now.
+type Master interface {
+	Register(jobName string, r elastic.RegisterRequest) (elastic.RegisterReply, error)
+	Sync(jobName string, r elastic.SyncRequest) (elastic.SyncReply, error)
+}
+
+// Cluster is the simulated infrastructure. It is a providers.Provider.
+type Cluster struct {
+	Name string // the provider's
+
+	now     time.Time
+	queue   queue
+	seq     int
+	nodes   []job.Node
+	agents  map[key]*Agent
+	master  Master // nil while no master runs
+	changes chan struct{}
+	tokens  map[string]string
+	log     func(format string, args ...any)
+}
+
+var _ providers.Provider = (*Cluster)(nil)
+
+type key struct {
+	uid    string
+	slot   job.Address
+	number int
+}
+
+// New makes an empty cluster whose clock stands at start. What happens in it is told to log, if that is set.
+func New(name string, start time.Time, log func(format string, args ...any)) *Cluster {
+	if log == nil {
+		log = func(string, ...any) {}
+	}
+	return &Cluster{Name: name, now: start, agents: map[key]*Agent{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, log: log}
+}
+
+// Now is the virtual time.
+func (c *Cluster) Now() time.Time { return c.now }
+
+// After lets f happen once the clock has moved on by d.
+func (c *Cluster) After(d time.Duration, f func()) {
+	c.seq++
+	heap.Push(&c.queue, &event{c.now.Add(d), c.seq, f})
+}
+
+// Advance moves the clock on to t, and lets everything happen that is due until then. between is called
+// after each event, for whoever has to look: the master's loop.
+func (c *Cluster) Advance(t time.Time, between func()) {
+	for len(c.queue) > 0 && !c.queue[0].at.After(t) {
+		e := heap.Pop(&c.queue).(*event)
+		if e.at.After(c.now) {
+			c.now = e.at
+		}
+		e.do()
+		between()
+	}
+	if t.After(c.now) {
+		c.now = t
+	}
+}
+
+type event struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+type queue []*event
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	return cmp.Or(q[i].at.Compare(q[j].at), cmp.Compare(q[i].seq, q[j].seq)) < 0
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(*event)) }
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// Serve puts a master in place; nil takes it away. Agents find the new one by themselves.
+func (c *Cluster) Serve(m Master) { c.master = m }
+
+// SetNode adds a node, or changes it.
+func (c *Cluster) SetNode(n job.Node) {
+	n.Provider = c.Name
+	if i := slices.IndexFunc(c.nodes, func(o job.Node) bool { return o.Name == n.Name }); i >= 0 {
+		c.nodes[i] = n
+	} else {
+		c.nodes = append(c.nodes, n)
+	}
+	c.changed()
+}
+
+// RemoveNode takes a node out of the list. What runs on it runs on, as after an edit of the declaration.
+func (c *Cluster) RemoveNode(name string) {
+	c.nodes = slices.DeleteFunc(c.nodes, func(n job.Node) bool { return n.Name == name })
+	c.changed()
+}
+
+// CrashNode ends everything on a node at once, and the node with it.
+func (c *Cluster) CrashNode(name string) {
+	for _, a := range c.Agents() {
+		if a.launch.Node == name {
+			c.end(a, nil, "")
+		}
+	}
+	c.RemoveNode(name)
+}
+
+// Agents lists the agents that live, by slot and incarnation.
+func (c *Cluster) Agents() []*Agent {
+	var live []*Agent
+	for _, a := range c.agents {
+		if !a.gone {
+			live = append(live, a)
+		}
+	}
+	slices.SortFunc(live, func(a, b *Agent) int {
+		return cmp.Or(a.launch.Slot.Compare(b.launch.Slot), cmp.Compare(a.launch.Incarnation, b.launch.Incarnation), strings.Compare(a.launch.UID, b.launch.UID))
+	})
+	return live
+}
+
+// Agent is the newest living agent of a slot; nil if there is none.
+func (c *Cluster) Agent(slot job.Address) *Agent {
+	var newest *Agent
+	for _, a := range c.Agents() {
+		if a.launch.Slot == slot {
+			newest = a
+		}
+	}
+	return newest
+}
+
+func (c *Cluster) changed() {
+	select {
+	case c.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Capabilities: the planner places.
+func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Places: true} }
+
+// Observe lists the nodes and every agent that ever ran for a job that was not forgotten.
+func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
+	seen := providers.Observation{Nodes: slices.Clone(c.nodes)}
+	for _, a := range c.agents {
+		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.launch.Node,
+			Fingerprint: a.launch.Fingerprint, Reserved: a.launch.Reserved, State: job.Up, Started: a.started}
+		if a.gone {
+			inc.State, inc.Exit, inc.Ended = job.Gone, a.exit, a.reason
+		}
+		seen.Incarnations = append(seen.Incarnations, inc)
+	}
+	slices.SortFunc(seen.Incarnations, func(a, b job.Incarnation) int {
+		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.Number, b.Number), strings.Compare(a.UID, b.UID))
+	})
+	return seen, nil
+}
+
+// Changes is told of nodes and of agents that end.
+func (c *Cluster) Changes() <-chan struct{} { return c.changes }
+
+// Publish does nothing: agents speak to whichever master Serve named.
+func (c *Cluster) Publish(context.Context, string) error { return nil }
+
+// Prepare gives the job's token.
+func (c *Cluster) Prepare(_ context.Context, uid, _ string) (string, error) {
+	if c.tokens[uid] == "" {
+		c.tokens[uid] = fmt.Sprintf("token-%d", len(c.tokens)+1)
+	}
+	return c.tokens[uid], nil
+}
+
+// Launch starts an agent.
+func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
+	k := key{l.UID, l.Slot, l.Incarnation}
+	if c.agents[k] != nil {
+		return nil
+	}
+	a := &Agent{c: c, launch: l, started: c.now, state: job.MemberWaiting}
+	c.agents[k] = a
+	c.log("launch %s incarnation %d on %s", l.Slot.Short(), l.Incarnation, l.Node)
+	c.After(StartTime, a.register)
+	return nil
+}
+
+// Stop ends an agent at once: a simulated one needs no persuasion.
+func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnation int, _ time.Duration) error {
+	if a := c.agents[key{uid, slot, incarnation}]; a != nil && !a.gone {
+		c.end(a, nil, job.EndLeft)
+	}
+	return nil
+}
+
+// Logs has nothing: simulated processes say nothing.
+func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("")), nil
+}
+
+// Forget removes what is left of a job.
+func (c *Cluster) Forget(_ context.Context, uid, _ string) error {
+	for k, a := range c.agents {
+		if k.uid != uid {
+			continue
+		}
+		if !a.gone {
+			return fmt.Errorf("%s still runs", k.slot)
+		}
+		delete(c.agents, k)
+	}
+	delete(c.tokens, uid)
+	return nil
+}
+
+// Close does nothing.
+func (c *Cluster) Close() error { return nil }
+
+// end takes an agent out of the world.
+func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
+	a.gone, a.exit, a.reason = true, exit, reason
+	c.log("%s incarnation %d ended%s", a.launch.Slot.Short(), a.launch.Incarnation, prefixed(" ", string(reason)))
+	c.After(NoticeTime, c.changed)
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
