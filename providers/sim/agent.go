@@ -212,3 +212,6 @@ func (a *Agent) Wake() {
 		a.Sync()
 	}
 }
+
+// Silent tells whether the agent is silenced.
+func (a *Agent) Silent() bool { return a.silent }
