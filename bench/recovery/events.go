@@ -1,0 +1,103 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// An event is a line that a training process wrote to its --events file.
+type event struct {
+	Ev    string
+	T     float64 // s, CLOCK_MONOTONIC
+	PID   int
+	Rank  int
+	World int
+	Top   float64 // of "start": when the script's first line ran
+}
+
+// monotonic reads the clock that the events are stamped with, in seconds. Go's own time
+// package keeps that reading to itself.
+func monotonic() float64 {
+	const clockMonotonic = 1
+	var ts syscall.Timespec
+	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+		panic(errno) // cannot fail with a valid clock and pointer
+	}
+	return time.Duration(ts.Nano()).Seconds()
+}
+
+// readEvents returns what is there so far. A file that does not exist yet has no events.
+func readEvents(path string) ([]event, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []event
+	for line := range bytes.Lines(data) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // still being written
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// A formed world is one in which every rank has done a step.
+type formed struct {
+	Size   int
+	At     float64 // when the last rank had done its first step
+	Import float64 // s from the script's first line to all imported, in the slowest rank
+	PIDs   []int   // by rank
+}
+
+// firstFormed finds the first world of a wanted size that stepped after the given time.
+//
+// One all-reduce joins all ranks in each step, so that one rank's first step tells that the
+// world has formed; we still wait for the last rank's.
+func firstFormed(events []event, after float64, wanted func(size int) bool) (formed, bool) {
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.T, b.T) })
+	started, imported := map[int]float64{}, map[int]float64{}
+	forming := map[int]map[int]event{} // size of the world, rank
+	for _, e := range events {
+		switch e.Ev {
+		case "start":
+			started[e.PID] = e.Top
+		case "imported":
+			imported[e.PID] = e.T - started[e.PID]
+		case "first_step":
+			if e.T <= after || !wanted(e.World) {
+				continue
+			}
+			ranks := forming[e.World]
+			if _, twice := ranks[e.Rank]; ranks == nil || twice { // an earlier world fell apart at its first step
+				ranks = map[int]event{}
+				forming[e.World] = ranks
+			}
+			ranks[e.Rank] = e
+			if len(ranks) < e.World {
+				continue
+			}
+			f := formed{Size: e.World, At: e.T, PIDs: make([]int, e.World)}
+			for rank, first := range ranks {
+				f.PIDs[rank] = first.PID
+				f.Import = max(f.Import, imported[first.PID])
+			}
+			return f, true
+		}
+	}
+	return formed{}, false
+}
