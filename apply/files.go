@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// filesDebounce joins the events of one save or one swap of links.
+	// filesDebounce joins the events of one save or one swap of links. It runs from the first event on: what
+	// goes on in the directory all the time, a log for instance, must not put the look off for ever.
 	filesDebounce = 250 * time.Millisecond
 	// filesRescan finds what no event told: network file systems, lost events, and other files that the
 	// configuration reads. It always counts as a change.
@@ -57,6 +58,13 @@ func (w *FileWatcher) Close() error {
 func (w *FileWatcher) follow() {
 	debounce := time.NewTimer(time.Hour)
 	debounce.Stop()
+	waiting := false
+	look := func() {
+		if !waiting {
+			waiting = true
+			debounce.Reset(filesDebounce)
+		}
+	}
 	rescan := time.NewTicker(filesRescan)
 	defer rescan.Stop()
 	defer debounce.Stop()
@@ -70,7 +78,7 @@ func (w *FileWatcher) follow() {
 				return
 			}
 			if event.Op != fsnotify.Chmod {
-				debounce.Reset(filesDebounce)
+				look()
 			}
 			continue
 		case err, open := <-w.events.Errors:
@@ -78,9 +86,10 @@ func (w *FileWatcher) follow() {
 				return
 			}
 			w.log.Warn("watching the configuration", "error", err)
-			debounce.Reset(filesDebounce) // events may be lost: look
+			look() // events may be lost
 			continue
 		case <-debounce.C:
+			waiting = false
 		case <-rescan.C:
 			seen = ""
 		}

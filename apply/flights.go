@@ -258,10 +258,11 @@ func leaveTime(c *plan.Change) time.Duration {
 	return 2*c.Grace.Std() + time.Second
 }
 
-// leavesByItself tells whether the incarnation was told to leave by the service and is heard of.
+// leavesByItself tells whether the incarnation can be expected to leave as the service tells it to: it runs
+// and is heard of, or has not registered yet with a master that has just begun.
 func (r *Reconciler) leavesByItself(c *plan.Change) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inc := r.live[incarnation{c.Slot, c.Incarnation}]
-	return inc != nil && inc.UID == c.UID && inc.Member != nil && !inc.Member.Silent && !inc.Member.Expired
+	return inc != nil && inc.UID == c.UID && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
 }

@@ -122,13 +122,14 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	in := r.input(r.o.Clock())
 	p = plan.Make(in)
 	news := r.flights.anyNew(&p)
+	news = r.newWaits(&p) || news
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
 	r.tell(ctx, &p)
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
-		if news || r.newWaits(&p) {
+		if news {
 			v.Planned(&p)
 		}
 		for _, n := range p.Notices {
@@ -145,11 +146,11 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 
 // newWaits tells whether what the plan waits for is not what was told last.
 func (r *Reconciler) newWaits(p *plan.Plan) bool {
-	if len(p.Waits) == 0 && len(r.waits) == 0 || reflect.DeepEqual(p.Waits, r.waits) {
-		return false
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := len(p.Waits) == 0 && len(r.waits) == 0 || reflect.DeepEqual(p.Waits, r.waits)
 	r.waits = p.Waits
-	return len(p.Waits) > 0
+	return !same && len(p.Waits) > 0
 }
 
 // settled tells whether a run that does not watch has nothing left to wait for.

@@ -28,6 +28,11 @@ func (r Resources) combine(o Resources, sign int) Resources {
 	return r
 }
 
+// Equal tells whether r and o are the same amounts.
+func (r Resources) Equal(o Resources) bool {
+	return r.CPU == o.CPU && r.Memory == o.Memory && r.Shm == o.Shm && maps.Equal(r.Devices, o.Devices)
+}
+
 // Fits tells whether r can be taken from free.
 func (r Resources) Fits(free Resources) bool {
 	if r.CPU > free.CPU || r.Memory > free.Memory {

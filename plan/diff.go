@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -28,18 +29,24 @@ func (p *pass) settle(w *work) {
 // closeRoles gives up what has not begun to train in a role of which a slot has succeeded: nothing starts in
 // it any more.
 func (p *pass) closeRoles(w *work) {
-	for i := range w.spec.Roles {
-		name := w.spec.Roles[i].Name
-		if !w.succeeded(name) {
+	if len(w.finished) == 0 {
+		return
+	}
+	for _, s := range w.slots {
+		if !w.succeeded(s.Address.Role) || w.aboutToRun(s) {
 			continue
 		}
-		for _, s := range w.index[name] {
-			if s.Phase == job.Pending && s.Recover || s.Phase == job.Scheduling || s.Phase == job.Registered {
-				w.because(s, "another slot of its role has succeeded")
-				p.cancel(w, s)
-			}
+		if s.Phase == job.Pending && s.Recover || s.Phase == job.Scheduling || s.Phase == job.Registered {
+			w.because(s, "another slot of its role has succeeded")
+			p.cancel(w, s)
 		}
 	}
+}
+
+// aboutToRun tells whether the slot's incarnation is in the world that trains, and only has not been seen to run.
+func (w *work) aboutToRun(s *job.Slot) bool {
+	m, in := w.member(s.Address)
+	return in && m.Incarnation == s.Incarnation && s.Phase == job.Registered && !w.world.Broken
 }
 
 func lower(phase job.JobPhase) string {
@@ -54,7 +61,7 @@ func lower(phase job.JobPhase) string {
 
 // done tells whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
 func (w *work) done() bool {
-	ranked := slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
+	ranked := w.ranked()
 	any := false
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
@@ -139,7 +146,7 @@ func (p *pass) revise(w *work) {
 		return
 	}
 	diff := job.Diff(w.rec.Spec, *w.spec)
-	if len(diff) > 0 {
+	if len(diff) > 0 || !samePrograms(w.rec.Spec.Roles, w.spec.Roles) {
 		w.rec.Spec = *w.spec
 		p.out.Dirty = true
 		for _, c := range diff {
@@ -152,13 +159,24 @@ func (p *pass) revise(w *work) {
 	}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
-		if role == nil || !startedPhase(s) || s.Fingerprint == "" {
+		awaited := s.Phase == job.Pending && s.Recover
+		if role == nil || !startedPhase(s) && !awaited || s.Fingerprint == "" {
 			continue
 		}
 		if want := w.print(role, s.Address.Index); s.Fingerprint != want {
 			p.renew(w, s, role, want)
 		}
 	}
+}
+
+// samePrograms tells whether no slot's own program was edited: Diff sees what all slots of a role share.
+func samePrograms(a, b []job.Role) bool {
+	return slices.EqualFunc(a, b, func(x, y job.Role) bool {
+		if len(x.PerSlot) > 0 && len(x.PerSlot) == len(y.PerSlot) && &x.PerSlot[0] == &y.PerSlot[0] {
+			return true
+		}
+		return slices.EqualFunc(x.PerSlot, y.PerSlot, func(p, q job.Program) bool { return reflect.DeepEqual(p, q) })
+	})
 }
 
 // startedPhase tells whether the slot has an incarnation that an edit can concern.
@@ -183,12 +201,13 @@ func (w *work) print(role *job.Role, index int) string {
 // renew takes up a changed declaration in one slot. What runs is replaced later, all of a job together and
 // only if it fits (see replaceAll); what never ran takes it up as it is.
 func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
-	if len(w.running(s)) > 0 {
+	if s.Phase != job.Pending && len(w.running(s)) > 0 {
 		w.renewed = append(w.renewed, s)
 		return
 	}
 	p.out.Dirty = true
 	s.Fingerprint = print
+	w.because(s, "its declaration changed")
 	if !role.Resources.Fits(s.Reserved) && s.Node != "" {
 		w.prefer[s] = s.Node
 		s.Node, s.Recover = "", true

@@ -32,6 +32,8 @@ func (p *pass) emit(w *work) {
 			p.emitStop(w, s)
 		case s.Phase == job.Pending:
 			p.emitStop(w, s) // an incarnation that was given up, and still runs where it was
+		case s.Phase == job.Succeeded && !w.rec.Phase.Ended():
+			p.emitLeftovers(w, s)
 		case s.Phase == job.Succeeded && w.rec.Phase.Ended() && len(w.running(s)) > 0:
 			// Its agent ends by itself once its success was heard. One that does not is ended.
 			if due := w.rec.Ended.Add(farewell); p.in.Now.Before(due) {
@@ -41,8 +43,24 @@ func (p *pass) emit(w *work) {
 			}
 		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil:
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
+		default:
+			p.emitLeftovers(w, s)
 		}
 	}
+}
+
+// emitLeftovers stops what still runs of incarnations older than the one that has the slot.
+func (p *pass) emitLeftovers(w *work, s *job.Slot) {
+	stop := slices.DeleteFunc(w.running(s), func(n int) bool { return n >= s.Incarnation })
+	if len(stop) == 0 {
+		return
+	}
+	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
+		Reasons: []string{"it is replaced"}}
+	if role := w.spec.Role(s.Address.Role); role != nil {
+		c.Grace = role.StopGrace
+	}
+	p.out.Changes = append(p.out.Changes, c)
 }
 
 func (p *pass) emitStop(w *work, s *job.Slot) {
@@ -52,8 +70,13 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
 		Incarnation: s.Incarnation, Stop: stop, Reasons: w.reasons[s], Wave: w.stopWave(s)}
+	if c.Reasons == nil {
+		c.Reasons = []string{"it is being stopped"}
+	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
-		c.Grace = role.StopGrace
+		if s.Phase == job.Canceling {
+			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
+		}
 		if s.Return && w.declared {
 			c.Action = Replace
 			c.Fields = w.differs
@@ -64,7 +87,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 
 func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
 	c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node, Incarnation: s.Incarnation,
-		Stop: w.running(s), Grace: role.StopGrace, Reasons: w.reasons[s], Fields: fields, Wave: w.startWave(role)}
+		Stop: w.running(s), Reasons: w.reasons[s], Fields: fields, Wave: w.startWave(role)}
 	if s.Recover && s.Incarnation > 1 {
 		c.Action, c.Fields = Replace, nil
 		if c.Reasons == nil {
@@ -100,6 +123,15 @@ func (w *work) fieldsOf(role *job.Role, s *job.Slot, shared map[string][]job.Fie
 // ready tells whether what depends on the role may start: its min are up. Ranked slots are up once they are
 // registered, since they run only in a world that those that depend on them may be part of.
 func (w *work) ready(role string) bool {
+	up, known := w.upCache[role]
+	if !known {
+		up = w.countReady(role)
+		w.upCache[role] = up
+	}
+	return up
+}
+
+func (w *work) countReady(role string) bool {
 	r := w.spec.Role(role)
 	if r == nil {
 		return true
@@ -150,12 +182,15 @@ func (w *work) stopWaveOf(role string) int {
 }
 
 func (w *work) anyRunning(role string) bool {
-	for _, s := range w.index[role] {
-		if s.Phase == job.Canceling && len(w.running(s)) > 0 {
-			return true
-		}
+	any, known := w.stopCache[role]
+	if known {
+		return any
 	}
-	return false
+	for _, s := range w.index[role] {
+		any = any || s.Phase == job.Canceling && len(w.running(s)) > 0
+	}
+	w.stopCache[role] = any
+	return any
 }
 
 // strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of jobs
@@ -180,7 +215,7 @@ func (p *pass) strays() {
 			Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []string{"it belongs to an earlier job of this name, or to none"}})
 	}
 	for _, w := range p.jobs {
-		if !w.declared && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) && w.rec.Phase != "" {
+		if !w.declared && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 }) {
 			w.gone = true
 			p.out.Dirty = true
 			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Reasons: []string{"nothing of it runs any more"}})
@@ -201,10 +236,12 @@ func (p *pass) wait(w *work, role, reason string) {
 // nodesNamed bounds how many nodes a shortage lists.
 const nodesNamed = 8
 
+const stillStopping = "Slots of it are still being stopped."
+
 // shortage says what is wanted and what is available, for a person.
 func (p *pass) shortage(w *work, slots []*job.Slot) string {
 	if len(slots) == 0 {
-		return "Slots of it are still being stopped."
+		return stillStopping
 	}
 	if !w.within(slots) {
 		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", wanted(slots))
@@ -259,28 +296,20 @@ func (sp *space) left(pl *place) string {
 	return free.String() + " free"
 }
 
-// never tells whether the job's min cannot run even on empty nodes.
-func (p *pass) never(w *work) bool {
-	sp := p.space(w.spec.Provider)
-	empty := &space{byName: map[string]*place{}, dims: sp.dims, cursors: map[string]*cursor{}}
-	for _, pl := range sp.places {
-		free, _ := sp.amount(pl.node.Capacity)
-		foreign, _ := sp.amount(pl.node.Foreign)
-		free.take(foreign)
-		copied := &place{node: pl.node, free: free, soon: slices.Clone(free)}
-		empty.places = append(empty.places, copied)
-		empty.byName[pl.node.Name] = copied
+// never tells whether the job's min cannot run even on empty nodes, or within the job's own limits.
+func (p *pass) never(w *work, gang []*job.Slot) bool {
+	if !w.within(gang) {
+		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{p.shortage(w, gang)}})
+		return true
 	}
-	t := &txn{sp: empty}
-	gang := w.gang()
-	for _, s := range gang {
-		if !t.put(s, s.Reserved, "", "", false) {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{
-				fmt.Sprintf("It cannot run on these nodes even when they are empty. %s", p.shortage(w, gang))}})
-			return true
-		}
+	t := &txn{sp: p.space(w.spec.Provider).emptied()}
+	if t.putAll(gang) {
+		t.undo()
+		return false
 	}
-	return false
+	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{
+		fmt.Sprintf("It cannot run on these nodes even when they are empty. %s", p.shortage(w, gang))}})
+	return true
 }
 
 // want says what the service is to form.
@@ -362,10 +391,10 @@ func (p *pass) judge(w *work) {
 }
 
 func (w *work) phase() job.JobPhase {
-	if w.rec.Phase.Ended() {
+	if w.rec.Phase.Ended() || !w.declared {
 		return w.rec.Phase
 	}
-	if !w.declared || !w.admitted() {
+	if !w.admitted() {
 		return job.JobPending
 	}
 	running, ill, all := 0, w.world.Broken, true
@@ -379,10 +408,9 @@ func (w *work) phase() job.JobPhase {
 			all = false // on its way: started for the first time, or as the job grows
 		}
 	}
-	ranked := slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
 	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
 	switch {
-	case ranked && w.world.Generation == 0, young && (!all || running == 0):
+	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
 	case ill || w.missing():
 		return job.JobDegraded

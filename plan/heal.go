@@ -121,12 +121,14 @@ func weight(c job.Cause, e *job.Exit) int {
 func (p *pass) incident(w *work, f fault) {
 	p.out.Dirty = true
 	heavy := weight(f.cause, f.exit)
-	if n := len(w.rec.Incidents); n > 0 && f.generation > 0 && w.rec.Incidents[n-1].Generation == f.generation {
+	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w.rec.Incidents[n-1], f) {
 		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
 		known := causeWeight(inc)
 		switch {
-		case heavy < known, heavy == 0:
+		case heavy < known, heavy == 0 && f.generation > 0:
 			return // an echo
+		case heavy == known && slices.Contains(inc.Culprits, f.slot.Address):
+			return // its agent ended, since its node was removed
 		case heavy == known:
 			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
 			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
@@ -140,24 +142,39 @@ func (p *pass) incident(w *work, f fault) {
 		w.rec.Incidents[n-1] = inc
 		return
 	}
-	w.rec.Incidents = append(w.rec.Incidents, job.Incident{
+	p.enter(w, job.Incident{
 		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
 		Generation: f.generation, Confidence: confidence(heavy),
 	})
-	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
-		w.rec.Incidents = slices.Delete(w.rec.Incidents, 0, extra)
-	}
 	if f.cause.Users() {
 		w.rec.Charges = append(w.rec.Charges, p.in.Now)
 	}
 }
 
+// sameIncident tells whether a fault belongs to the newest incident: it breaks the same world, or it is like
+// it, comes in the same pass, and no world is concerned.
+func (p *pass) sameIncident(i job.Incident, f fault) bool {
+	if i.Generation != f.generation {
+		return false
+	}
+	return f.generation > 0 || i.Time.Equal(p.in.Now) && i.Cause == f.cause
+}
+
+// enter adds an incident to the record.
+func (p *pass) enter(w *work, i job.Incident) {
+	w.rec.Incidents = append(w.rec.Incidents, i)
+	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
+		w.rec.Incidents = slices.Delete(w.rec.Incidents, 0, extra)
+	}
+	p.out.Dirty = true
+}
+
 func causeWeight(i job.Incident) int {
-	return int(i.Confidence*4+0.5) - 1
+	return int(i.Confidence*5+0.5) - 1
 }
 
 // confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
-func confidence(weight int) float64 { return float64(min(weight, 3)+1) / 4 }
+func confidence(weight int) float64 { return float64(weight+1) / 5 }
 
 // heal decides about every failing slot of the job, from cheap to dear.
 func (p *pass) heal(w *work) {
@@ -173,9 +190,11 @@ func (p *pass) heal(w *work) {
 	for _, f := range w.faults {
 		p.incident(w, f)
 	}
+	charged := len(w.rec.Charges)
 	w.rec.Charges = slices.DeleteFunc(w.rec.Charges, func(t time.Time) bool {
 		return p.in.Now.Sub(t) > w.spec.Heal.Budget.Window.Std()
 	})
+	p.out.Dirty = p.out.Dirty || len(w.rec.Charges) != charged
 	var failing []*job.Slot
 	for _, s := range w.slots {
 		if s.Phase == job.Lost {
@@ -184,9 +203,6 @@ func (p *pass) heal(w *work) {
 		if s.Phase == job.Failing {
 			failing = append(failing, s)
 		}
-	}
-	if len(failing) == 0 {
-		return
 	}
 	if !w.active() {
 		for _, s := range failing {
@@ -198,7 +214,7 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if p.heldBack(w) {
+	if len(failing) == 0 || p.heldBack(w) {
 		return
 	}
 	action := job.Action("")
@@ -249,6 +265,7 @@ func (p *pass) failJob(w *work, why string) {
 		}
 	}
 	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
+	p.out.Dirty = true
 	p.decided(w, job.FailJob)
 	p.note("job."+w.name, "job_phase", "Failed: "+why)
 }
@@ -285,6 +302,8 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	}
 	if s.Cause == job.LeaseLost {
 		w.avoid[s] = s.Node
+	} else {
+		w.prefer[s] = s.Node
 	}
 	s.Node = ""
 	return job.Replace
@@ -320,6 +339,8 @@ func reasonOf(s *job.Slot) string {
 	switch e := s.Exit; {
 	case s.Cause == job.LeaseLost:
 		return "it was silent for the whole lease"
+	case s.Cause == job.NodeGone:
+		return "its node was removed"
 	case s.Cause == job.AgentLeft:
 		return "its agent was asked to go"
 	case s.Cause == job.AgentGone:
@@ -331,27 +352,36 @@ func reasonOf(s *job.Slot) string {
 	case e != nil:
 		return fmt.Sprintf("a process ended with exit code %d", e.Code)
 	}
-	return "it failed"
+	return "it lost its place"
 }
 
-// decided enters what was done about the newest incident and tells of it, once.
+// decided enters what was done about the newest incident and tells of it, once. An incident is over when a
+// world has formed since: what is done later is not about it.
 func (p *pass) decided(w *work, a job.Action) {
 	n := len(w.rec.Incidents)
 	if n == 0 {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
+	if w.world.Formed.After(inc.Time) {
+		return
+	}
 	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
 		return
 	}
 	inc.Action = a
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true
-	told := inc
-	p.out.Notices = append(p.out.Notices, job.Notice{
-		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &told,
+	notice := job.Notice{
+		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &inc,
 		Message: fmt.Sprintf("%s: %s", inc.Cause, a),
-	})
+	}
+	if w.told > 0 {
+		p.out.Notices[w.told-1] = notice // a dearer action in the same pass
+		return
+	}
+	p.out.Notices = append(p.out.Notices, notice)
+	w.told = len(p.out.Notices)
 }
 
 func dearness(a job.Action) int {

@@ -29,6 +29,7 @@ func Make(in Input) Plan {
 	p.unload()
 	p.recover()
 	p.shrink()
+	p.yield()
 	p.admit()
 	p.grow()
 	for _, w := range p.jobs {
@@ -46,6 +47,7 @@ type pass struct {
 	out    Plan
 	jobs   []*work // declared ones in order, then those only recorded or seen
 	byName map[string]*work
+	turn   []*work           // active jobs in the order in which they are served; from measure on
 	spaces map[string]*space // by provider
 	unseen []job.Incarnation // of no known job
 }
@@ -74,6 +76,10 @@ type work struct {
 	freshFrom map[string]int                  // by role: the first index that may be free, while growing
 	placeOf   map[job.Address]job.WorldMember // in world; nil until asked for
 	ending    bool                            // all its slots are to go
+	finished  map[string]bool                 // roles of which a slot has ended well: no start follows in them
+	upCache   map[string]bool                 // by role, for ready
+	told      int                             // position of the incident's notice in this pass, plus one
+	stopCache map[string]bool                 // by role, for anyRunning
 }
 
 func newPass(in Input) *pass {
@@ -83,7 +89,7 @@ func newPass(in Input) *pass {
 	add := func(name string) *work {
 		w := &work{name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
 			reasons: map[*job.Slot][]string{}, avoid: map[*job.Slot]string{}, prefer: map[*job.Slot]string{}, promised: map[*job.Slot]string{}, freshFrom: map[string]int{},
-			prints: map[string]func(int) string{}}
+			prints: map[string]func(int) string{}, finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{}}
 		p.jobs = append(p.jobs, w)
 		p.byName[name] = w
 		return w
@@ -100,7 +106,7 @@ func newPass(in Input) *pass {
 	}
 	slices.Sort(recorded)
 	for _, name := range recorded {
-		add(name)
+		add(name).declared = in.Keep // it goes on as it was last applied
 	}
 	for _, w := range p.jobs {
 		p.open(w)
@@ -112,7 +118,7 @@ func newPass(in Input) *pass {
 // open copies the job's record to work on, or makes one for a new job.
 func (p *pass) open(w *work) {
 	old := p.in.Records[w.name]
-	if old != nil && w.declared && p.anew(w, old) {
+	if old != nil && w.spec != nil && p.anew(w, old) {
 		p.note(w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
 		old = nil
 	}
@@ -160,7 +166,12 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	if p.in.Rerun && old.Phase != job.JobSucceeded {
 		return true
 	}
-	return slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces })
+	edited := func(s job.Slot) bool {
+		role := w.spec.Role(s.Address.Role)
+		return role != nil && s.Fingerprint != "" && s.Fingerprint != w.print(role, s.Address.Index)
+	}
+	return slices.ContainsFunc(old.Slots, edited) ||
+		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces })
 }
 
 // adoptable is the UID under which a job that is not recorded runs already: the state was lost.
@@ -289,7 +300,12 @@ func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.En
 
 // succeeded tells whether a slot of the role has ended well: no start follows in it.
 func (w *work) succeeded(role string) bool {
-	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Address.Role == role && s.Phase == job.Succeeded })
+	return w.finished[role]
+}
+
+// ranked tells whether the job has a world at all.
+func (w *work) ranked() bool {
+	return slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
 }
 
 func (w *work) because(s *job.Slot, format string, args ...any) {

@@ -2,7 +2,9 @@ package plan
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -15,6 +17,8 @@ type space struct {
 	dims   map[string]int // device name -> position in an amount
 	// cursors remember, by slot size, which nodes can still take one. They hold while free only shrinks.
 	cursors map[string]*cursor
+	key     []byte // scratch of cursorFor
+	empty   *space // the same nodes with nothing on them; nil until asked for
 }
 
 // place is one node. Amounts are cpu, memory, then devices as in space.dims.
@@ -107,6 +111,7 @@ func (sp *space) amount(r job.Resources) (amount, bool) {
 
 // measure fills the spaces with what is held: by slots, by incarnations that no slot accounts for.
 func (p *pass) measure() {
+	p.turn = p.byTurn()
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
@@ -177,26 +182,75 @@ type cursor struct {
 	at    int
 }
 
+// total is what the slots take together.
+func (sp *space) total(slots []*job.Slot) amount {
+	sum := make(amount, len(sp.dims)+2)
+	for _, s := range slots {
+		need, _ := sp.amount(s.Reserved)
+		sum.give(need)
+	}
+	return sum
+}
+
+// room is what soon will be free on the open nodes together: less than that is never enough.
+func (sp *space) room() amount {
+	sum := make(amount, len(sp.dims)+2)
+	for _, pl := range sp.places {
+		for i, n := range pl.soon {
+			if pl.node.Closed == "" {
+				sum[i] += max(n, 0)
+			}
+		}
+	}
+	return sum
+}
+
+// emptied is the same nodes, open and with nothing on them.
+func (sp *space) emptied() *space {
+	if sp.empty != nil {
+		return sp.empty
+	}
+	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, cursors: map[string]*cursor{}}
+	for _, pl := range sp.places {
+		free, _ := sp.amount(pl.node.Capacity)
+		node := *pl.node
+		node.Closed = ""
+		copied := &place{node: &node, free: free, soon: slices.Clone(free)}
+		sp.empty.places = append(sp.empty.places, copied)
+		sp.empty.byName[node.Name] = copied
+	}
+	return sp.empty
+}
+
 // levels of what counts as free.
 func now(pl *place) amount  { return pl.free }
 func soon(pl *place) amount { return pl.soon }
 
-// next is a node that can take one slot more, by level; nil if there is none. avoid is skipped.
-func (sp *space) next(r job.Resources, soonToo bool, avoid string) *place {
-	need, known := sp.amount(r)
-	if !known {
-		return nil
+// cursorFor is the cursor for slots of the given size, by level.
+func (sp *space) cursorFor(need amount, soonToo bool) *cursor {
+	sp.key = strconv.AppendBool(sp.key[:0], soonToo)
+	for _, n := range need {
+		sp.key = binary.AppendVarint(sp.key, n)
 	}
-	level, key := now, "now"
-	if soonToo {
-		level, key = soon, "soon"
-	}
-	key += r.String()
-	c := sp.cursors[key]
+	c := sp.cursors[string(sp.key)]
 	if c == nil {
+		level := now
+		if soonToo {
+			level = soon
+		}
 		c = &cursor{need: need, order: sp.order(need, level)}
-		sp.cursors[key] = c
+		sp.cursors[string(sp.key)] = c
 	}
+	return c
+}
+
+// next is a node that can take one slot more, by level; nil if there is none. avoid is skipped.
+func (sp *space) next(need amount, soonToo bool, avoid string) *place {
+	level := now
+	if soonToo {
+		level = soon
+	}
+	c := sp.cursorFor(need, soonToo)
 	for c.at < len(c.order) && !need.fits(level(c.order[c.at])) {
 		c.at++
 	}
@@ -257,7 +311,7 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bo
 	}
 	at := t.sp.byName[prefer]
 	if at == nil || at.node.Closed != "" || !need.fits(level(at)) {
-		at = t.sp.next(r, soonToo, avoid)
+		at = t.sp.next(need, soonToo, avoid)
 	}
 	if last := t.sp.byName[avoid]; at == nil && last != nil && last.node.Closed == "" && need.fits(level(last)) {
 		at = last
@@ -268,6 +322,17 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bo
 	t.taken = append(t.taken, taking{s, at, r, need, need.fits(at.free)})
 	at.free.take(need)
 	at.soon.take(need)
+	return true
+}
+
+// putAll places the slots on what is or soon will be free, all or none.
+func (t *txn) putAll(slots []*job.Slot) bool {
+	for _, s := range slots {
+		if !t.put(s, s.Reserved, "", "", true) {
+			t.undo()
+			return false
+		}
+	}
 	return true
 }
 

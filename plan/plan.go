@@ -23,7 +23,8 @@ type Input struct {
 	NewUID func(name string) string `json:"-"`
 	// Rerun starts declared jobs that failed anew, as an explicit apply does. The watch loop never does.
 	Rerun bool `json:"rerun,omitempty"`
-	// Keep leaves recorded jobs that are no longer declared alone instead of destroying them.
+	// Keep lets recorded jobs that are no longer declared go on as they were last applied, instead of
+	// destroying them.
 	Keep bool `json:"keep,omitempty"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -31,11 +32,14 @@ func (p *pass) unload() {
 	for _, sp := range p.spaces {
 		for _, pl := range sp.places {
 			for over(pl) {
-				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool { return w.onNode(r.Name, pl.node.Name) != nil })
+				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
+					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, pl.node.Name) != nil
+				})
 				if w == nil {
 					break
 				}
-				p.shrinkStep(w, role, w.onNode(role.Name, pl.node.Name), "node "+pl.node.Name+" has less than it holds")
+				goal := role.Floor(len(w.of(role.Name)) - 1)
+				p.shrinkTo(w, role, goal, w.onNode(role.Name, pl.node.Name), "node "+pl.node.Name+" has less than it holds")
 			}
 		}
 	}
@@ -49,19 +53,29 @@ func over(pl *place) bool {
 func (w *work) onNode(role, node string) *job.Slot {
 	var last *job.Slot
 	for _, s := range w.of(role) {
-		if s.Node == node && s.Phase != job.Canceling && (last == nil || goesFirst(s, last)) {
+		if s.Node == node && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
 			last = s
 		}
 	}
 	return last
 }
 
-// goesFirst orders victims: the highest rank goes first, so rank 0 goes last; without ranks the highest index.
-func goesFirst(a, b *job.Slot) bool {
-	if a.Rank != b.Rank {
-		return a.Rank > b.Rank && b.Rank >= 0 || a.Rank < 0
+// victimOrder puts those first that go first: without a place, without a rank, then the highest rank, so
+// that rank 0 goes last; then the highest index.
+func victimOrder(a, b *job.Slot) int {
+	rank := func(s *job.Slot) int {
+		if s.Rank < 0 {
+			return math.MaxInt
+		}
+		return s.Rank
 	}
-	return a.Address.Index > b.Address.Index
+	homeless := func(s *job.Slot) int {
+		if unplaced(s) {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(homeless(a), homeless(b)), cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Address.Index, a.Address.Index))
 }
 
 // fulfilment is how far a role is between its min and its max: 0 to 1.
@@ -79,8 +93,7 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	var best *work
 	var bestRole *job.Role
 	var most float64
-	turn := p.byTurn()
-	for _, w := range slices.Backward(turn) {
+	for _, w := range slices.Backward(p.turn) {
 		for i := range w.spec.Roles {
 			r := &w.spec.Roles[i]
 			if r.Scaling == nil || w.succeeded(r.Name) {
@@ -98,25 +111,17 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	return best, bestRole
 }
 
-// shrinkStep takes a role down to its next smaller legal size. first goes in any case, if given.
-func (p *pass) shrinkStep(w *work, r *job.Role, first *job.Slot, why string) {
+// shrinkTo takes a role down to goal slots. first goes in any case, if given.
+func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first *job.Slot, why string) {
 	held := w.of(r.Name)
-	goal := r.Floor(len(held) - 1)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
 		switch {
 		case a == first:
 			return -1
 		case b == first:
 			return 1
-		case unplaced(a) != unplaced(b): // what has no place gives nobody anything up
-			if unplaced(a) {
-				return -1
-			}
-			return 1
-		case goesFirst(a, b):
-			return -1
 		}
-		return 1
+		return victimOrder(a, b)
 	})
 	sp := p.space(w.spec.Provider)
 	for _, s := range held[:len(held)-goal] {
@@ -140,7 +145,7 @@ func unplaced(s *job.Slot) bool { return s.Node == "" }
 
 // recover places what lost its place, ahead of all new work: first where it was, else elsewhere.
 func (p *pass) recover() {
-	for _, w := range p.byTurn() {
+	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if s.Node != "" || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
@@ -180,7 +185,7 @@ func (p *pass) begin(s *job.Slot) {
 
 // shrink gives up what cannot be placed, where the role may do with less, and brings counts to legal sizes.
 func (p *pass) shrink() {
-	for _, w := range p.byTurn() {
+	for _, w := range p.turn {
 		if !w.admitted() {
 			continue
 		}
@@ -196,39 +201,45 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	}
 	held := w.of(r.Name)
 	least, most := r.Bounds()
-	placed := 0
-	for _, s := range held {
-		if _, promised := w.promised[s]; promised || !unplaced(s) || s.Phase == job.Canceling {
-			placed++
-		}
-	}
-	goal := r.Floor(placed)
+	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
+	goal := r.Floor(len(held) - len(homeless))
 	if len(held) > most && goal > 0 {
-		for len(held) > goal {
-			p.shrinkStep(w, r, nil, fmt.Sprintf("at most %d slots", most))
-			held = w.of(r.Name)
-		}
+		p.shrinkTo(w, r, goal, nil, fmt.Sprintf("at most %d slots", most))
 		return
 	}
-	if placed < len(held) && (r.Scaling == nil || goal < least || goal == 0) {
-		p.wait(w, r.Name, p.shortage(w, slices.DeleteFunc(held, func(s *job.Slot) bool { return !unplaced(s) })))
-		p.decided(w, job.WaitCapacity)
+	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
+		p.makeRoom(w, r, homeless, max(r.Ceil(least), least)-(len(held)-len(homeless)))
 		return
 	}
 	if r.Scaling == nil || goal == 0 || goal == len(held) {
 		return
 	}
-	for len(held) > goal {
-		p.shrinkStep(w, r, nil, "no node has room for more")
-		held = w.of(r.Name)
-	}
+	p.shrinkTo(w, r, goal, nil, "no node has room for more")
 	p.decided(w, job.Shrink)
+}
+
+// placed tells whether a slot that holds has a place, or will have one without further ado.
+func (w *work) placed(s *job.Slot) bool {
+	return w.promised[s] != "" || !unplaced(s) || s.Phase == job.Canceling
+}
+
+// makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
+func (p *pass) makeRoom(w *work, r *job.Role, homeless []*job.Slot, lacking int) {
+	t := &txn{sp: p.space(w.spec.Provider)}
+	if lacking > 0 && p.fitByShrinking(t, w, homeless[:min(lacking, len(homeless))]) {
+		for _, x := range t.taken {
+			w.promised[x.slot] = x.at.node.Name
+		}
+		return
+	}
+	p.wait(w, r.Name, p.shortage(w, homeless))
+	p.decided(w, job.WaitCapacity)
 }
 
 // admit starts pending jobs: all of min, or nothing. Others are shrunk only if the job then fits. What is
 // promised a place that is still in use waits for it, and nobody else gets it.
 func (p *pass) admit() {
-	for _, w := range p.byTurn() {
+	for _, w := range p.turn {
 		if why := p.refused(w); why != "" {
 			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: true})
 			continue
@@ -237,16 +248,19 @@ func (p *pass) admit() {
 			p.complete(w)
 			continue
 		}
-		if p.never(w) {
-			continue
-		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		gang := w.gang()
-		if !p.fit(t, w, gang) && !p.fitByShrinking(t, w, gang) {
+		gang, whole := p.gang(w)
+		switch {
+		case !whole:
+			p.wait(w, "", stillStopping)
+		case p.fit(t, w, gang):
+			p.grant(w, t)
+		case p.never(w, gang):
+		case p.fitByShrinking(t, w, gang):
+			p.grant(w, t)
+		default:
 			p.wait(w, "", p.shortage(w, gang))
-			continue
 		}
-		p.grant(w, t)
 	}
 }
 
@@ -269,16 +283,19 @@ func (p *pass) refused(w *work) string {
 }
 
 // gang is the job's min: the slots that start together or not at all, the largest first, so that small ones
-// do not take the room that only a large one needs.
-func (w *work) gang() []*job.Slot {
-	var gang []*job.Slot
+// do not take the room that only a large one needs. It is not whole while some are still being stopped.
+func (p *pass) gang(w *work) (gang []*job.Slot, whole bool) {
+	whole = true
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
 		least, _ := r.Bounds()
-		gang = append(gang, w.fresh(r, max(r.Ceil(least), least))...)
+		least = max(r.Ceil(least), least)
+		slots := p.fresh(w, r, least)
+		whole = whole && len(slots) == least
+		gang = append(gang, slots...)
 	}
 	slices.SortStableFunc(gang, func(a, b *job.Slot) int { return larger(a.Reserved, b.Reserved) })
-	return gang
+	return gang, whole
 }
 
 func larger(a, b job.Resources) int {
@@ -293,7 +310,7 @@ func larger(a, b job.Resources) int {
 
 // fresh gives the n lowest slots of a role that hold nothing, made if they are new; fewer if others are
 // still being stopped. They are entered in the job only when they are granted.
-func (w *work) fresh(r *job.Role, n int) []*job.Slot {
+func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 	_, most := r.Bounds()
 	var slots []*job.Slot
 	for i := w.freshFrom[r.Name]; i < most && len(slots) < n; i++ {
@@ -304,7 +321,10 @@ func (w *work) fresh(r *job.Role, n int) []*job.Slot {
 		case holds(s) || s.Phase == job.Canceling || s.Phase == job.Failed:
 			continue
 		}
-		s.Reserved, s.Fingerprint = r.Resources, w.print(r, i)
+		if print := w.print(r, i); s.Fingerprint != print || !s.Reserved.Equal(r.Resources) {
+			s.Reserved, s.Fingerprint = r.Resources, print
+			p.out.Dirty = p.out.Dirty || w.index[r.Name][i] == s
+		}
 		slots = append(slots, s)
 	}
 	return slots
@@ -312,16 +332,7 @@ func (w *work) fresh(r *job.Role, n int) []*job.Slot {
 
 // fit places the slots, whole or not at all, on what is or soon will be free, and within the job's limits.
 func (p *pass) fit(t *txn, w *work, slots []*job.Slot) bool {
-	if !w.within(slots) {
-		return false
-	}
-	for _, s := range slots {
-		if !t.put(s, s.Reserved, "", "", true) {
-			t.undo()
-			return false
-		}
-	}
-	return true
+	return w.within(slots) && t.putAll(slots)
 }
 
 // within tells whether the job stays inside its limits with the slots added.
@@ -344,25 +355,19 @@ func (w *work) within(added []*job.Slot) bool {
 	return sum.Within(w.spec.Limits)
 }
 
-// fitByShrinking tries the same with elastic roles of jobs that do not go before this one shrunk, one legal
-// step at a time in a scratch copy. It commits only if the job then fits.
+// fitByShrinking places the slots with elastic roles of jobs that do not go before this one shrunk, one legal
+// step at a time in a scratch copy. It commits only if they then fit.
 func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
-	if !w.within(gang) {
-		return false
-	}
 	var given []offer
-	counts := map[*job.Role]int{}
-	for {
-		v, r := p.nextVictim(w, counts)
-		if v == nil {
-			break
-		}
-		step := p.offerStep(v, r, counts)
+	victims := p.victims(w)
+	need := t.sp.total(gang)
+	for v := mostOf(victims); v != nil; v = mostOf(victims) {
+		step := v.offer()
 		for _, s := range step.slots {
 			t.sp.leave(s)
 		}
 		given = append(given, step)
-		if p.fit(t, w, gang) {
+		if need.fits(t.sp.room()) && t.putAll(gang) {
 			for _, o := range given {
 				p.carryOut(o, w)
 			}
@@ -377,6 +382,14 @@ func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 	return false
 }
 
+// victim is an elastic role that may shrink for another job.
+type victim struct {
+	w    *work
+	role *job.Role
+	held []*job.Slot // those that go first are first
+	left int         // of held, from its end
+}
+
 // offer is one shrinking step of another job.
 type offer struct {
 	w        *work
@@ -385,11 +398,10 @@ type offer struct {
 	from, to int
 }
 
-func (p *pass) nextVictim(w *work, counts map[*job.Role]int) (*work, *job.Role) {
-	var best *work
-	var bestRole *job.Role
-	var most float64
-	for _, v := range slices.Backward(p.byTurn()) {
+// victims lists the roles that may shrink for w, those whose turn is last first.
+func (p *pass) victims(w *work) []*victim {
+	var all []*victim
+	for _, v := range slices.Backward(p.turn) {
 		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority {
 			continue
 		}
@@ -398,32 +410,31 @@ func (p *pass) nextVictim(w *work, counts map[*job.Role]int) (*work, *job.Role) 
 			if r.Scaling == nil || v.succeeded(r.Name) {
 				continue
 			}
-			if _, counted := counts[r]; !counted {
-				counts[r] = len(v.of(r.Name))
-			}
-			if r.Floor(counts[r]-1) == 0 {
-				continue
-			}
-			if f := fulfilment(counts[r], r); best == nil || f > most {
-				best, bestRole, most = v, r, f
-			}
+			held := v.of(r.Name)
+			slices.SortStableFunc(held, victimOrder)
+			all = append(all, &victim{v, r, held, len(held)})
 		}
 	}
-	return best, bestRole
+	return all
 }
 
-func (p *pass) offerStep(v *work, r *job.Role, counts map[*job.Role]int) offer {
-	held := v.of(r.Name)
-	slices.SortStableFunc(held, func(a, b *job.Slot) int {
-		if goesFirst(a, b) {
-			return -1
+// mostOf is the most fulfilled victim that can still shrink; of equals the first. Nil if there is none.
+func mostOf(victims []*victim) *victim {
+	var best *victim
+	for _, v := range victims {
+		if v.role.Floor(v.left-1) > 0 && (best == nil || fulfilment(v.left, v.role) > fulfilment(best.left, best.role)) {
+			best = v
 		}
-		return 1
-	})
-	from, to := counts[r], r.Floor(counts[r]-1)
-	begin := len(held) - from
-	counts[r] = to
-	return offer{v, r, held[begin : begin+from-to], from, to}
+	}
+	return best
+}
+
+// offer takes the victim down to its next smaller legal size.
+func (v *victim) offer() offer {
+	from, to := v.left, v.role.Floor(v.left-1)
+	begin := len(v.held) - from
+	v.left = to
+	return offer{v.w, v.role, v.held[begin : begin+from-to], from, to}
 }
 
 // carryOut shrinks for real. The space knows already that the slots leave.
@@ -483,7 +494,7 @@ func (p *pass) complete(w *work) {
 		if missing <= 0 {
 			continue
 		}
-		slots := w.fresh(r, missing)
+		slots := p.fresh(w, r, missing)
 		t := &txn{sp: p.space(w.spec.Provider)}
 		if len(slots) < missing || !p.fit(t, w, slots) {
 			p.wait(w, r.Name, p.shortage(w, slots))
@@ -524,7 +535,7 @@ func (u *units) Pop() any {
 // did not fit once is not asked again: what is free only shrinks here.
 func (p *pass) grow() {
 	var queue units
-	for _, w := range p.byTurn() {
+	for _, w := range p.turn {
 		if !w.admitted() || w.short() {
 			continue
 		}
@@ -534,7 +545,7 @@ func (p *pass) grow() {
 				continue
 			}
 			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
-			if w.world.Generation == 0 {
+			if !w.started() {
 				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it starts; the policy owns it afterwards
 			}
 			if u.count < u.most {
@@ -555,13 +566,21 @@ func (p *pass) grow() {
 	}
 }
 
+// started tells whether the job trains or has trained: from then on its scaling owns the number of slots.
+func (w *work) started() bool {
+	if w.ranked() {
+		return w.world.Generation > 0
+	}
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Running })
+}
+
 // short tells whether slots of the job wait for a place: it recovers before it grows.
 func (w *work) short() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending })
 }
 
 func (p *pass) growStep(u *unit, n int) bool {
-	slots := u.w.fresh(u.role, n)
+	slots := p.fresh(u.w, u.role, n)
 	if len(slots) < n || !u.w.within(slots) {
 		return false
 	}

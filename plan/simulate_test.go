@@ -75,7 +75,9 @@ func (w *world) take(p plan.Plan) {
 	for name, rec := range p.Records {
 		if old := w.records[name]; old == nil || old.UID != rec.UID {
 			w.made++
-			delete(w.worlds, name)
+			if w.uids[name] != rec.UID {
+				delete(w.worlds, name)
+			}
 		}
 	}
 	w.records, w.wants, w.rerun = p.Records, p.Wants, false

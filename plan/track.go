@@ -13,16 +13,17 @@ func (p *pass) track(w *work) {
 			s.Rank = m.Rank
 			p.out.Dirty = true
 		}
-		if s.Phase == job.Canceling {
+		switch {
+		case s.Phase == job.Canceling:
 			p.trackStop(w, s)
-			continue
+		case s.Phase.Live():
+			p.trackLife(w, s)
 		}
-		if !s.Phase.Live() {
-			continue
-		}
-		p.trackLife(w, s)
-		if nodes != nil && s.Node != "" && s.Phase.Live() && nodes[s.Node] == nil {
+		if nodes != nil && s.Node != "" && s.Phase.Live() && s.Phase != job.Canceling && nodes[s.Node] == nil {
 			p.displace(w, s)
+		}
+		if s.Phase == job.Succeeded {
+			w.finished[s.Address.Role] = true
 		}
 	}
 }
@@ -204,6 +205,7 @@ func (p *pass) displace(w *work, s *job.Slot) {
 	if s.Phase == job.Failing || s.Phase == job.Lost {
 		return // heal finds it another place
 	}
+	s.Cause = job.NodeGone
 	if len(w.running(s)) > 0 {
 		s.Return = true
 		p.step(s, job.Cancel)

@@ -1,0 +1,381 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// TestRandomClusters lets random things happen to random jobs on random nodes, and holds every plan on the way
+// against what no plan may do. In the end everything comes to rest, and stays there.
+func TestRandomClusters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &checker{world: newWorld(), launched: map[string]job.Launch{}, newest: map[string]int{}}
+		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
+			c.nodes = append(c.nodes, randomNode(t, i))
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "jobs") {
+			c.jobs = append(c.jobs, randomJob(t, fmt.Sprint("j", i)))
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "events") {
+			c.event(t)
+			for range rapid.IntRange(0, 3).Draw(t, "passes") {
+				c.plan(t)
+				if rapid.Bool().Draw(t, "service") {
+					c.serve()
+				}
+			}
+		}
+		c.rest(t)
+	})
+}
+
+// checker is a world in which every plan is checked.
+type checker struct {
+	*world
+	launched map[string]job.Launch // by UID, slot and number
+	newest   map[string]int        // incarnation by UID and slot
+}
+
+func randomNode(t *rapid.T, i int) job.Node {
+	n := jobtest.Node(fmt.Sprint("n", i), job.Resources{CPU: job.CPU(1000 * rapid.IntRange(1, 6).Draw(t, "cpu")), Memory: job.Bytes(rapid.IntRange(1, 6).Draw(t, "mem")) << 30})
+	if rapid.Bool().Draw(t, "has gpus") {
+		n.Capacity.Devices = map[string]int{"gpu": rapid.IntRange(1, 4).Draw(t, "gpus")}
+	}
+	return n
+}
+
+func randomRole(t *rapid.T, name string) job.Role {
+	r := jobtest.Role(name, rapid.IntRange(1, 4).Draw(t, "replicas"), jobtest.Needs(job.Resources{
+		CPU: job.CPU(500 * rapid.IntRange(0, 4).Draw(t, "cpu")), Memory: job.Bytes(rapid.IntRange(0, 2).Draw(t, "mem")) << 30}))
+	if rapid.IntRange(0, 3).Draw(t, "gpus") == 0 {
+		r.Resources.Devices = map[string]int{"gpu": 1}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "elastic") > 0 {
+		min := rapid.IntRange(1, 3).Draw(t, "min")
+		r.Scaling = &job.Scaling{Min: min, Max: min + rapid.IntRange(0, 5).Draw(t, "span"), Step: 1}
+		r.Replicas = min
+		switch rapid.IntRange(0, 3).Draw(t, "sizes") {
+		case 0:
+			r.Scaling.Min, r.Scaling.Step = 2*min, 2
+			r.Scaling.Max, r.Replicas = r.Scaling.Min+4, r.Scaling.Min
+		case 1:
+			r.Scaling.Sizes = []int{min, r.Scaling.Max}
+		}
+	}
+	return r
+}
+
+func randomJob(t *rapid.T, name string) job.Job {
+	j := jobtest.Job(name, randomRole(t, "worker"))
+	if rapid.IntRange(0, 2).Draw(t, "roles") == 0 {
+		helper := randomRole(t, "helper")
+		helper.Ranked = rapid.Bool().Draw(t, "ranked")
+		if rapid.Bool().Draw(t, "after") {
+			j.Roles[0].DependsOn = []string{"helper"}
+		}
+		j.Roles = append(j.Roles, helper)
+	}
+	j.Priority = rapid.IntRange(0, 2).Draw(t, "priority")
+	if rapid.IntRange(0, 3).Draw(t, "limits") == 0 {
+		c := job.CPU(1000 * rapid.IntRange(2, 8).Draw(t, "limit"))
+		j.Limits = &job.Limits{CPU: &c}
+	}
+	j.Heal.Budget.Restarts = rapid.IntRange(0, 4).Draw(t, "budget")
+	j.Rendezvous.Timeout = 0
+	if rapid.Bool().Draw(t, "timeout") {
+		j.Rendezvous.Timeout = job.Duration(time.Minute)
+	}
+	return j
+}
+
+// event is one thing that happens.
+func (c *checker) event(t *rapid.T) {
+	var live []*job.Incarnation
+	for _, inc := range c.incs {
+		if inc.State != job.Gone && inc.Member != nil {
+			live = append(live, inc)
+		}
+	}
+	what := rapid.SampledFrom([]string{"nothing", "nothing", "time", "node", "node dies", "node dropped", "closed", "foreign", "capacity",
+		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun"}).Draw(t, "event")
+	node := &c.nodes[0]
+	if len(c.nodes) > 0 {
+		node = &c.nodes[rapid.IntRange(0, len(c.nodes)-1).Draw(t, "node")]
+	}
+	switch what {
+	case "time":
+		c.now = c.now.Add(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 10 * time.Second, 2 * time.Minute}).Draw(t, "span"))
+	case "node":
+		name := rapid.IntRange(0, 6).Draw(t, "name")
+		if c.node(fmt.Sprint("n", name)) == nil {
+			c.nodes = append(c.nodes, randomNode(t, name))
+		}
+	case "node dies", "node dropped":
+		if len(c.nodes) > 1 {
+			c.removeNode(node.Name, what == "node dies")
+		}
+	case "closed":
+		node.Closed = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
+	case "foreign":
+		node.Foreign = jobtest.Cores(float64(rapid.IntRange(0, 3).Draw(t, "cores")))
+	case "capacity":
+		node.Capacity.CPU = job.CPU(1000 * rapid.IntRange(1, 6).Draw(t, "cpu"))
+	case "fault":
+		if len(live) > 0 {
+			c.randomFault(t, rapid.SampledFrom(live).Draw(t, "culprit"))
+		}
+	case "slow":
+		c.slowStop = true
+	case "stopped":
+		c.stopped()
+	case "edit":
+		i := rapid.IntRange(0, 2).Draw(t, "job")
+		j := randomJob(t, fmt.Sprint("j", i))
+		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == j.Name })
+		c.jobs = append(c.jobs, j)
+	case "undeclare":
+		i := rapid.IntRange(0, 2).Draw(t, "job")
+		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == fmt.Sprint("j", i) })
+	case "forget":
+		c.records = job.Records{}
+	case "rerun":
+		c.rerun = true
+	}
+}
+
+func (c *checker) randomFault(t *rapid.T, inc *job.Incarnation) {
+	switch rapid.IntRange(0, 8).Draw(t, "fault") {
+	case 0, 1:
+		c.fail(inc.Slot, job.Exit{Code: 17})
+	case 2:
+		c.fail(inc.Slot, job.Exit{Code: 137, Signal: "killed", OOM: rapid.Bool().Draw(t, "oom")})
+	case 3, 4:
+		c.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
+	case 5:
+		inc.Member.State = job.MemberLeaving
+	case 6:
+		inc.Member.Silent = true
+	case 7:
+		inc.Member.Silent, inc.Member.Expired = true, true
+	case 8:
+		if inc.Member.State == job.MemberRunning {
+			c.end(inc, job.EndFinished, &job.Exit{})
+		}
+	}
+}
+
+func asJSON(t *rapid.T, v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// plan makes a plan, checks it, and carries it out.
+func (c *checker) plan(t *rapid.T) plan.Plan {
+	in := c.input()
+	before := asJSON(t, in)
+	p := plan.Make(in)
+	if after := asJSON(t, in); !bytes.Equal(before, after) {
+		t.Fatalf("the input was modified:\n%s\n%s", before, after)
+	}
+	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
+		t.Fatalf("planned twice, and differently:\n%s\n%s", a, b)
+	}
+	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)); same == p.Dirty {
+		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, asJSON(t, in.Records), asJSON(t, p.Records))
+	}
+	for _, n := range p.Notices {
+		if n.Type == "rejected" {
+			t.Fatalf("%s: %s", n.Address, n.Message)
+		}
+	}
+	c.checkPlaces(t, in, p)
+	for i := range in.Jobs {
+		c.checkSizes(t, &in.Jobs[i], in.Records[in.Jobs[i].Name], p.Records[in.Jobs[i].Name])
+	}
+	c.checkNumbers(t, p)
+	c.take(p)
+	c.carryOut(p)
+	return p
+}
+
+// held is what holds, as the planner counts it.
+func held(s job.Slot) bool {
+	switch s.Phase {
+	case job.Pending:
+		return s.Recover
+	case job.Canceling:
+		return s.Return
+	case job.Canceled, job.Failed:
+		return false
+	}
+	return true
+}
+
+func reserves(s job.Slot) bool { return s.Phase.Live() && s.Node != "" }
+
+// checkPlaces: no new placement makes a node hold more than it has, whatever holds it.
+func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
+	type key struct {
+		uid  string
+		slot job.Address
+	}
+	before := map[key]string{}
+	for _, rec := range in.Records {
+		for _, s := range rec.Slots {
+			if reserves(s) {
+				before[key{rec.UID, s.Address}] = s.Node
+			}
+		}
+	}
+	for _, inc := range in.Snapshot.Incarnations { // adopted with the place that they have
+		if k := (key{inc.UID, inc.Slot}); inc.State != job.Gone && before[k] == "" {
+			before[k] = inc.Node
+		}
+	}
+	sums := map[string]job.Resources{}
+	fresh := map[string]job.Address{}
+	places := map[key]string{}
+	for _, rec := range p.Records {
+		for _, s := range rec.Slots {
+			if !reserves(s) {
+				continue
+			}
+			k := key{rec.UID, s.Address}
+			places[k] = s.Node
+			sums[s.Node] = sums[s.Node].Add(s.Reserved)
+			if before[k] != s.Node {
+				fresh[s.Node] = s.Address
+			}
+		}
+	}
+	for _, inc := range in.Snapshot.Incarnations {
+		if inc.State != job.Gone && places[key{inc.UID, inc.Slot}] != inc.Node {
+			sums[inc.Node] = sums[inc.Node].Add(inc.Reserved)
+		}
+	}
+	for name, a := range fresh {
+		n := c.node(name)
+		if n == nil {
+			t.Fatalf("%s was placed on %s, which is not there", a, name)
+		}
+		if n.Closed != "" {
+			t.Fatalf("%s was placed on %s, which is closed", a, name)
+		}
+		if r := sums[name]; !r.Fits(n.Capacity.Sub(n.Foreign)) {
+			t.Fatalf("with %s, %s holds %s of %s (others %s)", a, name, r, n.Capacity, n.Foreign)
+		}
+	}
+}
+
+// checkSizes: within limits and max, legal sizes only, and never below min by choice.
+func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
+	if was != nil && was.UID != is.UID {
+		was = nil
+	}
+	if is.Phase.Ended() {
+		return
+	}
+	var total, totalWas job.Resources
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		n, nWas, finished, started, nodeGone := 0, 0, false, 0, false
+		for _, s := range is.Slots {
+			if s.Address.Role == r.Name {
+				finished = finished || s.Phase == job.Succeeded
+				if held(s) {
+					n++
+					total = total.Add(s.Reserved)
+				}
+			}
+		}
+		if was != nil {
+			for _, s := range was.Slots {
+				if s.Address.Role == r.Name && held(s) {
+					nWas++
+					totalWas = totalWas.Add(s.Reserved)
+				}
+			}
+		}
+		_, _ = started, nodeGone
+		least, most := r.Bounds()
+		same := was != nil && was.Spec.Role(r.Name) != nil && len(job.Diff(*was.Spec.Role(r.Name), *r)) == 0
+		switch {
+		case finished || n == 0: // ended, or nothing held: it queues
+		case !same && n <= nWas: // just edited
+		case n > most && n >= nWas+1:
+			t.Fatalf("%s.%s grew to %d slots, at most %d", j.Name, r.Name, n, most)
+		case same && n < least && nWas >= least:
+			t.Fatalf("%s.%s shrank to %d slots, min is %d", j.Name, r.Name, n, least)
+		case same && n >= least && n != nWas && !r.Legal(n):
+			t.Fatalf("%s.%s went from %d to %d slots, which is no legal size", j.Name, r.Name, nWas, n)
+		}
+	}
+	if was != nil && !total.Within(j.Limits) && !total.Fits(totalWas) && !hasGrown(is) {
+		t.Fatalf("%s holds %s, over its limits", j.Name, total)
+	}
+}
+
+// hasGrown tells whether a slot was given more memory: it may then take its job over its limits.
+func hasGrown(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return s.Grown > 0 })
+}
+
+// checkNumbers: a number names one start, and numbers only grow.
+func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
+	for _, ch := range p.Changes {
+		if ch.Launch == nil || ch.Wave > 0 {
+			continue
+		}
+		l := *ch.Launch
+		key := fmt.Sprintf("%s %s %d", l.UID, l.Slot, l.Incarnation)
+		if old, known := c.launched[key]; known && (old.Node != l.Node || old.Fingerprint != l.Fingerprint) {
+			t.Fatalf("%s is to be launched again, on %s instead of %s", key, l.Node, old.Node)
+		}
+		c.launched[key] = l
+		slot := l.UID + " " + l.Slot.String()
+		if l.Incarnation < c.newest[slot] {
+			t.Fatalf("%s is launched after %d", key, c.newest[slot])
+		}
+		c.newest[slot] = l.Incarnation
+	}
+}
+
+// rest lets time go on with nothing more happening. In the end no plan has a change or anything to store, and
+// no number of passes and hours brings one.
+func (c *checker) rest(t *rapid.T) {
+	c.slowStop = false
+	c.stopped()
+	quiet := 0
+	for pass := 0; quiet < 4; pass++ {
+		if pass == 120 {
+			t.Fatalf("no rest:\n%s%s", render(c.plan(t)), c.status())
+		}
+		p := c.plan(t)
+		before := c.fingerprint()
+		c.serve()
+		if len(p.Changes) > 0 || p.Dirty || before != c.fingerprint() {
+			quiet = 0
+			continue
+		}
+		quiet++
+		switch {
+		case !p.Wake.IsZero():
+			c.now = p.Wake
+		case quiet > 1:
+			c.now = c.now.Add(5 * time.Minute)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// yield looks after jobs whose agents wait for a world that does not form. One that lacks places gives up
+// those that it holds if another job can use them, and queues again by its age: so two jobs that each hold
+// half of what there is never wait for each other for ever.
+func (p *pass) yield() {
+	var stalled []*work
+	for _, w := range p.turn {
+		if p.timedOut(w) && w.homeless() != nil {
+			stalled = append(stalled, w)
+		}
+	}
+	for _, w := range slices.Backward(stalled) {
+		if p.giveWay(w) {
+			return // what it gives up may be all that the next one lacks
+		}
+	}
+}
+
+// timedOut tells whether the job's agents have waited for a world for longer than its rendezvous may take. The
+// first pass that finds so enters an incident.
+func (p *pass) timedOut(w *work) bool {
+	since := w.waitingSince()
+	timeout := w.spec.Rendezvous.Timeout.Std()
+	if since.IsZero() || timeout == 0 {
+		return false
+	}
+	if due := since.Add(timeout); p.in.Now.Before(due) {
+		p.wakeAt(due)
+		return false
+	}
+	told := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
+		return i.Cause == job.RendezvousTimeout && !i.Time.Before(since)
+	})
+	if !told {
+		p.enter(w, w.timeoutIncident(p.in.Now))
+		p.decided(w, job.WaitCapacity)
+	}
+	return true
+}
+
+// waitingSince is when the last of the ranked slots registered; zero if none is there, or if one runs.
+func (w *work) waitingSince() time.Time {
+	var last time.Time
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if role == nil || !role.Ranked {
+			continue
+		}
+		switch s.Phase {
+		case job.Running, job.Succeeded, job.Suspect:
+			return time.Time{}
+		case job.Registered:
+			if s.Since.After(last) {
+				last = s.Since
+			}
+		}
+	}
+	return last
+}
+
+// timeoutIncident names those that the world waits for.
+func (w *work) timeoutIncident(now time.Time) job.Incident {
+	i := job.Incident{Time: now, Cause: job.RendezvousTimeout, Confidence: 1,
+		Evidence: []string{fmt.Sprintf("no world formed for %s", w.spec.Rendezvous.Timeout)}}
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if role == nil || !role.Ranked || !holds(s) || s.Phase == job.Registered {
+			continue
+		}
+		why := ": its agent has not registered"
+		if s.Node == "" {
+			why = ": it has no place"
+		}
+		i.Culprits = append(i.Culprits, s.Address)
+		if len(i.Evidence) <= tailShown {
+			i.Evidence = append(i.Evidence, s.Address.Short()+why)
+		}
+	}
+	return i
+}
+
+// homeless lists the slots that are to run and have no place, nor the promise of one.
+func (w *work) homeless() []*job.Slot {
+	var slots []*job.Slot
+	for _, s := range w.slots {
+		if holds(s) && !w.placed(s) {
+			slots = append(slots, s)
+		}
+	}
+	return slots
+}
+
+// giveWay stops all slots of w if what another job lacks then fits, and does not without.
+func (p *pass) giveWay(w *work) bool {
+	sp := p.space(w.spec.Provider)
+	for _, other := range p.turn {
+		if other == w || other.spec.Provider != w.spec.Provider || p.refused(other) != "" {
+			continue
+		}
+		lacks := p.lacks(other)
+		if len(lacks) == 0 || sp.takes(lacks) {
+			continue
+		}
+		for _, s := range w.slots {
+			if holds(s) {
+				sp.leave(s)
+			}
+		}
+		if sp.takes(lacks) {
+			for _, s := range w.slots {
+				if holds(s) {
+					w.because(s, "it waits in vain, and job.%s fits without it", other.name)
+					p.cancel(w, s)
+				}
+			}
+			return true
+		}
+		for _, s := range w.slots {
+			if holds(s) {
+				sp.retake(s)
+			}
+		}
+	}
+	return false
+}
+
+// lacks lists the slots that a job waits to place: its whole min, or those that lost their place.
+func (p *pass) lacks(w *work) []*job.Slot {
+	if w.admitted() {
+		return w.homeless()
+	}
+	gang, whole := p.gang(w)
+	if !whole || !w.within(gang) {
+		return nil
+	}
+	return gang
+}
+
+// takes tells whether the slots fit on what is or soon will be free.
+func (sp *space) takes(slots []*job.Slot) bool {
+	t := &txn{sp: sp}
+	fit := t.putAll(slots)
+	t.undo()
+	return fit
+}
