@@ -1,0 +1,375 @@
+// Package agent is the node agent: the process in every incarnation of a slot. It dials out to the elastic
+// training service, starts the slot's training processes when the service says so, watches them, reports,
+// and stops them.
+//
+// What the agent does about an event is decided by life, a plain value. Around it are the edges: session
+// talks to the service, generation runs the processes of one world, record keeps the files by which a
+// provider on the same machine finds the agent again. The package must not know plans or providers.
+//
+// Nothing is left behind when an agent ends. Ended in order, it kills its process groups and every other
+// descendant. Killed, it takes its training processes with it by PDEATHSIG; what those had started lives
+// in their process groups, which processes.json lists for the provider to end. A supervisor process per
+// slot could do that too, at the price of its memory in every slot; the list costs nothing.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of the agent. An agent whose processes failed ends with the code of the first that did.
+const (
+	ExitDone    = 0   // all processes ended with 0, or the service ordered the agent to leave
+	ExitConfig  = 2   // its configuration or its directory is unusable; nothing was started
+	ExitStarted = 73  // this incarnation has or had an agent already; nothing was touched
+	ExitFenced  = 75  // a newer incarnation has the slot
+	ExitLeft    = 143 // by SIGTERM, as shells show it
+)
+
+const (
+	// lastWordWait is how long the answer to the last word is awaited by an agent that was asked to go.
+	lastWordWait = time.Second
+
+	// The agent holds some buffers and little else; a small heap is worth more here than rare collections.
+	gcPercent   = 50
+	memoryLimit = 16 << 20
+	maxProcs    = 2
+)
+
+// Run is one agent's whole life. It returns the exit code for the process. The process is the agent's own:
+// Run tunes its runtime, takes its SIGTERM and SIGINT, adopts its orphaned descendants, and ends every
+// descendant with the processes of a world. The end of ctx means what SIGTERM means.
+func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
+	runtime.GOMAXPROCS(min(maxProcs, runtime.GOMAXPROCS(0)))
+	// A reader of our output that is gone is no reason to die: caught, SIGPIPE becomes an error of the write.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, unix.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	if err := absolute(&c); err != nil {
+		log.Error("the agent's configuration is unusable", "error", err)
+		return ExitConfig
+	}
+	rec, err := openRecord(c.Dir, time.Now())
+	if errors.Is(err, errLocked) || errors.Is(err, errStarted) {
+		log.Info("nothing to do", "reason", err)
+		return ExitStarted
+	}
+	if err != nil {
+		log.Error("the agent's directory is unusable", "error", err)
+		return ExitConfig
+	}
+	defer rec.close()
+
+	a, err := newAgent(c, rec, log)
+	if err != nil {
+		log.Error("the agent's configuration is unusable", "error", err)
+		exit := &job.Exit{Code: ExitConfig, At: time.Now(), NotStarted: err.Error()}
+		if err := rec.exit(exitRecord{exit, job.MemberFailed, "failed"}); err != nil {
+			log.Error("the end was not recorded", "error", err)
+		}
+		return ExitConfig
+	}
+	defer a.close()
+	return a.run(ctx)
+}
+
+// absolute makes the paths of c hold for processes that change their directory.
+func absolute(c *job.AgentConfig) error {
+	for _, path := range []*string{&c.ServiceFile, &c.TokenFile, &c.Dir, &c.Log, &c.CheckpointDir} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	return nil
+}
+
+// agent is a life with its edges.
+type agent struct {
+	config  job.AgentConfig
+	log     *slog.Logger
+	record  *record
+	recipe  *recipe
+	session *session
+	life    *life
+	events  chan event
+	beats   chan time.Duration
+
+	generation *generation  // nil when no process runs
+	port       *reservation // nil when none is held
+	lastPort   int
+	overdue    *time.Timer
+	ended      *end
+
+	usage usage
+	mu    sync.Mutex
+	said  said // what the session says, but for the progress
+}
+
+func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
+	a := &agent{
+		config: c, log: log, record: rec, life: newLife(c.StopGrace.Std()),
+		events: make(chan event, 4), beats: make(chan time.Duration, 1),
+	}
+	a.config.Processes = max(c.Processes, 1)
+	if len(c.Command) == 0 {
+		return nil, errors.New("no command")
+	}
+	meter, err := newMeter(c.Progress)
+	if err != nil {
+		return nil, err
+	}
+	var ask syscall.Signal
+	if c.CheckpointSignal != "" {
+		if ask = unix.SignalNum(c.CheckpointSignal); ask == 0 {
+			return nil, fmt.Errorf("checkpoint signal %q is not known", c.CheckpointSignal)
+		}
+	}
+	errorDir, err := a.makeErrorDir()
+	if err != nil {
+		return nil, err
+	}
+	sink, err := openSink(c.Log, log)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	if err := adoptOrphans(); err != nil {
+		log.Warn("orphaned descendants will not be found", "error", err)
+	}
+	a.recipe = &recipe{
+		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
+		forker: newForker(), sink: sink, meter: meter, log: log,
+	}
+	a.session = &session{
+		config: &a.config, say: a.say, events: a.events, beats: a.beats, log: log,
+		news: make(chan struct{}, 1),
+	}
+	return a, nil
+}
+
+// makeErrorDir makes where processes write their error files.
+func (a *agent) makeErrorDir() (string, error) {
+	if a.config.Dir == "" {
+		return os.MkdirTemp("", "eltrain-errors-")
+	}
+	dir := filepath.Join(a.config.Dir, "errors")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func (a *agent) close() {
+	a.recipe.forker.close()
+	a.recipe.sink.close()
+	a.port.release()
+	if a.config.Dir == "" {
+		os.RemoveAll(a.recipe.errorDir)
+	}
+}
+
+func (a *agent) run(ctx context.Context) int {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	defer signal.Stop(signals)
+
+	a.overdue = time.NewTimer(time.Hour)
+	a.overdue.Stop()
+	defer a.overdue.Stop()
+
+	a.reserve()
+	a.publish()
+	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
+	talked := make(chan struct{})
+	go func() {
+		defer close(talked)
+		a.session.run(talk)
+	}()
+
+	beat := time.NewTicker(usualBeat)
+	defer beat.Stop()
+	asked := ctx.Done()
+	for a.ended == nil {
+		select {
+		case e := <-a.events:
+			a.step(e)
+		case <-signals:
+			a.step(signalled{})
+		case <-asked:
+			asked = nil
+			a.step(signalled{})
+		case <-a.overdue.C:
+			a.step(overdue{})
+		case d := <-a.beats:
+			beat.Reset(d)
+		case <-beat.C:
+			a.measure()
+		}
+	}
+	hush()
+	<-talked
+	return a.finish()
+}
+
+// step does what life says about an event.
+func (a *agent) step(e event) {
+	if _, over := e.(stopped); over {
+		a.announceEnd()
+		a.generation = nil
+	}
+	effects := a.life.Step(e)
+	a.publish()
+	for _, effect := range effects {
+		switch effect := effect.(type) {
+		case start:
+			a.start(effect.place)
+		case stop:
+			if a.generation != nil {
+				a.generation.stop(effect)
+			}
+		case reserve:
+			a.reserve()
+			a.publish()
+		case report:
+			a.session.tell()
+		case lastWord:
+			a.overdue.Reset(lastWordWait)
+		case end:
+			a.ended = &effect
+		}
+	}
+}
+
+// start starts the processes of a world. The port is let go at the last moment.
+func (a *agent) start(p elastic.Place) {
+	a.port.release()
+	a.port = nil
+	a.announce(p)
+	generation, exit := a.recipe.start(p, a.events)
+	if exit != nil {
+		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
+		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
+		a.step(failed{*exit})
+		a.step(stopped{})
+		return
+	}
+	a.generation = generation
+	a.keep(p.Generation, generation.ids())
+	a.step(started{generation.pids()})
+}
+
+// keep writes which processes run, for a provider that finds this agent dead.
+func (a *agent) keep(generation int, ids []processID) {
+	if err := a.record.processes(generation, ids, int(a.recipe.oomKills.Load())); err != nil {
+		a.log.Error("the processes were not recorded", "error", err)
+	}
+}
+
+func (a *agent) announce(p elastic.Place) {
+	if !a.config.Ranked {
+		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: starts\n", p.Generation)
+		return
+	}
+	ranks := fmt.Sprintf("rank %d", p.RankBase)
+	if n := a.config.Processes; n > 1 {
+		ranks = fmt.Sprintf("ranks %d-%d", p.RankBase, p.RankBase+n-1)
+	}
+	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: %s of %d, rank 0 at %s:%d\n",
+		p.Generation, ranks, p.WorldSize, p.MasterAddr, p.MasterPort)
+}
+
+func (a *agent) announceEnd() {
+	if a.generation == nil {
+		return
+	}
+	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: ended\n", a.generation.number)
+	a.keep(a.generation.number, []processID{})
+}
+
+// reserve takes the port that is offered for the next world.
+func (a *agent) reserve() {
+	a.port.release()
+	port, err := reservePort(a.lastPort)
+	if err != nil {
+		a.log.Error("no port to offer", "error", err) // the member can have any rank but 0
+		a.port = nil
+		return
+	}
+	a.port, a.lastPort = port, port.Port
+}
+
+// measure takes the processor time and memory of the processes. They go out with the next beat.
+func (a *agent) measure() {
+	if a.generation == nil {
+		a.usage = usage{}
+		a.mu.Lock()
+		a.said.CPU, a.said.Memory = 0, 0
+		a.mu.Unlock()
+		return
+	}
+	cpu, memory := a.usage.read(time.Now(), a.generation.has)
+	a.mu.Lock()
+	a.said.CPU, a.said.Memory = cpu, memory
+	a.mu.Unlock()
+}
+
+// publish makes what life knows now what the session says.
+func (a *agent) publish() {
+	l := a.life
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := &a.said.Report
+	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
+	r.InPlace, r.PIDs, r.Exit = l.inPlace, l.pids, l.exit
+	r.Port = 0
+	if a.port != nil {
+		r.Port = a.port.Port
+	}
+	a.said.acknowledge = l.wantsAnswer()
+}
+
+// say is the newest of everything.
+func (a *agent) say() said {
+	p := a.recipe.meter.read(time.Now())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.said
+	s.Step, s.Loss, s.StepRate = p.step, p.loss, p.rate
+	return s
+}
+
+// finish records the end and gives the exit code.
+func (a *agent) finish() int {
+	l := a.life
+	if err := a.record.exit(exitRecord{l.exit, l.state, a.ended.reason}); err != nil {
+		a.log.Error("the end was not recorded", "error", err)
+	}
+	a.log.Info("the agent ends", "reason", a.ended.reason)
+	switch a.ended.reason {
+	case reasonFailed:
+		return max(1, min(l.exit.Code, 255))
+	case string(byFence):
+		return ExitFenced
+	case string(bySignal):
+		return ExitLeft
+	}
+	return ExitDone
+}

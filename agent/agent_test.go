@@ -1,0 +1,758 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// asAgent makes the test binary an agent: the tests start it as a process of its own, as a provider does.
+const asAgent = "ELTRAIN_TEST_AS_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asAgent) != "" {
+		os.Unsetenv(asAgent)
+		c, err := job.ParseAgentArgs(os.Args[1:], os.Stderr)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(Run(context.Background(), c, slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runningAgent is an agent process.
+type runningAgent struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	done   chan struct{}
+}
+
+func (b *bench) launch(t *testing.T, env ...string) *runningAgent {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := append(append(slices.Clone(b.under), self), b.config.Args()...)
+	a := &runningAgent{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
+	a.cmd.Env = append(append(os.Environ(), asAgent+"=1"), env...)
+	a.cmd.Stderr = &a.stderr
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		a.cmd.Wait()
+		close(a.done)
+	}()
+	t.Cleanup(func() {
+		a.cmd.Process.Kill()
+		<-a.done
+		if t.Failed() {
+			t.Logf("the agent said:\n%s", &a.stderr)
+		}
+	})
+	return a
+}
+
+func (a *runningAgent) signal(t *testing.T, s unix.Signal) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// code waits for the agent's end.
+func (a *runningAgent) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		t.Fatal("the agent does not end")
+	}
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// alive tells whether the process runs: it is there, and no zombie.
+func alive(pid int) bool {
+	if unix.Kill(pid, 0) != nil {
+		return false
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return runtime.GOOS != "linux" // or it was reaped just now
+	}
+	_, state, _ := strings.Cut(string(text), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+// pidIn waits for a pid that a script writes into a file.
+func (b *bench) pidIn(t *testing.T, name string) int {
+	t.Helper()
+	var pid int
+	eventually(t, "a pid in "+name, func() bool {
+		text, whole := strings.CutSuffix(b.read(name), "\n")
+		pid, _ = strconv.Atoi(text)
+		return whole && pid > 0
+	})
+	return pid
+}
+
+func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 30*time.Second, "sh", "-c", `env > "$OUT.$LOCAL_RANK.tmp"; mv "$OUT.$LOCAL_RANK.tmp" "$OUT.$LOCAL_RANK"; sleep 60`)
+	b.config.Processes = 2
+	b.config.CheckpointDir = filepath.Join(b.dir, "ckpt")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "env"), "MINE=yes", "RANK=77", "ELTRAIN_GENERATION=66", "PYTHONUNBUFFERED=")
+	b.service.awaitState(t, job.MemberWaiting, 0)
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{
+		Generation: 3, GroupRank: 1, GroupSize: 4, RankBase: 2, WorldSize: 8, RoleRankBase: 2, RoleWorldSize: 6,
+		MasterAddr: "10.0.0.1", MasterPort: 23456, RestartCount: 2,
+	}})
+	eventually(t, "the environment of local rank 1", func() bool { return b.read("env.1") != "" })
+
+	ours := []string{"RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "OMP_", "PYTHONUNBUFFERED", "ELTRAIN_", "MINE"}
+	var got []string
+	for line := range strings.Lines(strings.ReplaceAll(b.read("env.1"), b.dir, "DIR")) {
+		line = strings.ReplaceAll(strings.TrimSpace(line), b.service.server.URL, "URL")
+		if slices.ContainsFunc(ours, func(p string) bool { return strings.HasPrefix(line, p) }) {
+			got = append(got, line)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"ELTRAIN_CHECKPOINT_DIR=DIR/ckpt",
+		"ELTRAIN_GENERATION=3",
+		"ELTRAIN_INCARNATION=2",
+		"ELTRAIN_JOB=mnist",
+		"ELTRAIN_ROLE=worker",
+		"ELTRAIN_SERVICE=URL",
+		"ELTRAIN_SLOT=worker[3]",
+		"ELTRAIN_TOKEN_FILE=DIR/token",
+		"GROUP_RANK=1",
+		"GROUP_WORLD_SIZE=4",
+		"LOCAL_RANK=1",
+		"LOCAL_WORLD_SIZE=2",
+		"MASTER_ADDR=10.0.0.1",
+		"MASTER_PORT=23456",
+		"MINE=yes",
+		"NCCL_ASYNC_ERROR_HANDLING=1",
+		"OMP_NUM_THREADS=1",
+		"PYTHONUNBUFFERED=",
+		"RANK=3",
+		"ROLE_NAME=worker",
+		"ROLE_RANK=3",
+		"ROLE_WORLD_SIZE=6",
+		"TORCHELASTIC_ERROR_FILE=DIR/agent/errors/3-1.json",
+		"TORCHELASTIC_MAX_RESTARTS=10",
+		"TORCHELASTIC_RESTART_COUNT=2",
+		"TORCHELASTIC_RUN_ID=uid-1",
+		"TORCHELASTIC_USE_AGENT_STORE=False",
+		"TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+		"WORLD_SIZE=8",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if strings.Contains(b.read("env.1"), "=secret") {
+		t.Error("the token is in the environment")
+	}
+	if r := b.service.awaitState(t, job.MemberRunning, 3); r.Rank != 1 || r.WorldSlots != 4 || len(r.PIDs) != 2 {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+func TestRestartInPlaceKeepsTheAgentAndTakesAnotherPort(t *testing.T) {
+	t.Parallel()
+	// Beats are rare here: what is awaited below cannot come with one.
+	b := newBench(t, 10*time.Minute, "sh", "-c", "sleep 60")
+	a := b.launch(t)
+	first := b.service.awaitState(t, job.MemberWaiting, 0)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first.Port)); err != nil {
+		t.Errorf("the offered port is not free for the process: %v", err)
+	} else {
+		l.Close()
+	}
+	unix.Kill(r.PIDs[0], unix.SIGKILL)
+	failed := b.service.awaitState(t, job.MemberFailed, 1)
+	if e := failed.Exit; e == nil || e.Code != 137 || e.Signal != "killed" || e.OOM {
+		t.Errorf("exit is %+v", e)
+	}
+	b.service.give(elastic.Order{Do: elastic.Wait, InPlace: 1})
+	again := b.service.await(t, "waiting after a restart in place", func(r elastic.Report) bool { return r.State == job.MemberWaiting && r.InPlace == 1 })
+	if again.Exit != nil || again.Port == 0 || again.Port == first.Port {
+		t.Errorf("waiting reports %+v, before port %d", again, first.Port)
+	}
+	b.service.run(2, 1)
+	second := b.service.awaitState(t, job.MemberRunning, 2)
+	if second.PIDs[0] == r.PIDs[0] || !alive(second.PIDs[0]) || !alive(a.cmd.Process.Pid) {
+		t.Errorf("pids %v, before %v", second.PIDs, r.PIDs)
+	}
+	if n := b.service.registrations(); n != 1 {
+		t.Errorf("registered %d times", n)
+	}
+}
+
+func TestStopEndsWhateverTheProcessesStarted(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("what leaves its process group is only found on Linux")
+	}
+	b := newBench(t, 10*time.Minute, "sh", "-c",
+		`sh -c 'trap ": > \"$DIR/told\"" TERM; echo $$ > "$DIR/child"; while :; do sleep 0.02; done' & setsid sh -c 'echo $$ > "$DIR/fled"; sleep 61' & wait`)
+	b.config.StopGrace = job.Duration(300 * time.Millisecond)
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	child, fled := b.pidIn(t, "child"), b.pidIn(t, "fled")
+	b.service.give(elastic.Order{Do: elastic.Wait})
+	b.service.awaitState(t, job.MemberWaiting, 1)
+	for _, pid := range []int{r.PIDs[0], child, fled} {
+		if alive(pid) {
+			t.Errorf("process %d lives on (leader %d, child %d, fled %d)", pid, r.PIDs[0], child, fled)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "told")); err != nil {
+		t.Error("the child was not asked politely first")
+	}
+}
+
+func TestKilledAgentTakesItsProcessesWithIt(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no PDEATHSIG here: the provider ends what processes.json lists")
+	}
+	b := newBench(t, time.Second, "sleep", "60")
+	b.config.Processes = 2
+	a := b.launch(t)
+	b.service.run(1, 2)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	var listed processesRecord
+	if err := json.Unmarshal([]byte(b.read("agent/processes.json")), &listed); err != nil {
+		t.Fatal(err)
+	}
+	if len(listed.Processes) != 2 || listed.Processes[0].PID != r.PIDs[0] || listed.Processes[1].PID != r.PIDs[1] || listed.Generation != 1 {
+		t.Errorf("processes.json has %+v; pids are %v", listed, r.PIDs)
+	}
+	if listed.Processes[0].StartTime == 0 || listed.BootID == "" {
+		t.Errorf("processes.json has no start time or boot id: %+v", listed)
+	}
+	a.signal(t, unix.SIGKILL)
+	eventually(t, "the processes have ended", func() bool { return !alive(r.PIDs[0]) && !alive(r.PIDs[1]) })
+	if b.read("agent/exit.json") != "" {
+		t.Error("a killed agent has written exit.json")
+	}
+}
+
+func TestSigtermIsToldBeforeTheProcessesStop(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'while [ ! -e "$DIR/go" ]; do sleep 0.01; done; echo bye; exit 0' TERM; echo ready; while :; do sleep 0.02; done`)
+	a := b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "the trap is set", func() bool { return strings.Contains(b.read("log"), "ready") })
+	a.signal(t, unix.SIGTERM)
+	leaving := b.service.awaitState(t, job.MemberLeaving, 1)
+	if !alive(r.PIDs[0]) || len(leaving.PIDs) != 1 {
+		t.Error("it told only after the processes had ended")
+	}
+	b.write(t, "go", "")
+	if code := a.code(t); code != ExitLeft {
+		t.Errorf("exit code %d", code)
+	}
+	b.service.await(t, "the last word: leaving, nothing runs", func(r elastic.Report) bool {
+		return r.State == job.MemberLeaving && len(r.PIDs) == 0
+	})
+	if e := b.exit(t); e.Reason != "left" || e.State != job.MemberLeaving {
+		t.Errorf("exit.json says %+v", e)
+	}
+	if !strings.Contains(b.read("log"), "[rank 0] bye") {
+		t.Error("the process had no time to end")
+	}
+}
+
+func TestSigtermEndsAnAgentThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, time.Second, "sleep", "60")
+	b.write(t, "service", deadURL(t))
+	a := b.launch(t)
+	eventually(t, "the agent runs", func() bool { return b.read("agent/agent.json") != "" })
+	time.Sleep(100 * time.Millisecond) // it is up and trying; nothing tells
+	a.signal(t, unix.SIGTERM)
+	if code := a.code(t); code != ExitLeft {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestFencedIncarnationStopsItselfFast(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap "" TERM; echo ready; while :; do sleep 0.05; done`)
+	a := b.launch(t)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "the trap is set", func() bool { return strings.Contains(b.read("log"), "ready") })
+	begun := time.Now()
+	b.service.refuse(elastic.Fenced)
+	if code := a.code(t); code != ExitFenced {
+		t.Errorf("exit code %d", code)
+	}
+	if took := time.Since(begun); took > fencedGrace+3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if alive(r.PIDs[0]) {
+		t.Error("the process lives on")
+	}
+	if e := b.exit(t); e.Reason != "fenced" {
+		t.Errorf("exit.json says %+v", e)
+	}
+}
+
+// A silent host: agent and processes are stopped, so no connection breaks. When they wake up, their
+// incarnation is another's.
+func TestWokenAgentLearnsThatItIsFenced(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 300*time.Millisecond, "sleep", "60")
+	a := b.launch(t)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	a.signal(t, unix.SIGSTOP)
+	unix.Kill(r.PIDs[0], unix.SIGSTOP)
+	b.service.refuse(elastic.Fenced)
+	a.signal(t, unix.SIGCONT)
+	unix.Kill(r.PIDs[0], unix.SIGCONT)
+	if code := a.code(t); code != ExitFenced {
+		t.Errorf("exit code %d", code)
+	}
+	if alive(r.PIDs[0]) {
+		t.Error("the process lives on")
+	}
+}
+
+func TestStoppedProcessIsEndedWithinTheGrace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap "" TERM; echo ready; while :; do sleep 0.05; done`)
+	b.launch(t)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "the trap is set", func() bool { return strings.Contains(b.read("log"), "ready") })
+	unix.Kill(r.PIDs[0], unix.SIGSTOP)
+	begun := time.Now()
+	b.service.give(elastic.Order{Do: elastic.Wait}) // the world broke; stop_grace is 10 s
+	b.service.awaitState(t, job.MemberWaiting, 1)
+	if took := time.Since(begun); took > brokenGrace+3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if alive(r.PIDs[0]) {
+		t.Error("the process lives on")
+	}
+}
+
+func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 300*time.Millisecond, "sleep", "60")
+	a := b.launch(t)
+	b.service.run(4, 1)
+	before := b.service.awaitState(t, job.MemberRunning, 4)
+	b.service.close()
+
+	next := newFakeService(t, 300*time.Millisecond)
+	next.token = "another"
+	next.run(4, 1)
+	next.refuse(elastic.NotReady)
+	b.write(t, "token", "another")
+	b.write(t, "service", next.server.URL)
+	time.Sleep(200 * time.Millisecond) // the new master needs a moment before it knows its job
+	next.refuse("")
+
+	r := next.awaitState(t, job.MemberRunning, 4)
+	if !slices.Equal(r.PIDs, before.PIDs) || !alive(before.PIDs[0]) {
+		t.Errorf("pids %v, before %v", r.PIDs, before.PIDs)
+	}
+	next.mu.Lock()
+	first := next.register[0]
+	next.mu.Unlock()
+	if first.State != job.MemberRunning || first.Generation != 4 || first.Slot != "worker[3]" || first.Incarnation != 2 || first.AgentPID != a.cmd.Process.Pid {
+		t.Errorf("registered as %+v", first)
+	}
+	// Its versions begin anew, and are obeyed.
+	next.give(elastic.Order{Do: elastic.Leave})
+	if code := a.code(t); code != ExitDone {
+		t.Errorf("exit code %d", code)
+	}
+	if e := b.exit(t); e.Reason != "ordered" {
+		t.Errorf("exit.json says %+v", e)
+	}
+}
+
+func TestUnknownMemberRegistersAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sleep", "60")
+	b.launch(t)
+	b.service.run(1, 1)
+	before := b.service.awaitState(t, job.MemberRunning, 1)
+	b.service.mu.Lock()
+	b.service.known, b.service.version = false, 1
+	b.service.wake()
+	b.service.mu.Unlock()
+	eventually(t, "a second registration", func() bool { return b.service.registrations() == 2 })
+	b.service.mu.Lock()
+	again := b.service.register[1]
+	b.service.mu.Unlock()
+	if again.State != job.MemberRunning || !slices.Equal(again.PIDs, before.PIDs) {
+		t.Errorf("registered again as %+v", again)
+	}
+	// Versions begin anew with a registration: what it knew before is forgotten.
+	eventually(t, "a first sync that knows no order", func() bool {
+		b.service.mu.Lock()
+		defer b.service.mu.Unlock()
+		last := b.service.sync[len(b.service.sync)-1]
+		first := slices.IndexFunc(b.service.sync, func(r elastic.SyncRequest) bool { return r.Seq == 1 && r.PIDs != nil })
+		return first >= 0 && b.service.sync[first].Seen == 0 && last.Seen == 1
+	})
+}
+
+// The network is cut: the connection stays, and nothing comes any more.
+func TestMuteServiceIsHeldToBeGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100*time.Millisecond, "sleep", "60")
+	b.launch(t)
+	b.service.run(1, 1)
+	before := b.service.awaitState(t, job.MemberRunning, 1)
+	b.service.mute(true)
+	begun := time.Now()
+	eventually(t, "another registration", func() bool { return b.service.registrations() == 2 })
+	if took := time.Since(begun); took > requestMargin+5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if !alive(before.PIDs[0]) {
+		t.Error("training did not go on")
+	}
+}
+
+// Answers hang, but requests still arrive: what is new goes out all the same, on another connection.
+func TestNewsDoNotWaitForAnswersThatHang(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sleep", "60")
+	b.launch(t)
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	b.service.mute(true)
+	unix.Kill(r.PIDs[0], unix.SIGKILL)
+	b.service.await(t, "failed, nothing runs", func(r elastic.Report) bool {
+		return r.State == job.MemberFailed && len(r.PIDs) == 0
+	})
+}
+
+func TestSlotThatIsNotWantedLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sleep", "60")
+	b.service.refuse(elastic.NoSuchSlot)
+	a := b.launch(t)
+	if code := a.code(t); code != ExitDone {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestSuccessIsToldBeforeTheAgentEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "true")
+	a := b.launch(t)
+	b.service.run(1, 1)
+	if code := a.code(t); code != ExitDone {
+		t.Errorf("exit code %d", code)
+	}
+	b.service.awaitState(t, job.MemberSucceeded, 1)
+	if e := b.exit(t); e.Reason != "finished" || e.State != job.MemberSucceeded || e.Exit != nil {
+		t.Errorf("exit.json says %+v", e)
+	}
+}
+
+func TestSuccessWaitsForAServiceThatIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `while [ ! -e "$DIR/go" ]; do sleep 0.01; done`)
+	a := b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	b.service.close()
+	b.write(t, "go", "")
+	eventually(t, "the end of the process", func() bool { return strings.Contains(b.read("log"), "generation 1: ended") })
+	select {
+	case <-a.done:
+		t.Fatal("the agent ended before anybody knew")
+	case <-time.After(300 * time.Millisecond):
+	}
+	next := newFakeService(t, 10*time.Minute)
+	next.token = b.service.token
+	b.write(t, "service", next.server.URL)
+	next.awaitState(t, job.MemberSucceeded, 1)
+	if code := a.code(t); code != ExitDone {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestHowProcessesFail(t *testing.T) {
+	t.Parallel()
+	notExecutable := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(notExecutable, []byte("not a program"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name      string
+		command   []string
+		processes int
+		want      job.Exit
+		agentCode int
+	}{
+		{"exit code", []string{"sh", "-c", "echo out; echo err >&2; exit 17"}, 1,
+			job.Exit{Code: 17, Tail: []string{"out", "err"}}, 17},
+		{"signal", []string{"sh", "-c", "kill -SEGV $$"}, 1,
+			job.Exit{Code: 139, Signal: "segmentation fault", Tail: []string{}}, 139},
+		{"command not found", []string{"no-such-command-here"}, 1,
+			job.Exit{Code: 127, NotStarted: `exec: "no-such-command-here": executable file not found in $PATH`}, 127},
+		{"no such file", []string{"/no/such/file"}, 1,
+			job.Exit{Code: 127, NotStarted: "fork/exec /no/such/file: no such file or directory"}, 127},
+		{"not executable", []string{notExecutable}, 1,
+			job.Exit{Code: 126, NotStarted: "fork/exec " + notExecutable + ": permission denied"}, 126},
+		{"error file as @record writes it", []string{"sh", "-c",
+			`echo '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1795188327"}}}' > $TORCHELASTIC_ERROR_FILE; exit 1`}, 1,
+			job.Exit{Code: 1, Message: "ValueError: boom", Tail: []string{}}, 1},
+		{"of two processes the first that failed", []string{"sh", "-c", `if [ $LOCAL_RANK = 1 ]; then echo guilty; exit 5; fi; sleep 60`}, 2,
+			job.Exit{Code: 5, LocalRank: 1, Tail: []string{"guilty"}}, 5},
+		{"of two processes the one whose error file is older, though it ends later", []string{"sh", "-c",
+			`if [ $LOCAL_RANK = 1 ]; then echo '{"message": "root", "timestamp": 1000}' > $TORCHELASTIC_ERROR_FILE; touch $TORCHELASTIC_ERROR_FILE.done; sleep 0.05; exit 6; fi
+			 while [ ! -e ${TORCHELASTIC_ERROR_FILE%0.json}1.json.done ]; do sleep 0.01; done; exit 7`}, 2,
+			job.Exit{Code: 6, LocalRank: 1, Message: "root", Tail: []string{}}, 6},
+		{"a grandchild that holds the output open", []string{"sh", "-c", `setsid sleep 60 & echo last; exit 3`}, 1,
+			job.Exit{Code: 3, Tail: []string{"last"}}, 3},
+		{"much output", []string{"sh", "-c", `i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i; done; printf %600d 7; exit 4`}, 1,
+			job.Exit{Code: 4, Tail: tailOf(200)}, 4},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 10*time.Minute, test.command...)
+			b.config.Processes = test.processes
+			a := b.launch(t)
+			b.service.run(1, test.processes)
+			r := b.service.await(t, "failed, nothing runs", func(r elastic.Report) bool {
+				return r.State == job.MemberFailed && len(r.PIDs) == 0
+			})
+			got := *r.Exit
+			if time.Since(got.At) > patience {
+				t.Errorf("the exit was at %s", got.At)
+			}
+			got.At = time.Time{}
+			if got.Tail == nil && test.want.Tail != nil {
+				got.Tail = []string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("exit (-want +got):\n%s", diff)
+			}
+			b.service.give(elastic.Order{Do: elastic.Leave})
+			if code := a.code(t); code != test.agentCode {
+				t.Errorf("the agent's exit code is %d", code)
+			}
+			if e := b.exit(t); e.Reason != "failed" || e.State != job.MemberFailed || e.Exit == nil || e.Exit.Code != test.want.Code {
+				t.Errorf("exit.json says %+v", e)
+			}
+		})
+	}
+}
+
+// tailOf is what is kept of lines 1 to n and a long one after them.
+func tailOf(n int) []string {
+	var tail []string
+	for i := n - tailLines + 2; i <= n; i++ {
+		tail = append(tail, fmt.Sprint("line ", i))
+	}
+	return append(tail, "") // the long line's beginning is blank
+}
+
+func TestMissingWorkingDirectoryIsSaid(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "true")
+	dir := filepath.Join(b.dir, "work")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := exec.Command(self, b.config.Args()...)
+	a.Env, a.Dir = append(os.Environ(), asAgent+"=1"), dir
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer a.Wait()
+	defer a.Process.Kill()
+	b.service.awaitState(t, job.MemberWaiting, 0)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberFailed, 1)
+	if !strings.Contains(r.Exit.NotStarted, "working directory") || !strings.Contains(r.Exit.NotStarted, "no such file or directory") {
+		t.Errorf("exit is %+v", r.Exit)
+	}
+}
+
+func TestLogHasWholeLinesWithRanks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `printf 'one\r\ntwo\rthree\n\nlast without end'`)
+	b.config.Processes = 2
+	b.config.Slot = "ps[0]"
+	b.config.Ranked = false
+	a := b.launch(t)
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, RoleRankBase: 4, RoleWorldSize: 6}})
+	a.code(t)
+	for _, i := range []string{"4", "5"} {
+		var got []string
+		for line := range strings.Lines(b.read("log")) {
+			if text, ok := strings.CutPrefix(line, "[ps "+i+"] "); ok {
+				got = append(got, strings.TrimSuffix(text, "\n"))
+			}
+		}
+		if diff := cmp.Diff([]string{"one", "two", "three", "", "last without end"}, got); diff != "" {
+			t.Errorf("role rank %s (-want +got):\n%s", i, diff)
+		}
+	}
+	if log := b.read("log"); !strings.Contains(log, "[eltrain] generation 1: starts\n") || !strings.Contains(log, "[eltrain] generation 1: ended\n") {
+		t.Errorf("the generation's start and end are not in the log:\n%s", log)
+	}
+}
+
+func TestProgressIsReportedWithTheBeat(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100*time.Millisecond, "sh", "-c", `echo step 41 loss 0.5; echo noise; echo step 42 loss nan; sleep 60`)
+	b.config.Progress = `step (?P<step>\d+) loss (?P<loss>\S+)`
+	b.launch(t)
+	b.service.run(1, 1)
+	r := b.service.await(t, "step 42", func(r elastic.Report) bool { return r.Step == 42 })
+	if r.Loss != 0 {
+		t.Errorf("loss is %v: what is not finite cannot be told in JSON", r.Loss)
+	}
+	if runtime.GOOS == "linux" {
+		b.service.await(t, "memory", func(r elastic.Report) bool { return r.Memory > 100<<10 })
+	}
+}
+
+func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
+	t.Parallel()
+	// The script writes a checkpoint upon SIGUSR1 and trains on; SIGTERM ends it. The helper says if it gets
+	// the signal too, of which one without a handler would die.
+	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1; : > "$DIR/helper"; while :; do sleep 0.01; done' &
+	trap 'sleep 0.2; : > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1
+	trap 'ls "$DIR/ckpt" > "$DIR/at-term"; exit 0' TERM
+	echo ready; while :; do sleep 0.02; done`
+	b := newBench(t, 10*time.Minute, "sh", "-c", script)
+	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
+	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "ckpt/5", "an older one")
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	eventually(t, "the traps are set", func() bool {
+		_, err := os.Stat(filepath.Join(b.dir, "helper"))
+		return err == nil && strings.Contains(b.read("log"), "ready")
+	})
+	begun := time.Now()
+	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true})
+	b.service.awaitState(t, job.MemberWaiting, 1)
+	if got := b.read("at-term"); got != "5\n9\n" {
+		t.Errorf("at SIGTERM the checkpoints were %q", got)
+	}
+	if took := time.Since(begun); took > b.config.StopGrace.Std() {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "disturbed")); err == nil {
+		t.Error("the helper got the checkpoint signal")
+	}
+}
+
+func TestSecondLaunchOfAnIncarnationDoesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sleep", "60")
+	a := b.launch(t)
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	before := b.read("agent/agent.json")
+	if code := b.launch(t).code(t); code != ExitStarted {
+		t.Errorf("a second agent beside the first ended with %d", code)
+	}
+	a.signal(t, unix.SIGKILL)
+	a.code(t)
+	if code := b.launch(t).code(t); code != ExitStarted {
+		t.Errorf("a second agent after the first ended with %d", code)
+	}
+	if b.read("agent/agent.json") != before || b.read("agent/exit.json") != "" {
+		t.Error("the second agent touched the first one's files")
+	}
+	if n := b.service.registrations(); n != 1 {
+		t.Errorf("%d registrations", n)
+	}
+	var self agentRecord
+	if err := json.Unmarshal([]byte(before), &self); err != nil || self.PID != a.cmd.Process.Pid || self.Started.IsZero() {
+		t.Errorf("agent.json is %s (%v)", before, err)
+	}
+}
+
+func TestUnusableConfigurationIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, time.Second, "true")
+	b.config.CheckpointSignal = "SIGNONSENSE"
+	a := b.launch(t)
+	if code := a.code(t); code != ExitConfig {
+		t.Errorf("exit code %d", code)
+	}
+	if e := b.exit(t); e.Reason != "failed" || !strings.Contains(e.Exit.NotStarted, "SIGNONSENSE") {
+		t.Errorf("exit.json says %+v", e)
+	}
+}
+
+// In the test's own process, so that goleak sees what is left of a whole life.
+func TestRunLeavesNoGoroutine(t *testing.T) {
+	b := newBench(t, 50*time.Millisecond, "sleep", "60")
+	b.config.Dir = "" // as in a pod
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	code := make(chan int)
+	go func() { code <- Run(ctx, b.config, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	cancel()
+	select {
+	case got := <-code:
+		if got != ExitLeft {
+			t.Errorf("exit code %d", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("Run does not return")
+	}
+	if alive(r.PIDs[0]) {
+		t.Error("the process lives on")
+	}
+}

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+)
+
+// worldNames are the variables that place a process in a world. They are taken out of the inherited
+// environment first, so that an agent which itself was started under a launcher hands nothing stale on.
+var worldNames = []string{
+	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
+	"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
+	"MASTER_ADDR", "MASTER_PORT",
+	"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+	"ELTRAIN_JOB", "ELTRAIN_ROLE", "ELTRAIN_SLOT", "ELTRAIN_INCARNATION", "ELTRAIN_GENERATION",
+	"ELTRAIN_CHECKPOINT_DIR", "ELTRAIN_SERVICE", "ELTRAIN_TOKEN_FILE",
+}
+
+// environ is the environment of one training process: base, which holds what the user declared, and what
+// torchrun exports with torchrun's meaning (docs of torch.distributed.run), and ours. Paths in c are absolute.
+// The token itself is never in it, only the name of its file.
+func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, service string) []string {
+	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(worldNames, name)
+	})
+	set := func(name, value string) { env = append(env, name+"="+value) }
+	number := func(name string, n int) { set(name, strconv.Itoa(n)) }
+	unlessSet := func(name, value string) {
+		if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+			set(name, value)
+		}
+	}
+
+	role := roleOf(c.Slot)
+	if c.Ranked {
+		number("RANK", p.RankBase+local)
+		number("WORLD_SIZE", p.WorldSize)
+		number("GROUP_RANK", p.GroupRank)
+		number("GROUP_WORLD_SIZE", p.GroupSize)
+	}
+	if p.MasterAddr != "" {
+		set("MASTER_ADDR", p.MasterAddr)
+		number("MASTER_PORT", p.MasterPort)
+	}
+	number("LOCAL_RANK", local)
+	number("LOCAL_WORLD_SIZE", c.Processes)
+	set("ROLE_NAME", role)
+	number("ROLE_RANK", p.RoleRankBase+local)
+	number("ROLE_WORLD_SIZE", p.RoleWorldSize)
+	number("TORCHELASTIC_RESTART_COUNT", p.RestartCount)
+	number("TORCHELASTIC_MAX_RESTARTS", c.MaxRestarts)
+	set("TORCHELASTIC_RUN_ID", runID(c))
+	// "True" would make rank 0 a mere client of a TCPStore that the launcher serves; ours serves none.
+	set("TORCHELASTIC_USE_AGENT_STORE", "False")
+	set("TORCHELASTIC_ERROR_FILE", errorFile)
+	// A collective whose peer is gone must end the process, not block it. The second is its name up to torch 2.1.
+	unlessSet("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+	unlessSet("NCCL_ASYNC_ERROR_HANDLING", "1")
+	if c.Processes > 1 {
+		// Each would start a thread per core otherwise, and all fight for the same cores.
+		unlessSet("OMP_NUM_THREADS", "1")
+	}
+	// torchrun runs `python -u`: without it output sits in Python's buffer, and progress is read late.
+	unlessSet("PYTHONUNBUFFERED", "1")
+
+	set("ELTRAIN_JOB", c.Job)
+	set("ELTRAIN_ROLE", role)
+	set("ELTRAIN_SLOT", c.Slot)
+	number("ELTRAIN_INCARNATION", c.Incarnation)
+	number("ELTRAIN_GENERATION", p.Generation)
+	if c.CheckpointDir != "" {
+		set("ELTRAIN_CHECKPOINT_DIR", c.CheckpointDir)
+	}
+	set("ELTRAIN_SERVICE", service)
+	if c.TokenFile != "" {
+		set("ELTRAIN_TOKEN_FILE", c.TokenFile)
+	}
+	return env
+}
+
+// roleOf is the role in a slot's short address: worker for worker[3].
+func roleOf(slot string) string {
+	role, _, _ := strings.Cut(slot, "[")
+	return role
+}
+
+// runID is one name for all of a job's worlds; a job made again under the same name has another.
+func runID(c *job.AgentConfig) string {
+	if c.UID != "" {
+		return c.UID
+	}
+	return c.Job
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// maxErrorFile bounds what is read of an error file.
+const maxErrorFile = 64 << 10
+
+// failure is what a process wrote to its error file.
+type failure struct {
+	message string
+	at      int64 // Unix seconds; 0 if it did not say
+}
+
+// readErrorFile reads torchelastic's JSON, which has two shapes: "message" is an object with a message and
+// extraInfo (as @record writes it), or a plain string with the timestamp beside it. A file that is neither
+// is taken as plain text: whoever wrote it had something to say. ok is false if there is none or it is empty.
+func readErrorFile(path string) (f failure, ok bool) {
+	file, err := os.Open(path)
+	if err != nil {
+		return failure{}, false
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxErrorFile))
+	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
+		return failure{}, false
+	}
+
+	var outer struct {
+		Message   json.RawMessage `json:"message"`
+		Timestamp timestamp       `json:"timestamp"`
+	}
+	if json.Unmarshal(text, &outer) != nil || outer.Message == nil {
+		return failure{message: valid(string(text))}, true
+	}
+	var plain string
+	if json.Unmarshal(outer.Message, &plain) == nil {
+		return failure{valid(plain), int64(outer.Timestamp)}, true
+	}
+	var inner struct {
+		Message   string `json:"message"`
+		ExtraInfo struct {
+			Timestamp timestamp `json:"timestamp"`
+		} `json:"extraInfo"`
+	}
+	if json.Unmarshal(outer.Message, &inner) != nil || inner.Message == "" {
+		return failure{message: valid(string(text))}, true
+	}
+	return failure{valid(inner.Message), int64(inner.ExtraInfo.Timestamp)}, true
+}
+
+// timestamp is Unix seconds, written as a number or as a string of one. What is neither counts as unsaid.
+type timestamp int64
+
+func (t *timestamp) UnmarshalJSON(b []byte) error {
+	seconds, err := strconv.ParseFloat(strings.Trim(string(b), `"`), 64)
+	if err == nil && seconds > 0 && seconds < 1<<40 {
+		*t = timestamp(seconds)
+	}
+	return nil
+}
+
+// valid makes text fit for JSON and for a terminal: UTF-8, no control characters but tab and newline, no
+// white space at its end.
+func valid(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' && r != '\n' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	return strings.TrimRightFunc(s, unicode.IsSpace)
+}

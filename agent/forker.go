@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"os/exec"
+	"runtime"
+)
+
+// forker starts processes from one thread that lives as long as the agent does. PDEATHSIG is sent when the
+// thread that forked ends, not the process; Go ends threads as it likes, so processes started from any
+// goroutine could be killed at any time.
+type forker struct {
+	work chan func()
+	done chan struct{}
+}
+
+func newForker() *forker {
+	f := &forker{work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		for fork := range f.work {
+			fork()
+		}
+	}()
+	return f
+}
+
+func (f *forker) start(cmd *exec.Cmd) error {
+	result := make(chan error)
+	f.work <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+// close ends the thread, and with it what it started.
+func (f *forker) close() {
+	close(f.work)
+	<-f.done
+}

@@ -1,0 +1,461 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"golang.org/x/sys/unix"
+)
+
+// rootCauseWait is how long the exit of a process is awaited that has written an error file before another
+// one failed: it is the root cause, but it is still busy ending (destructors, core dump).
+const rootCauseWait = 250 * time.Millisecond
+
+// maxExit bounds an exit as JSON: the service takes requests of up to 64 KiB.
+const maxExit = 32 << 10
+
+// killAgain is when processes that were sent SIGKILL are complained of.
+const killAgain = 10 * time.Second
+
+// groupPoll is how often it is looked whether a group that lost its leader is empty.
+const groupPoll = 20 * time.Millisecond
+
+// Exit codes of a command that could not be started, as shells give them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// generation is the processes of this slot in one world, from their start until nothing of them runs.
+type generation struct {
+	number    int
+	processes []*process
+	exits     chan *process
+	stops     chan stop
+	events    chan<- event
+	log       *slog.Logger
+
+	checkpointDir    string
+	checkpointSignal syscall.Signal // 0 if there is none
+	oomBefore        uint64         // the cgroup's count
+	oomKills         *atomic.Int64  // the agent's
+	asked            chan struct{}  // closed when the processes were sent SIGTERM
+	forced           chan struct{}  // closed when they were sent SIGKILL
+	done             chan struct{}
+}
+
+// process is one training process. Its pid is its process group's number too.
+type process struct {
+	local     int
+	cmd       *exec.Cmd
+	id        processID
+	reader    *reader
+	errorFile string
+	exit      *job.Exit // set before it is sent to exits
+	ended     bool      // supervise has seen the exit
+
+	mu     sync.Mutex
+	reaped bool // its numbers may be another's by now
+}
+
+// recipe is what the processes of every generation are made from.
+type recipe struct {
+	config   *job.AgentConfig
+	base     []string // environment
+	errorDir string
+	signal   syscall.Signal // asks for a checkpoint
+	forker   *forker
+	sink     *sink
+	meter    *meter
+	log      *slog.Logger
+	oomKills atomic.Int64 // processes that the kernel killed for memory
+}
+
+// start starts all processes of the slot in a world. When one cannot be started, the others are ended again
+// and the error says why, in the system's words; exit is then what to report.
+func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
+	g = &generation{
+		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8),
+		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
+		oomKills: &r.oomKills, asked: make(chan struct{}), forced: make(chan struct{}), done: make(chan struct{}),
+	}
+	g.oomBefore, _ = oomKills()
+	for local := range r.config.Processes {
+		proc, err := r.spawn(p, local)
+		if err != nil {
+			for _, started := range g.processes {
+				started.signal(unix.SIGKILL)
+				started.await(g)
+			}
+			return nil, notStarted(local, err)
+		}
+		g.processes = append(g.processes, proc)
+	}
+	for _, proc := range g.processes {
+		go func() {
+			proc.await(g)
+			g.exits <- proc
+		}()
+	}
+	go g.supervise()
+	return g, nil
+}
+
+func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
+	if _, err := os.Getwd(); err != nil {
+		return nil, fmt.Errorf("working directory: %w", err)
+	}
+	proc := &process{local: local, errorFile: filepath.Join(r.errorDir, fmt.Sprintf("%d-%d.json", p.Generation, local))}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe for the output: %w", err)
+	}
+	// Both streams share one pipe, so that lines stay in the order in which they were written.
+	prefix := fmt.Sprintf("[rank %d] ", p.RankBase+local)
+	if !r.config.Ranked {
+		prefix = fmt.Sprintf("[%s %d] ", roleOf(r.config.Slot), p.RoleRankBase+local)
+	}
+	proc.reader = newReader(out, prefix, r.sink, func(line []byte) { r.meter.see(p.Generation, line, time.Now()) })
+
+	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
+	service, _ := serviceURL(r.config) // "" when nobody knows; then the file is to be read later
+	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, service)
+	proc.cmd.Stdout, proc.cmd.Stderr = in, in
+	proc.cmd.SysProcAttr = attributes()
+	err = r.forker.start(proc.cmd)
+	in.Close()
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	proc.id = identify(proc.cmd.Process.Pid)
+	go proc.reader.run()
+	return proc, nil
+}
+
+// notStarted is the exit of a process that could not be started.
+func notStarted(local int, err error) *job.Exit {
+	code := codeNotExecutable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		code = codeNotFound
+	}
+	return &job.Exit{Code: code, At: time.Now(), LocalRank: local, NotStarted: err.Error()}
+}
+
+// signal sends to the whole process group, unless its leader has ended.
+func (p *process) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		unix.Kill(-p.id.PID, sig)
+	}
+}
+
+// await returns when the process has ended, its group with it, and its output was read. The group is
+// killed while the ended process is still a zombie, so its number cannot have become another's.
+func (p *process) await(g *generation) {
+	awaitExit(p.id.PID)
+	at := time.Now()
+	g.awaitGroup(p)
+	p.signal(unix.SIGKILL)
+	p.mu.Lock()
+	p.cmd.Wait() // at once; how it ended is in ProcessState
+	p.reaped = true
+	p.mu.Unlock()
+	p.reader.drain()
+
+	exit := &job.Exit{Code: p.cmd.ProcessState.ExitCode(), At: at, LocalRank: p.local}
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		exit.Code = 128 + int(status.Signal())
+		exit.Signal = status.Signal().String()
+	}
+	if exit.Code == 128+int(unix.SIGKILL) { // its own, or that of a program under a shell
+		now, counted := oomKills()
+		exit.OOM = counted && now > g.oomBefore
+	}
+	if exit.OOM {
+		g.oomKills.Add(1)
+	}
+	p.exit = exit
+}
+
+// awaitGroup gives those that an ended process has left in its group the rest of the grace, if all were asked
+// to end: a shell dies of SIGTERM at once, and the program under it may be saving its work. Those that a
+// process leaves when it ends by itself have nobody to work for.
+func (g *generation) awaitGroup(p *process) {
+	select {
+	case <-g.asked:
+	default:
+		return
+	}
+	poll := time.NewTicker(groupPoll)
+	defer poll.Stop()
+	for groupLives(p.id.PID) {
+		select {
+		case <-poll.C:
+		case <-g.forced:
+			return
+		}
+	}
+}
+
+// failure completes an exit with what the process left to say.
+func (p *process) failure() job.Exit {
+	exit := *p.exit
+	if f, ok := readErrorFile(p.errorFile); ok {
+		exit.Message = f.message
+	}
+	exit.Tail = p.reader.last()
+	return fit(exit)
+}
+
+// fit makes an exit small enough for a report: first the oldest lines go, then the message's end.
+func fit(e job.Exit) job.Exit {
+	for {
+		text, err := json.Marshal(e)
+		switch {
+		case err != nil || len(text) <= maxExit:
+			return e
+		case len(e.Tail) > 0:
+			e.Tail = e.Tail[1:]
+		case e.Message != "":
+			e.Message = valid(e.Message[:len(e.Message)/2])
+		default:
+			return e
+		}
+	}
+}
+
+func (g *generation) pids() []int {
+	pids := make([]int, len(g.processes))
+	for i, p := range g.processes {
+		pids[i] = p.id.PID
+	}
+	return pids
+}
+
+// has tells whether pid is one of the processes themselves.
+func (g *generation) has(pid int) bool { return slices.Contains(g.pids(), pid) }
+
+func (g *generation) ids() []processID {
+	ids := make([]processID, len(g.processes))
+	for i, p := range g.processes {
+		ids[i] = p.id
+	}
+	return ids
+}
+
+// stop begins to end the processes, or ends them faster than a stop before it.
+func (g *generation) stop(s stop) {
+	select {
+	case g.stops <- s:
+	case <-g.done:
+	}
+}
+
+// signal sends to all processes that live, whole groups.
+func (g *generation) signal(sig syscall.Signal) {
+	for _, p := range g.processes {
+		p.signal(sig)
+	}
+}
+
+// supervise follows the processes until none is left, and tells what happens: failed at most once, then stopped.
+func (g *generation) supervise() {
+	defer close(g.done)
+	s := newSupervisor(g)
+	defer s.close()
+	for s.alive > 0 {
+		select {
+		case p := <-g.exits:
+			s.exited(p)
+		case how := <-g.stops:
+			s.stop(how)
+		case <-s.rootCause.C:
+			s.blame()
+		case <-s.poll.C:
+			if g.checkpointDir != "" && newestCheckpoint(g.checkpointDir) != s.before {
+				s.terminate()
+			}
+		case <-s.patience.C:
+			s.terminate()
+		case <-s.kill.C:
+			s.killAll()
+		}
+	}
+	if len(s.failed) > 0 && !s.stopping {
+		s.blame()
+	}
+	endStrays()
+	g.events <- stopped{}
+}
+
+// supervisor is what supervise knows while it waits.
+type supervisor struct {
+	*generation
+	alive    int
+	failed   []*process // in the order of their exits
+	blamed   bool       // the first failure was told
+	stopping bool       // a stop was asked for: exits say nothing any more
+
+	rootCause *time.Timer  // a failure is told no later
+	before    newest       // checkpoint, when one was asked for
+	poll      *time.Ticker // looks for a newer one
+	patience  *time.Timer  // SIGTERM goes out no later
+	grace     time.Duration
+	killAt    time.Time // zero before SIGTERM
+	kill      *time.Timer
+	killed    bool
+}
+
+func newSupervisor(g *generation) *supervisor {
+	unset := func() *time.Timer {
+		t := time.NewTimer(time.Hour)
+		t.Stop()
+		return t
+	}
+	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), patience: unset(), kill: unset()}
+	s.poll = time.NewTicker(checkpointPoll)
+	s.poll.Stop()
+	return s
+}
+
+func (s *supervisor) close() {
+	s.rootCause.Stop()
+	s.poll.Stop()
+	s.patience.Stop()
+	s.kill.Stop()
+}
+
+// exited takes in that a process has ended.
+func (s *supervisor) exited(p *process) {
+	s.alive--
+	p.ended = true
+	if s.stopping || p.exit.Code == 0 {
+		return
+	}
+	s.failed = append(s.failed, p)
+	if s.blamed {
+		return
+	}
+	if s.awaitsRootCause() {
+		if len(s.failed) == 1 {
+			s.rootCause.Reset(rootCauseWait)
+		}
+		return
+	}
+	s.blame()
+}
+
+// blame tells the first failure, and ends the processes that live: they cannot go on without their peer.
+func (s *supervisor) blame() {
+	if s.blamed {
+		return
+	}
+	s.blamed = true
+	s.rootCause.Stop()
+	s.events <- failed{s.first().failure()}
+	if s.alive > 0 && s.killAt.IsZero() {
+		s.grace = brokenGrace
+		s.terminate()
+	}
+}
+
+// first is the process that failed first: by what the error files say, as torchrun has it, and by the order
+// of the exits where they say nothing or the same second.
+func (s *supervisor) first() *process {
+	best := s.failed[0]
+	for _, p := range s.failed[1:] {
+		if p.failedAt() < best.failedAt() {
+			best = p
+		}
+	}
+	return best
+}
+
+// failedAt is in Unix seconds, as error files have it.
+func (p *process) failedAt() int64 {
+	if f, ok := readErrorFile(p.errorFile); ok && f.at != 0 {
+		return f.at
+	}
+	return p.exit.At.Unix()
+}
+
+// awaitsRootCause tells whether a process that still runs says it has failed before all that have ended.
+func (s *supervisor) awaitsRootCause() bool {
+	first := s.first().failedAt()
+	for _, p := range s.processes {
+		if p.ended {
+			continue
+		}
+		if f, ok := readErrorFile(p.errorFile); ok && f.at != 0 && f.at < first {
+			return true
+		}
+	}
+	return false
+}
+
+// stop takes in that the processes are to end.
+func (s *supervisor) stop(how stop) {
+	s.stopping = true
+	s.rootCause.Stop()
+	switch {
+	case !s.killAt.IsZero():
+		if at := time.Now().Add(how.grace); at.Before(s.killAt) {
+			s.killAt = at
+			s.kill.Reset(how.grace)
+		}
+	case how.checkpoint && s.checkpointSignal != 0:
+		s.grace = how.grace
+		s.before = newestCheckpoint(s.checkpointDir)
+		for _, p := range s.processes {
+			// Not to the group: helpers that know nothing of the signal would die of it.
+			p.cmd.Process.Signal(s.checkpointSignal)
+		}
+		s.poll.Reset(checkpointPoll)
+		s.patience.Reset(how.grace)
+	default:
+		s.grace = how.grace
+		s.terminate()
+	}
+}
+
+// terminate sends SIGTERM, once, and SIGCONT so that a process that was stopped gets it.
+func (s *supervisor) terminate() {
+	if !s.killAt.IsZero() {
+		return
+	}
+	s.poll.Stop()
+	s.patience.Stop()
+	close(s.asked)
+	s.signal(unix.SIGTERM)
+	s.signal(unix.SIGCONT)
+	s.killAt = time.Now().Add(s.grace)
+	s.kill.Reset(s.grace)
+}
+
+// killAll sends SIGKILL. A process that hangs in the kernel, in a driver or on a dead file system, does not
+// end by it. Nobody can end it, and what it holds must not be given to the next: the agent waits, and says so.
+func (s *supervisor) killAll() {
+	if s.killed {
+		s.log.Error("killed processes do not end", "pids", s.pids())
+	} else {
+		close(s.forced)
+	}
+	s.killed = true
+	s.generation.signal(unix.SIGKILL)
+	s.kill.Reset(killAgain)
+}

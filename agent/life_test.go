@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"pgregory.net/rapid"
+)
+
+// The scenarios read as a conversation: an event in, the effects and the new state out.
+func TestLife(t *testing.T) {
+	datadriven.Walk(t, "testdata/life", func(t *testing.T, path string) {
+		l := newLife(30 * time.Second)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "agent" {
+				grace := 30 * time.Second
+				if d.HasArg("stop_grace") {
+					var text string
+					d.ScanArgs(t, "stop_grace", &text)
+					grace, _ = time.ParseDuration(text)
+				}
+				l = newLife(grace)
+				return state(l)
+			}
+			var out strings.Builder
+			for _, effect := range l.Step(parseEvent(t, d)) {
+				out.WriteString(describe(effect) + "\n")
+			}
+			return out.String() + state(l)
+		})
+	})
+}
+
+func parseEvent(t *testing.T, d *datadriven.TestData) event {
+	number := func(key string) (n int) {
+		if d.HasArg(key) {
+			d.ScanArgs(t, key, &n)
+		}
+		return n
+	}
+	switch d.Cmd {
+	case "order":
+		o := elastic.Order{Do: elastic.Do(d.CmdArgs[0].Key), Checkpoint: d.HasArg("checkpoint"), InPlace: number("in_place")}
+		if d.HasArg("gen") {
+			o.World = &elastic.Place{Generation: number("gen"), GroupRank: number("rank"), GroupSize: number("slots")}
+		}
+		return ordered{o}
+	case "started":
+		return started{[]int{101}}
+	case "failed":
+		return failed{job.Exit{Code: number("code")}}
+	case "stopped":
+		return stopped{}
+	case "sigterm":
+		return signalled{}
+	case "fenced":
+		return fenced{}
+	case "answered":
+		var s string
+		d.ScanArgs(t, "state", &s)
+		return answered{job.MemberState(s), number("pids")}
+	case "overdue":
+		return overdue{}
+	}
+	t.Fatalf("%s: no such event: %s", d.Pos, d.Cmd)
+	return nil
+}
+
+func describe(e effect) string {
+	switch e := e.(type) {
+	case start:
+		return fmt.Sprintf("start generation %d", e.place.Generation)
+	case stop:
+		text := fmt.Sprintf("stop grace=%s", e.grace)
+		if e.checkpoint {
+			text += " after a checkpoint"
+		}
+		return text
+	case reserve:
+		return "reserve another port"
+	case report:
+		return "report"
+	case lastWord:
+		return "await the answer to the last word"
+	case end:
+		return "end: " + e.reason
+	}
+	return fmt.Sprintf("%T", e)
+}
+
+func state(l *life) string {
+	text := fmt.Sprintf("-- %s, processes %s, generation %d", l.state, l.procs, l.generation)
+	if l.inPlace > 0 {
+		text += fmt.Sprintf(", in place %d", l.inPlace)
+	}
+	if l.exit != nil {
+		text += fmt.Sprintf(", exit %d", l.exit.Code)
+	}
+	if l.wantsAnswer() {
+		text += ", wants an answer"
+	}
+	return text + "\n"
+}
+
+// Whatever comes in whatever order: processes are started only while none run, a generation never runs
+// twice, what was told to go never starts again, and a fence or an order to leave always comes to an end.
+func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(30 * time.Second)
+		alive, newest, gone, ended := false, 0, false, false
+		take := func(e event) {
+			for _, effect := range l.Step(e) {
+				switch effect := effect.(type) {
+				case start:
+					if alive || gone || effect.place.Generation <= newest {
+						t.Fatalf("started generation %d: alive %v, newest %d, told to go %v", effect.place.Generation, alive, newest, gone)
+					}
+					alive, newest = true, effect.place.Generation
+				case stop:
+					if !alive {
+						t.Fatal("stopped what does not run")
+					}
+				case end:
+					if alive {
+						t.Fatal("ended while processes run")
+					}
+					ended = true
+				}
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			if ended {
+				return
+			}
+			switch rapid.IntRange(0, 8).Draw(t, "event") {
+			case 0, 1:
+				gen := rapid.IntRange(1, 8).Draw(t, "generation")
+				take(ordered{elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: gen}}})
+			case 2:
+				take(ordered{elastic.Order{Do: elastic.Wait, InPlace: rapid.IntRange(0, 3).Draw(t, "in place"), Checkpoint: rapid.Bool().Draw(t, "planned")}})
+			case 3:
+				if alive {
+					take(failed{job.Exit{Code: 1}})
+				}
+			case 4:
+				if alive {
+					alive = false
+					take(stopped{})
+				}
+			case 5:
+				take(answered{l.state, len(l.pids)})
+			case 6:
+				if rapid.IntRange(0, 3).Draw(t, "rarely") == 0 {
+					gone = true
+					take(signalled{})
+				}
+			case 7:
+				if rapid.IntRange(0, 3).Draw(t, "rarely") == 0 {
+					gone = true
+					take(fenced{})
+				}
+			case 8:
+				if rapid.IntRange(0, 3).Draw(t, "rarely") == 0 {
+					gone = true
+					take(ordered{elastic.Order{Do: elastic.Leave}})
+				}
+			}
+		}
+		if !gone || ended {
+			return
+		}
+		if alive {
+			alive = false
+			take(stopped{})
+		}
+		if !ended {
+			take(overdue{})
+		}
+		if !ended {
+			t.Fatalf("told to go, nothing runs, and it stays: %s", state(l))
+		}
+	})
+}

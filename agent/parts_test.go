@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func TestErrorFiles(t *testing.T) {
+	long := strings.Repeat("x", 2*maxErrorFile)
+	tests := []struct {
+		name, text string
+		want       failure
+		ok         bool
+	}{
+		{"as @record writes it", `{"message": {"message": "ValueError: boom", "extraInfo": {"timestamp": "1795188327"}}}`, failure{"ValueError: boom", 1795188327}, true},
+		{"plain message, timestamp beside it", `{"message": "boom", "timestamp": 1795188327}`, failure{"boom", 1795188327}, true},
+		{"no timestamp", `{"message": "boom"}`, failure{"boom", 0}, true},
+		{"timestamp that is none", `{"message": "boom", "timestamp": "soon"}`, failure{"boom", 0}, true},
+		{"fraction of a second", `{"message": {"message": "boom", "extraInfo": {"timestamp": 1795188327.9}}}`, failure{"boom", 1795188327}, true},
+		{"no JSON", "boom\n", failure{"boom", 0}, true},
+		{"message of neither shape", `{"message": 3}`, failure{`{"message": 3}`, 0}, true},
+		{"cut off", `{"message": {"mess`, failure{`{"message": {"mess`, 0}, true},
+		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{"a\uFFFD\uFFFDb", 0}, true},
+		{"empty", "  \n", failure{}, false},
+		{"far too long", long, failure{long[:maxErrorFile], 0}, true},
+	}
+	for _, test := range tests {
+		path := filepath.Join(t.TempDir(), "error.json")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := readErrorFile(path); got != test.want || ok != test.ok {
+			t.Errorf("%s: got %+v, %v", test.name, got, ok)
+		}
+	}
+	if _, ok := readErrorFile("/no/such/file"); ok {
+		t.Error("read a file that is not there")
+	}
+}
+
+// A report that the service refuses for its size would never get through.
+func TestExitFitsIntoAReport(t *testing.T) {
+	e := job.Exit{Code: 1, Message: strings.Repeat("<", maxErrorFile)}
+	for range tailLines {
+		e.Tail = append(e.Tail, strings.Repeat("&", maxTailLine))
+	}
+	text, err := json.Marshal(fit(e))
+	if err != nil || len(text) > maxExit {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	small := job.Exit{Code: 1, Message: "boom", Tail: []string{"last"}}
+	if diff := cmp.Diff(small, fit(small)); diff != "" {
+		t.Errorf("a small one was changed:\n%s", diff)
+	}
+}
+
+// linesOf runs a reader over pieces of output.
+func linesOf(t require, pieces ...[]byte) (lines []string, r *reader) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	r = newReader(out, "[p] ", &log, func([]byte) {})
+	go r.run()
+	for _, piece := range pieces {
+		if _, err := in.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Close()
+	r.drain()
+	for line := range strings.Lines(log.String()) {
+		text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "[p] ")
+		if !ok {
+			t.Fatalf("%q has no prefix", line)
+		}
+		lines = append(lines, text)
+	}
+	return lines, r
+}
+
+type require interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// However output is cut into pieces on its way, the lines are the same.
+func TestOutputIsTheSameHoweverItIsCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab\n\r")), 0, 60, -1).Draw(t, "text")
+		var pieces [][]byte
+		for rest := []byte(text); len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+			pieces = append(pieces, rest[:n])
+			rest = rest[n:]
+		}
+		got, _ := linesOf(t, pieces...)
+		ended := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+		want := strings.Split(ended, "\n")
+		if want[len(want)-1] == "" {
+			want = want[:len(want)-1]
+		}
+		if strings.Join(got, "|") != strings.Join(want, "|") || len(got) != len(want) {
+			t.Fatalf("%q gave %q", text, got)
+		}
+	})
+}
+
+func TestLongLinesAreSplit(t *testing.T) {
+	lines, r := linesOf(t, bytes.Repeat([]byte("x"), 2*maxLine+5), []byte("\nnext\n"))
+	var lengths []int
+	for _, line := range lines {
+		lengths = append(lengths, len(line))
+	}
+	if diff := cmp.Diff([]int{maxLine, maxLine, 5, 4}, lengths); diff != "" {
+		t.Errorf("lengths (-want +got):\n%s", diff)
+	}
+	if tail := r.last(); len(tail) != 4 || len(tail[0]) != maxTailLine || tail[3] != "next" {
+		t.Errorf("the tail has %d lines", len(tail))
+	}
+	if cap(r.out) > 4*readSize {
+		t.Errorf("one long line costs %d bytes for ever", cap(r.out))
+	}
+}
+
+func TestLogIsRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, maxLog-10); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openSink(path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	fmt.Fprint(s, "fits\n")
+	fmt.Fprint(s, "does not fit\n")
+	now, err := os.ReadFile(path)
+	if err != nil || string(now) != "does not fit\n" {
+		t.Errorf("the log has %q, %v", now, err)
+	}
+	if old, err := os.Stat(path + ".1"); err != nil || old.Size() != maxLog-10+5 {
+		t.Errorf("the old log is %+v, %v", old, err)
+	}
+}
+
+func TestFullDiskDoesNotStopTraining(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer full.Close()
+	var said bytes.Buffer
+	s := &sink{log: slog.New(slog.NewTextHandler(&said, nil)), w: full}
+	for range 3 {
+		if n, err := s.Write([]byte("line\n")); n != 5 || err != nil {
+			t.Errorf("write: %d, %v", n, err)
+		}
+	}
+	if n := strings.Count(said.String(), "output of the processes is lost"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1000, 0)
+	see := func(generation int, line string) progress {
+		m.see(generation, []byte(line), at)
+		return m.read(at)
+	}
+	if p := see(1, "epoch 3"); p != (progress{}) {
+		t.Errorf("read %+v from another line", p)
+	}
+	for step := range 100 {
+		see(1, fmt.Sprintf("step %d loss 0.25", step))
+		at = at.Add(100 * time.Millisecond)
+	}
+	p := m.read(at)
+	if p.step != 99 || p.loss != 0.25 || p.rate < 9.9 || p.rate > 10.1 {
+		t.Errorf("after 100 steps at 10/s: %+v", p)
+	}
+	if p := see(1, "step 50 loss 9"); p.step != 99 || p.loss != 0.25 {
+		t.Errorf("a rank that lags behind counts: %+v", p)
+	}
+	if p := m.read(at.Add(100 * time.Second)); p.rate > 1 {
+		t.Errorf("the rate does not fall when steps stop: %+v", p)
+	}
+	if p := see(2, "step 40 loss inf"); p.step != 40 || p.loss != 0 || p.rate != 0 {
+		t.Errorf("a new generation from an older checkpoint: %+v", p)
+	}
+	if p := see(1, "step 100 loss 1"); p.step != 40 {
+		t.Errorf("a late line of the old generation counts: %+v", p)
+	}
+	if p := see(2, "step 99999999999999999999 loss 1"); p.step != 40 {
+		t.Errorf("a number beyond all: %+v", p)
+	}
+	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
+		if _, err := newMeter(bad); err == nil {
+			t.Errorf("pattern %q was taken", bad)
+		}
+	}
+}
+
+func TestReservedPortIsNobodyElses(t *testing.T) {
+	r, err := reservePort(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", r.Port)
+	if c, err := net.DialTimeout("tcp", address, time.Second); err == nil {
+		c.Close()
+		t.Error("a peer that came too early was accepted: it must be refused, and try again")
+	}
+	if l, err := net.Listen("tcp", address); err == nil {
+		l.Close()
+		t.Error("another could listen on the reserved port")
+	}
+	r.release()
+	r.release()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatalf("rank 0 cannot listen on the port that was let go: %v", err)
+	}
+	l.Close()
+	next, err := reservePort(r.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.release()
+	if next.Port == r.Port {
+		t.Error("the same port again")
+	}
+}
+
+func TestNewestCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	if got := newestCheckpoint(dir + "/none"); got != (newest{}) {
+		t.Errorf("a missing directory has %+v", got)
+	}
+	write := func(name string, at int64) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Unix(at, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1.pt", 100)
+	before := newestCheckpoint(dir)
+	write("2.pt.tmp", 300)
+	if err := os.Mkdir(filepath.Join(dir, "3"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := newestCheckpoint(dir); got != before {
+		t.Errorf("an unfinished one counts: %+v", got)
+	}
+	write("latest", 200)
+	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
+		t.Errorf("a finished one does not count: %+v", got)
+	}
+}
+
+// A provider that looks whether the lock is held has it for an instant.
+func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	other, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(lockPause, func() { other.Close() })
+	r, err := openRecord(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+}

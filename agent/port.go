@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// firstPort and portCount bound where MASTER_PORT is looked for: below Linux's default range for outgoing
+	// connections (32768 and up), from which any connection could take the port between the agent's letting
+	// go and rank 0's binding, which is seconds with an import of torch; and clear of Kubernetes' node ports.
+	firstPort = 20000
+	portCount = 10000
+	portTries = 64
+)
+
+// reservation holds a port free for a training process of this host, until release.
+type reservation struct {
+	fd   int
+	Port int
+}
+
+// reservePort takes a free port other than last. The socket is bound but does not listen: a peer that
+// comes before rank 0 is refused and tries again, instead of being accepted here and cut off.
+func reservePort(last int) (*reservation, error) {
+	var err error
+	for range portTries {
+		port := firstPort + rand.IntN(portCount)
+		if port == last {
+			continue
+		}
+		var r *reservation
+		if r, err = bindPort(port); err == nil {
+			return r, nil
+		}
+	}
+	// That part of the range is full or forbidden: any port will do.
+	r, anyErr := bindPort(0)
+	if anyErr != nil {
+		return nil, fmt.Errorf("reserve a port for MASTER_PORT: %w (and %w)", err, anyErr)
+	}
+	return r, nil
+}
+
+// bindPort binds a port on all addresses; 0 is any. Without SO_REUSEADDR: nobody else may bind it meanwhile.
+func bindPort(port int) (*reservation, error) {
+	// Nothing may fork before the socket is marked, or a child would hold the port on.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+		if err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet6{Port: port})
+		}
+	} else if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil { // a host without IPv6
+		err = unix.Bind(fd, &unix.SockaddrInet4{Port: port})
+	} else {
+		return nil, err
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	unix.CloseOnExec(fd)
+	r := &reservation{fd: fd, Port: port}
+	if port != 0 {
+		return r, nil
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		r.release()
+		return nil, err
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet6:
+		r.Port = sa.Port
+	case *unix.SockaddrInet4:
+		r.Port = sa.Port
+	}
+	return r, nil
+}
+
+// release frees the port. It may be called again, and on nil.
+func (r *reservation) release() {
+	if r == nil || r.fd < 0 {
+		return
+	}
+	unix.Close(r.fd)
+	r.fd = -1
+}

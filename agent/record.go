@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"golang.org/x/sys/unix"
+)
+
+// The files in an incarnation's directory. They are how a provider on the same machine finds an agent
+// again, knows how it ended, and ends what it may have left behind. Each is replaced by a rename.
+const (
+	lockFile      = "lock"           // flocked for the agent's whole life
+	agentFile     = "agent.json"     // agentRecord; written before anything else happens
+	processesFile = "processes.json" // processesRecord; written at each start of processes, and when they are gone
+	exitFile      = "exit.json"      // exitRecord; the agent's last act
+)
+
+const (
+	lockTries = 10
+	lockPause = 20 * time.Millisecond
+)
+
+// processID tells a process from a later one with the same pid.
+type processID struct {
+	PID int `json:"pid"`
+	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot. 0 where there is no /proc.
+	StartTime uint64 `json:"start_time"`
+}
+
+type agentRecord struct {
+	processID
+	BootID  string    `json:"boot_id"` // start times and pids mean nothing after another boot
+	Started time.Time `json:"started"`
+}
+
+// processesRecord lists the training processes that run. Each leads a process group of its own. A
+// provider that finds the agent dead ends these groups: the kernel ends the leaders with the agent, but
+// not what they had started themselves.
+type processesRecord struct {
+	BootID     string      `json:"boot_id"`
+	Generation int         `json:"generation"`
+	Processes  []processID `json:"processes"`
+	// OOMKills is how many of its processes this agent has seen killed for memory. If the cgroup counts one
+	// more, it was the agent itself.
+	OOMKills int `json:"oom_kills,omitempty"`
+}
+
+type exitRecord struct {
+	Exit   *job.Exit       `json:"exit,omitempty"`
+	State  job.MemberState `json:"state"`
+	Reason string          `json:"reason"` // "finished", "failed", "left", "fenced" or "ordered"
+}
+
+var (
+	errLocked  = errors.New("another agent of this incarnation runs")
+	errStarted = errors.New("this incarnation was started before")
+)
+
+// record is an incarnation's directory, held by this agent. The zero value, for an agent without a
+// directory, keeps nothing.
+type record struct {
+	dir  string
+	boot string
+	lock *os.File
+}
+
+// openRecord takes the directory for this agent's whole life and writes agent.json. It fails with errLocked
+// or errStarted if this incarnation has or had an agent: an incarnation is started once, ever.
+func openRecord(dir string, now time.Time) (*record, error) {
+	if dir == "" {
+		return &record{}, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the agent's directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's lock: %w", err)
+	}
+	if err := take(lock); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	r := &record{dir: dir, boot: bootID(), lock: lock}
+	if _, err := os.Stat(filepath.Join(dir, agentFile)); err == nil {
+		r.close()
+		return nil, errStarted
+	}
+	self := agentRecord{identify(os.Getpid()), r.boot, now}
+	if err := r.write(agentFile, self); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// take locks the file. A provider that looks whether an agent holds the lock has it for an instant itself,
+// so one refusal proves nothing.
+func take(lock *os.File) error {
+	var err error
+	for range lockTries {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return errLocked
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	return nil
+}
+
+func (r *record) processes(generation int, ids []processID, oomKills int) error {
+	return r.write(processesFile, processesRecord{r.boot, generation, ids, oomKills})
+}
+
+func (r *record) exit(e exitRecord) error { return r.write(exitFile, e) }
+
+func (r *record) close() {
+	if r.lock != nil {
+		r.lock.Close()
+	}
+}
+
+// write replaces a file whole. It is not synced: what it says is worth nothing after a crash of the machine.
+func (r *record) write(name string, v any) error {
+	if r.dir == "" {
+		return nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	path := filepath.Join(r.dir, name)
+	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}

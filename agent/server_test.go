@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"golang.org/x/sys/unix"
+)
+
+// ledger keeps the newest world, as the state does.
+type ledger struct {
+	mu    sync.Mutex
+	world job.World
+}
+
+func (l *ledger) Form(_ string, w job.World) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.world = w
+	return nil
+}
+
+const masterToken = "token of the real service"
+
+// master is the real service with what a plan would want of a job of two workers.
+type master struct {
+	server *elastic.Server
+	ledger *ledger
+	want   elastic.Desired
+}
+
+func newMaster(t *testing.T, l *ledger, inPlace int) *master {
+	t.Helper()
+	m := &master{server: elastic.NewServer(elastic.ServerOptions{Ledger: l}), ledger: l}
+	if err := m.server.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.close(t) })
+	m.want = elastic.Desired{
+		UID: "uid-1", Token: masterToken, World: l.world,
+		Want: job.Want{
+			Roles:  []job.WantRole{{Role: "worker", Slots: []int{0, 1}, Sizes: job.Sizes{Min: 1, Max: 2}, Processes: 1}},
+			Settle: job.Duration(time.Minute), Timeout: job.Duration(time.Minute), Lease: job.Duration(15 * time.Second),
+		},
+	}
+	for i := range 2 {
+		m.want.Slots = append(m.want.Slots, elastic.DesiredSlot{
+			Address: job.Address{Job: "mnist", Role: "worker", Index: i}, Incarnation: 2, InPlace: inPlace, Rank: -1,
+		})
+	}
+	m.server.SetReady()
+	m.server.Set("mnist", m.want)
+	return m
+}
+
+func (m *master) close(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := m.server.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// await waits until the job's members are as ok wants them, and returns them by slot index.
+func (m *master) await(t *testing.T, what string, ok func(elastic.Facts) bool) elastic.Facts {
+	t.Helper()
+	var f elastic.Facts
+	eventually(t, what, func() bool {
+		f = m.server.Observe()["mnist"]
+		return ok(f)
+	})
+	return f
+}
+
+func allRun(generation, slots int) func(elastic.Facts) bool {
+	return func(f elastic.Facts) bool {
+		n := 0
+		for _, m := range f.Members {
+			if m.Member.State == job.MemberRunning && m.Member.Generation == generation && len(m.Member.PIDs) > 0 {
+				n++
+			}
+		}
+		return n == slots
+	}
+}
+
+func TestTwoAgentsUnderTheRealService(t *testing.T) {
+	t.Parallel()
+	l := &ledger{}
+	m := newMaster(t, l, 0)
+	var agents []*runningAgent
+	var dirs []*bench
+	for _, slot := range []string{"worker[0]", "worker[1]"} {
+		b := newBench(t, time.Second, "sh", "-c", `echo "at $MASTER_ADDR:$MASTER_PORT"; sleep 60`)
+		b.config.Slot = slot
+		b.write(t, "token", masterToken)
+		b.write(t, "service", m.server.URL())
+		dirs = append(dirs, b)
+		agents = append(agents, b.launch(t))
+	}
+	first := m.await(t, "generation 1 runs", allRun(1, 2))
+
+	// The master dies; training goes on, and its successor finds the very same processes.
+	m.close(t)
+	next := newMaster(t, l, 0)
+	for _, b := range dirs {
+		b.write(t, "service", next.server.URL())
+	}
+	adopted := next.await(t, "generation 1 is adopted", allRun(1, 2))
+	for i := range 2 {
+		if was, is := first.Members[i].Member.PIDs[0], adopted.Members[i].Member.PIDs[0]; was != is || !alive(is) {
+			t.Errorf("member %d: pid %d, before %d", i, is, was)
+		}
+	}
+
+	// A process is killed, and restarted in place; its peer is told at once and gets a new process too.
+	unix.Kill(adopted.Members[1].Member.PIDs[0], unix.SIGKILL)
+	next.await(t, "the failure", func(f elastic.Facts) bool {
+		e := f.Members[1].Member.Exit
+		return f.Members[1].Member.State == job.MemberFailed && e != nil && e.Signal == "killed"
+	})
+	next.want.Slots[1].InPlace = 1
+	next.server.Set("mnist", next.want)
+	healed := next.await(t, "generation 2 runs", allRun(2, 2))
+	if healed.Members[1].Member.InPlace != 1 || alive(adopted.Members[0].Member.PIDs[0]) {
+		t.Errorf("healed to %+v", healed.Members)
+	}
+	for _, b := range dirs {
+		eventually(t, "both generations have said where rank 0 is", func() bool { return strings.Count(b.read("log"), "] at 127.0.0.1:") == 2 })
+	}
+
+	// An agent is asked to go: the other trains on alone.
+	next.want.Want.Settle = job.Duration(100 * time.Millisecond)
+	next.server.Set("mnist", next.want)
+	agents[1].signal(t, unix.SIGTERM)
+	if code := agents[1].code(t); code != ExitLeft {
+		t.Errorf("exit code %d", code)
+	}
+	next.await(t, "generation 3 of one", allRun(3, 1))
+
+	// The slot is to go.
+	next.want.Slots[0].Leave = true
+	next.server.Set("mnist", next.want)
+	if code := agents[0].code(t); code != ExitDone {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+)
+
+// patience bounds every wait in these tests. It is long because CI machines are slow, and never waited out
+// unless something is broken.
+const patience = 20 * time.Second
+
+// fakeService speaks the wire of elastic with one member, as a script tells it to: a test gives orders and
+// awaits reports. elastic.Server decides for itself, so it cannot be brought into every corner.
+type fakeService struct {
+	server *httptest.Server
+	beat   time.Duration
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at each change
+	order    elastic.Order
+	version  uint64
+	known    bool
+	refusal  elastic.Code // every request gets it
+	token    string
+	muted    bool // no sync is answered
+	register []elastic.RegisterRequest
+	sync     []elastic.SyncRequest
+}
+
+func newFakeService(t *testing.T, beat time.Duration) *fakeService {
+	s := &fakeService{beat: beat, changed: make(chan struct{}), version: 1, order: elastic.Order{Do: elastic.Wait}, token: "secret"}
+	s.server = httptest.NewServer(s)
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *fakeService) close() {
+	s.server.CloseClientConnections()
+	s.server.Close()
+}
+
+func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refuse := func(status int, code elastic.Code) {
+		w.WriteHeader(status)
+		json.NewEncoder(w).Encode(map[string]any{"code": code, "message": "refused by the test"})
+	}
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+s.token:
+		refuse(http.StatusUnauthorized, elastic.Unauthorized)
+	case s.refusal == elastic.Fenced:
+		refuse(http.StatusGone, elastic.Fenced)
+	case s.refusal == elastic.NoSuchSlot:
+		refuse(http.StatusNotFound, elastic.NoSuchSlot)
+	case s.refusal == elastic.NotReady:
+		refuse(http.StatusServiceUnavailable, elastic.NotReady)
+	case strings.HasSuffix(r.URL.Path, "/v1/jobs/mnist/register"):
+		var in elastic.RegisterRequest
+		json.NewDecoder(r.Body).Decode(&in)
+		s.register = append(s.register, in)
+		s.known = true
+		s.wake()
+		json.NewEncoder(w).Encode(elastic.RegisterReply{BeatSeconds: s.beat.Seconds(), LeaseSeconds: 3 * s.beat.Seconds()})
+	case !s.known:
+		refuse(http.StatusConflict, elastic.RegisterFirst)
+	default:
+		var in elastic.SyncRequest
+		json.NewDecoder(r.Body).Decode(&in)
+		s.sync = append(s.sync, in)
+		mine := len(s.sync)
+		s.wake()
+		s.hold(r, in.Seen, mine)
+		if s.refusal == elastic.Fenced {
+			refuse(http.StatusGone, elastic.Fenced)
+			return
+		}
+		if !s.known {
+			refuse(http.StatusConflict, elastic.RegisterFirst)
+			return
+		}
+		json.NewEncoder(w).Encode(elastic.SyncReply{Version: s.version, Order: s.order})
+	}
+}
+
+// hold waits, as the real one does, for a newer order, a newer request, or the beat. s.mu is held.
+func (s *fakeService) hold(r *http.Request, seen uint64, mine int) {
+	due := time.NewTimer(s.beat)
+	defer due.Stop()
+	for s.muted || s.known && s.refusal == "" && s.version == seen && len(s.sync) == mine {
+		changed := s.changed
+		s.mu.Unlock()
+		var over bool
+		select {
+		case <-changed:
+		case <-due.C:
+			over = !s.isMuted()
+		case <-r.Context().Done():
+			over = true
+		}
+		s.mu.Lock()
+		if over {
+			return
+		}
+	}
+}
+
+func (s *fakeService) isMuted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.muted
+}
+
+func (s *fakeService) mute(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.muted = on
+}
+
+func (s *fakeService) registrations() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.register)
+}
+
+// wake tells waiters that something changed. s.mu is held.
+func (s *fakeService) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *fakeService) give(o elastic.Order) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order = o
+	s.version++
+	s.wake()
+}
+
+func (s *fakeService) refuse(code elastic.Code) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = code
+	s.wake()
+}
+
+// run orders a world of one slot.
+func (s *fakeService) run(generation, processes int) {
+	s.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{
+		Generation: generation, GroupSize: 1, WorldSize: processes, RoleWorldSize: processes,
+		MasterAddr: "127.0.0.1", MasterPort: 29500, RestartCount: generation - 1,
+	}})
+}
+
+// await waits for a report, a registration's or a sync's, that is as wanted, and gives the newest such.
+func (s *fakeService) await(t *testing.T, what string, ok func(elastic.Report) bool) elastic.Report {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		s.mu.Lock()
+		for i := range s.register {
+			if r := s.register[len(s.register)-1-i].Report; ok(r) {
+				s.mu.Unlock()
+				return r
+			}
+		}
+		for i := range s.sync {
+			if r := s.sync[len(s.sync)-1-i].Report; ok(r) {
+				s.mu.Unlock()
+				return r
+			}
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			last := "nothing"
+			if n := len(s.sync); n > 0 {
+				text, _ := json.Marshal(s.sync[n-1])
+				last = string(text)
+			}
+			t.Fatalf("never reported: %s; the last report was %s", what, last)
+		}
+	}
+}
+
+func (s *fakeService) awaitState(t *testing.T, state job.MemberState, generation int) elastic.Report {
+	t.Helper()
+	return s.await(t, string(state), func(r elastic.Report) bool {
+		return r.State == state && r.Generation == generation && (state != job.MemberRunning || len(r.PIDs) > 0)
+	})
+}
+
+// bench is one agent's surroundings: a directory, a service, and the files through which it is found.
+type bench struct {
+	dir     string
+	service *fakeService
+	config  job.AgentConfig
+	under   []string // a command that becomes the agent; nil for none
+}
+
+func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	b := &bench{dir: dir, service: newFakeService(t, beat)}
+	b.config = job.AgentConfig{
+		Job: "mnist", UID: "uid-1", Slot: "worker[3]", Incarnation: 2, Host: "127.0.0.1",
+		ServiceFile: filepath.Join(dir, "service"), TokenFile: filepath.Join(dir, "token"),
+		Dir: filepath.Join(dir, "agent"), Log: filepath.Join(dir, "log"),
+		Processes: 1, Ranked: true, StopGrace: job.Duration(10 * time.Second), MaxRestarts: 10, Command: command,
+	}
+	b.write(t, "service", b.service.server.URL+"\n")
+	// A port that one test lets go may be the next one's: by the token no agent is taken for another's.
+	b.service.token = "secret of " + t.Name()
+	b.write(t, "token", b.service.token+"\n")
+	return b
+}
+
+func (b *bench) write(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) read(name string) string {
+	text, _ := os.ReadFile(filepath.Join(b.dir, name))
+	return string(text)
+}
+
+// exit reads exit.json.
+func (b *bench) exit(t *testing.T) exitRecord {
+	t.Helper()
+	var e exitRecord
+	if err := json.Unmarshal([]byte(b.read("agent/exit.json")), &e); err != nil {
+		t.Fatalf("exit.json: %v", err)
+	}
+	return e
+}
+
+// deadURL is where nobody listens.
+func deadURL(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	return "http://" + l.Addr().String()
+}
+
+// eventually polls for what no message tells.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

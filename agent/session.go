@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	// backoffMin and backoffMax bound the time between tries when the service does not answer. A master
+	// that was started again is there within a second or two; a job of 10,000 agents must not stampede it.
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 2 * time.Second
+	// notReadyMax bounds it while the service is there and only has not planned yet, which it is about to.
+	notReadyMax = 400 * time.Millisecond
+	// lookPeriod is how often the service's file is looked at between tries: a new master is found at once.
+	lookPeriod = 250 * time.Millisecond
+	// requestMargin is how much longer than the beat a request may take. Later than that the connection is
+	// held to be dead, which no error may ever show when the network is cut. An agent that was suspended
+	// (SIGSTOP, a paused machine) wakes up with this time past, asks at once, and learns that it is fenced.
+	requestMargin = 2 * time.Second
+	// registerTimeout bounds a registration, before which the beat is not known.
+	registerTimeout = 5 * time.Second
+	// usualBeat is taken until the service has said how often it wants to hear of us.
+	usualBeat = 5 * time.Second
+	// maxOpen requests: the one that the service holds, and one with news that supersedes it.
+	maxOpen = 2
+)
+
+// said is what the member has to say now.
+type said struct {
+	elastic.Report
+	// acknowledge: an answer is wanted at once, not when the beat is due.
+	acknowledge bool
+}
+
+// session is the agent's talk with the service: one request open at a time, for ever. What comes of it goes
+// to events.
+type session struct {
+	config *job.AgentConfig
+	say    func() said
+	events chan<- event
+	beats  chan<- time.Duration // each registration's beat; never blocks
+	log    *slog.Logger
+	news   chan struct{} // capacity 1
+
+	client   *elastic.Client // nil when the files are to be read again
+	token    string          // "" when its file is to be read again
+	beat     time.Duration
+	silent   bool   // a warning was logged that the service does not answer
+	answered bool   // since the registration
+	seen     uint64 // version of the newest order
+	seq      uint64 // number of the newest request since the registration
+}
+
+// tell makes the report go out at once. Calls coalesce.
+func (s *session) tell() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// run talks until ctx ends, or the service has said for good that this member is not wanted.
+func (s *session) run(ctx context.Context) {
+	defer s.disconnect()
+	backoff := backoffMin
+	for ctx.Err() == nil {
+		err := s.register(ctx)
+		if err == nil {
+			if s.silent {
+				s.log.Info("the service answers again")
+			}
+			s.silent = false
+			err = s.converse(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, elastic.ErrFenced):
+			s.log.Warn("fenced", "reason", err)
+			s.send(ctx, fenced{})
+			return
+		case errors.Is(err, elastic.ErrNoSuchSlot), errors.Is(err, elastic.ErrNoSuchJob):
+			s.log.Warn("not wanted any more", "reason", err)
+			s.send(ctx, ordered{elastic.Order{Do: elastic.Leave}})
+			return
+		case errors.Is(err, elastic.ErrUnauthorized):
+			s.token = "" // another may be in its file by now
+		}
+		s.disconnect() // there may be another by now
+		if s.answered {
+			backoff = backoffMin
+		}
+		if errors.Is(err, elastic.ErrRegisterFirst) && s.answered {
+			s.answered = false
+			continue
+		}
+		s.answered = false
+		if !s.silent && !errors.Is(err, elastic.ErrNotReady) {
+			s.silent = true
+			s.log.Warn("no service: training goes on, trying again", "error", err)
+		}
+		if errors.Is(err, elastic.ErrNotReady) {
+			backoff = min(backoff, notReadyMax)
+		}
+		s.pause(ctx, backoff)
+		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+// pause waits for d, give or take half of it, or until the service's file has changed.
+func (s *session) pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d/2+rand.N(d))
+	defer cancel()
+	before := s.fileStamp()
+	look := time.NewTicker(lookPeriod)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			if s.fileStamp() != before {
+				return
+			}
+		}
+	}
+}
+
+// fileStamp changes when the service's file is written or replaced.
+func (s *session) fileStamp() time.Time {
+	info, err := os.Stat(s.config.ServiceFile)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// connect makes a client of what the files say now.
+func (s *session) connect() error {
+	if s.client != nil {
+		return nil
+	}
+	url, err := serviceURL(s.config)
+	if err != nil {
+		return err
+	}
+	if s.token == "" && s.config.TokenFile != "" {
+		text, err := os.ReadFile(s.config.TokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		s.token = strings.TrimSpace(string(text))
+	}
+	s.client, err = elastic.NewClient(url, s.token)
+	return err
+}
+
+func (s *session) disconnect() {
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
+}
+
+// serviceURL is where the service is now.
+func serviceURL(c *job.AgentConfig) (string, error) {
+	if c.ServiceFile == "" {
+		return c.Service, nil
+	}
+	text, err := os.ReadFile(c.ServiceFile)
+	if url := strings.TrimSpace(string(text)); url != "" {
+		return url, nil
+	}
+	if c.Service != "" {
+		return c.Service, nil
+	}
+	if err == nil {
+		err = errors.New("the file is empty")
+	}
+	return "", fmt.Errorf("read the service's URL: %w", err)
+}
+
+func (s *session) register(ctx context.Context) error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
+		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
+		Host: s.config.Host, AgentPID: os.Getpid(), Report: s.say().Report,
+	})
+	if err != nil {
+		return err
+	}
+	s.beat = usualBeat
+	if reply.BeatSeconds > 0 {
+		s.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
+	}
+	select {
+	case s.beats <- s.beat:
+	default:
+	}
+	s.seen, s.seq = 0, 0 // versions are each master's own
+	return nil
+}
+
+// exchange is one request with its answer.
+type exchange struct {
+	cancel context.CancelFunc
+	said   said
+	reply  elastic.SyncReply
+	err    error
+}
+
+// converse syncs until something fails. News do not wait for the open request: they go out on a second
+// one, upon which the service answers the first.
+func (s *session) converse(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	results := make(chan *exchange, maxOpen+1)
+	var open []*exchange
+	begun, ended := 0, 0
+	defer func() {
+		cancel()
+		for ; ended < begun; ended++ {
+			<-results
+		}
+	}()
+	drop := func(x *exchange) bool {
+		for i := range open {
+			if open[i] == x {
+				open = append(open[:i], open[i+1:]...)
+				return true
+			}
+		}
+		return false
+	}
+	speak := func() {
+		if len(open) == maxOpen {
+			// A third word: the oldest is long answered, or its connection hangs.
+			open[0].cancel()
+			drop(open[0])
+		}
+		x := &exchange{said: s.say()}
+		open = append(open, x)
+		begun++
+		s.exchange(ctx, x, results)
+	}
+
+	speak()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.news:
+			speak()
+		case x := <-results:
+			ended++
+			if !drop(x) {
+				break
+			}
+			if x.err != nil {
+				return x.err
+			}
+			s.take(ctx, x)
+			if len(open) == 0 {
+				speak()
+			}
+		}
+	}
+}
+
+// exchange sends x's report and puts x into results when it is answered or has failed.
+func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exchange) {
+	s.seq++
+	request := elastic.SyncRequest{
+		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
+		Seen: s.seen, Seq: s.seq, Report: x.said.Report,
+	}
+	if x.said.acknowledge {
+		request.Seen = 0 // any order is newer than that, so the answer comes at once
+	}
+	ctx, x.cancel = context.WithTimeout(ctx, s.beat+requestMargin)
+	client := s.client
+	go func() {
+		defer x.cancel()
+		x.reply, x.err = client.Sync(ctx, s.config.Job, request)
+		results <- x
+	}()
+}
+
+// take hands an answer on. Of two answers that cross, the older order is dropped.
+func (s *session) take(ctx context.Context, x *exchange) {
+	s.answered = true
+	s.send(ctx, answered{x.said.State, len(x.said.PIDs)})
+	if x.reply.Version > s.seen {
+		s.seen = x.reply.Version
+		s.send(ctx, ordered{x.reply.Order})
+	}
+}
+
+func (s *session) send(ctx context.Context, e event) {
+	select {
+	case s.events <- e:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"golang.org/x/sys/unix"
+)
+
+// ticksPerSecond is USER_HZ, the unit of times in /proc: 100 on every architecture that Go runs on.
+const ticksPerSecond = 100
+
+// attributes makes a process lead a group of its own and end with the agent. Pdeathsig goes to this child
+// only, and when the *thread* that forked it ends: see forker.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// adoptOrphans makes this process the parent of descendants whose own parent ends, so that they are found
+// and ended even when they have left their process group.
+func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// awaitExit returns once pid has ended, and leaves it a zombie: as long as it is one, neither its pid nor
+// its group's number can be another's.
+func awaitExit(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// procStat is the part of /proc/PID/stat that is read here (proc(5)).
+type procStat struct {
+	pid, parent, group int
+	zombie             bool
+	ticks              uint64 // user and system
+	start              uint64
+	rss                int64 // pages
+}
+
+func parseStat(text []byte) (procStat, bool) {
+	// The name is in parentheses and may hold anything, parentheses too.
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return procStat{}, false
+	}
+	fields := strings.Fields(string(text[end+1:])) // from field 3, the state, on
+	if len(fields) < 22 {
+		return procStat{}, false
+	}
+	field := func(n int) uint64 {
+		v, _ := strconv.ParseUint(fields[n-3], 10, 64)
+		return v
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:open])))
+	return procStat{
+		pid: pid, parent: int(field(4)), group: int(field(5)), zombie: fields[0] == "Z" || fields[0] == "X",
+		ticks: field(14) + field(15), start: field(22), rss: int64(field(24)),
+	}, true
+}
+
+func readStat(pid int) (procStat, bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, false
+	}
+	return parseStat(text)
+}
+
+func identify(pid int) processID {
+	st, _ := readStat(pid)
+	return processID{PID: pid, StartTime: st.start}
+}
+
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// descendants are the processes below pid, from one reading of /proc.
+func descendants(pid int) []procStat {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	children := map[int][]procStat{}
+	for _, name := range names {
+		n, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if st, ok := readStat(n); ok {
+			children[st.parent] = append(children[st.parent], st)
+		}
+	}
+	below := children[pid]
+	for i := 0; i < len(below); i++ {
+		below = append(below, children[below[i].pid]...)
+	}
+	return below
+}
+
+// groupLives tells whether anybody in a process group of a child still runs.
+func groupLives(group int) bool {
+	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.zombie })
+}
+
+// endStrays kills what training processes left behind when they ended: descendants of this agent that
+// live on outside their groups. It reaps those that this process had to adopt.
+func endStrays() {
+	// Killing a process hands its children up to this one, so one reading may not show all. A process that
+	// forks without end can outrun this; its cgroup, if it has one, is the provider's to end.
+	for range 10 {
+		below := descendants(os.Getpid())
+		if len(below) == 0 {
+			return
+		}
+		for _, st := range below {
+			unix.Kill(st.pid, unix.SIGKILL)
+		}
+		for _, st := range below {
+			reapSoon(st.pid)
+		}
+	}
+}
+
+// reapSoon collects an adopted child that was killed. One that cannot die (it waits for a device) is left
+// after a short while, to be collected by init when the agent ends.
+func reapSoon(pid int) {
+	for range 50 {
+		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		if got == pid || err != nil && err != unix.EINTR {
+			return // collected, or not a child of ours but of one that was just killed
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// usage measures the processes below this agent.
+type usage struct {
+	before map[processID]uint64 // ticks
+	at     time.Time
+}
+
+// read gives the processor time per time since the last reading, and resident memory; pages that processes
+// share count for each. It reaps adopted processes that ended meanwhile; keep tells which are not adopted.
+func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes) {
+	self := os.Getpid()
+	ticks := map[processID]uint64{}
+	var spent uint64
+	var pages int64
+	for _, st := range descendants(self) {
+		if st.zombie {
+			if st.parent == self && !keep(st.pid) {
+				unix.Wait4(st.pid, nil, unix.WNOHANG, nil)
+			}
+			continue
+		}
+		id := processID{st.pid, st.start}
+		ticks[id] = st.ticks
+		spent += st.ticks - min(u.before[id], st.ticks)
+		pages += st.rss
+	}
+	elapsed := now.Sub(u.at).Seconds()
+	first := u.before == nil
+	u.before, u.at = ticks, now
+	memory := job.Bytes(pages * int64(os.Getpagesize()))
+	if first || elapsed <= 0 {
+		return 0, memory
+	}
+	return job.CPU(float64(spent) / ticksPerSecond / elapsed * 1000), memory
+}
+
+// oomKills is how often the kernel has killed for memory in this agent's memory cgroup; ok is false where
+// that is not told. v2: memory.events, v1: memory.oom_control.
+func oomKills() (n uint64, ok bool) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return 0, false
+	}
+	for _, file := range oomFiles(string(text)) {
+		events, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if n, ok := parseOOMKills(string(events)); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// oomFiles are the files that may hold the counter, from /proc/self/cgroup. Inside a container the path
+// may be the host's, which is not mounted there; its own cgroup is then the root of the mount.
+func oomFiles(cgroups string) []string {
+	var files []string
+	for line := range strings.Lines(cgroups) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch {
+		case parts[1] == "":
+			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+				files = append(files, filepath.Join(root, parts[2], "memory.events"), filepath.Join(root, "memory.events"))
+			}
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			files = append(files, filepath.Join("/sys/fs/cgroup/memory", parts[2], "memory.oom_control"), "/sys/fs/cgroup/memory/memory.oom_control")
+		}
+	}
+	return files
+}
+
+func parseOOMKills(events string) (uint64, bool) {
+	for line := range strings.Lines(events) {
+		var n uint64
+		if _, err := fmt.Sscanf(line, "oom_kill %d", &n); err == nil {
+			return n, true
+		}
+	}
+	return 0, false
+}

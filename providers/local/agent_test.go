@@ -1,0 +1,82 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/agent"
+	"github.com/eltrain/eltrain/job"
+)
+
+// realAgent is what `eltrain agent` runs.
+func realAgent(args []string) int {
+	c, err := job.ParseAgentArgs(args, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	return agent.Run(context.Background(), c, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+// oneWorld is a service that knows one order: run in a world of one.
+func oneWorld(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/register") {
+		fmt.Fprint(w, `{"beat_seconds": 5, "lease_seconds": 15}`)
+		return
+	}
+	if r.Context().Err() == nil {
+		time.Sleep(20 * time.Millisecond) // the agent asks again at once
+	}
+	fmt.Fprint(w, `{"version": 1, "order": {"do": "run", "world": {"generation": 1, "group_world_size": 1, "world_size": 1,
+		"role_world_size": 1, "master_addr": "127.0.0.1", "master_port": 29500}}}`)
+}
+
+// The agent itself, not the stand-in, keeps the files that this package reads.
+func TestRealAgent(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(oneWorld))
+	defer service.Close()
+	b := newBench(t)
+	b.agent = []string{b.agent[0], "real-agent"}
+	b.ok(b.Publish(b.ctx, service.URL))
+	launch := func(number int, script string) job.Incarnation {
+		l := b.launchOf(sh(script))
+		l.Ranked, l.Incarnation = true, number
+		b.ok(b.Launch(b.ctx, l))
+		i := b.await(number, job.Up)
+		b.until("the program runs", func() bool { return strings.Count(b.log(), "training") >= number })
+		return i
+	}
+
+	i := launch(1, "sleep 300 & setsid sleep 300 & echo training; wait")
+	if b.handle(1).record.BootID != b.boot {
+		t.Errorf("boot id %q", b.handle(1).record.BootID)
+	}
+	b.reopen()
+	if now := b.await(1, job.Up); now.AgentPID != i.AgentPID {
+		t.Errorf("agent %d, was %d", now.AgentPID, i.AgentPID)
+	}
+	begin := time.Now()
+	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, 10*time.Second))
+	t.Logf("stopped after %s", time.Since(begin))
+	b.nothingRemains()
+
+	i = launch(2, "sleep 300 & setsid sleep 300 & echo training; wait")
+	begin = time.Now()
+	b.ok(syscall.Kill(i.AgentPID, syscall.SIGKILL))
+	b.await(2, job.Gone)
+	t.Logf("killed, and gone with all its processes after %s", time.Since(begin))
+	b.nothingRemains()
+
+	launch(3, "echo training; sleep 0.3")
+	if exit := b.await(3, job.Gone).Exit; exit == nil || exit.Code != 0 {
+		t.Errorf("a program that ended with 0: %+v", exit)
+	}
+}

@@ -1,0 +1,189 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Launch starts the agent of one incarnation, detached from this process. A working directory that is not
+// there is no error: it is observed as an exit that was not started, as a missing command is.
+func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
+	if err := p.launch(ctx, l); err != nil {
+		return fmt.Errorf("launch %s: %w", l.Slot, err)
+	}
+	return nil
+}
+
+func (p *Provider) launch(ctx context.Context, l job.Launch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkLaunch(l); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(p.jobDir(l.UID), tokenFile)); err != nil {
+		return fmt.Errorf("the job is not prepared: %w", err)
+	}
+	i := p.incarnation(key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation})
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.started() {
+		return nil
+	}
+	// Looked for here, since what starts under a limit is a shell, which would fail too late.
+	if _, err := exec.LookPath(p.agent[0]); err != nil {
+		return fmt.Errorf("find the agent's program: %w", err)
+	}
+	for _, dir := range []string{i.dir, filepath.Dir(p.logPath(l.Slot))} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	cgroups, err := p.limits.make(fmt.Sprintf("%s/%s-%d", l.UID, slotDir(l.Slot.Role, l.Slot.Index), l.Incarnation), l.Reserved)
+	if err != nil {
+		return err
+	}
+	record := &launchRecord{
+		Slot: l.Slot, UID: l.UID, Incarnation: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
+		Reserved: l.Reserved, Asked: time.Now(), Cgroups: cgroups,
+	}
+	defer p.changed()
+	// Before anything is started, so that whatever happens to this process then, a next one knows of it.
+	if err := writeJSON(i.dir, launchFile, record); err != nil {
+		return err
+	}
+	i.launch = record
+	work := p.absolute(l.Program.WorkingDir)
+	if st, err := os.Stat(work); err != nil || !st.IsDir() {
+		exit := &job.Exit{Code: 127, At: time.Now(), NotStarted: fmt.Sprintf("working directory %s does not exist", work)}
+		if err == nil {
+			exit.NotStarted = fmt.Sprintf("working directory %s is not a directory", work)
+		}
+		return writeJSON(i.dir, exitFile, exitRecord{Exit: exit, State: job.MemberFailed})
+	}
+	p.notify.Add(i.dir) // without it the agent's record is noticed by its registration
+	return p.start(i, l, work)
+}
+
+func checkLaunch(l job.Launch) error {
+	if err := checkUID(l.UID); err != nil {
+		return err
+	}
+	switch {
+	case !job.ValidName(l.Slot.Job) || !job.ValidName(l.Slot.Role) || l.Slot.Index < 0:
+		return errors.New("the address is malformed")
+	case l.Incarnation < 1:
+		return fmt.Errorf("%d is not the number of an incarnation: they count from 1", l.Incarnation)
+	case len(l.Program.Command) == 0:
+		return errors.New("there is no command")
+	}
+	return nil
+}
+
+// started tells whether the incarnation was ever started, as far as is known. With only a launch record it
+// was not: the master died in between, and it is started again. Should the agent of that time come up after
+// all, the lock lets one of the two live. i.mu is held.
+func (i *incarnation) started() bool {
+	if i.final != nil || i.agent != nil || i.child != nil {
+		return true
+	}
+	for _, name := range []string{agentFile, exitFile, endedFile} {
+		if _, err := os.Stat(filepath.Join(i.dir, name)); err == nil {
+			return true
+		}
+	}
+	return locked(i.dir)
+}
+
+// intoCgroups is a shell that enters the cgroups named before "--" and becomes the command after it: the
+// agent is in them from its first instruction, and with it all that it starts.
+const intoCgroups = `while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"`
+
+// start forks the agent: in a session of its own, with no descriptor of ours. i.mu is held.
+func (p *Provider) start(i *incarnation, l job.Launch, work string) error {
+	argv := append(append([]string{}, p.agent...), p.agentConfig(i, l).Args()...)
+	if len(i.launch.Cgroups) > 0 {
+		argv = append(append(append([]string{"/bin/sh", "-c", intoCgroups, "sh"}, i.launch.Cgroups...), "--"), argv...)
+	}
+	out, err := os.OpenFile(filepath.Join(i.dir, agentLogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	fd := -1
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = work, out, out
+	cmd.Env = environment(work, i.dir, l.Program.Env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &fd}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	defer cmd.Process.Release() // it is held by its pidfd
+	// Until its pidfd was waited for, the pid stays its own, also when it has ended already.
+	st, err := readStat(cmd.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	child := &process{identity: identity{cmd.Process.Pid, st.start}, fd: fd, done: make(chan struct{})}
+	i.child = child
+	p.own(child, i)
+	return p.watcher.add(child)
+}
+
+// agentConfig is the agent's command line as a value. Paths are absolute: the agent runs in the job's
+// working directory.
+func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
+	c := job.AgentConfig{
+		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation, Node: l.Node,
+		Host:        "127.0.0.1", // all nodes are this machine
+		ServiceFile: filepath.Join(p.runDir, serviceFile),
+		TokenFile:   filepath.Join(p.jobDir(l.UID), tokenFile),
+		Dir:         i.dir,
+		Log:         p.logPath(l.Slot),
+		Processes:   l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
+		Command: l.Program.Command,
+	}
+	if l.Checkpoint != nil {
+		c.CheckpointSignal = l.Checkpoint.Signal
+		if l.Checkpoint.Dir != "" {
+			c.CheckpointDir = p.absolute(l.Checkpoint.Dir)
+		}
+	}
+	if l.Progress != nil {
+		c.Progress = l.Progress.Pattern
+	}
+	return c
+}
+
+// absolute resolves a path as written in a job file: relative to the job directory.
+func (p *Provider) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(p.jobDirectory, path)
+}
+
+// environment is this process's without what is meant for eltrain itself, the program's, and the incarnation's
+// mark. Of a name that occurs twice the last counts.
+func environment(work, dir string, program map[string]string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "ELTRAIN_") {
+			env = append(env, kv)
+		}
+	}
+	env = append(env, "PWD="+work)
+	for name, value := range program {
+		env = append(env, name+"="+value)
+	}
+	return append(env, markName+"="+dir)
+}

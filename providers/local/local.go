@@ -1,0 +1,305 @@
+// Package local runs agents as detached processes of this machine, on declared nodes.
+//
+// What runs is known from files in the run directory and from the process table, never from this process's
+// memory alone: a next master finds everything again. A process is known by its pid, its start time and the
+// boot it belongs to, so that one which took over a pid is never touched. The package is for Linux (5.4 and
+// later: it needs pidfds) and must not know plans, the service or any policy.
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// Name is what a job's provider argument and Node.Provider say.
+const Name = "local"
+
+// Options is what a Provider is made from.
+type Options struct {
+	Dir    string   // the job directory
+	RunDir string   // where run-time files are; Dir/.eltrain if ""
+	Agent  []string // the agent's program and its leading arguments; this very program and "agent" if nil
+	Config Config
+	Logger *slog.Logger // slog.Default() if nil
+}
+
+// Provider is the local provider. Make it with New; Close it.
+type Provider struct {
+	jobDirectory string
+	runDir       string
+	agent        []string
+	log          *slog.Logger
+	boot         string
+	limits       limiter
+	changes      chan struct{}
+
+	watcher    *watcher
+	notify     *fsnotify.Watcher // on directories whose agent has not written its record yet
+	undertaker *undertaker
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	owned      sync.WaitGroup
+
+	mu           sync.Mutex
+	nodes        []job.Node
+	incarnations map[key]*incarnation
+	byProcess    map[*process]*incarnation
+}
+
+var _ providers.Provider = (*Provider)(nil)
+
+// New starts what watches the processes. Nothing is launched, and nothing that runs is touched but the
+// remains of agents that are dead.
+func New(o Options) (*Provider, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("local provider: %w", err)
+	}
+	runDir := filepath.Join(dir, ".eltrain")
+	if o.RunDir != "" {
+		if runDir, err = filepath.Abs(o.RunDir); err != nil {
+			return nil, fmt.Errorf("local provider: %w", err)
+		}
+	}
+	agent := slices.Clone(o.Agent)
+	if len(agent) > 0 && strings.Contains(agent[0], "/") { // it runs in other directories
+		if agent[0], err = filepath.Abs(agent[0]); err != nil {
+			return nil, fmt.Errorf("local provider: %w", err)
+		}
+	}
+	if len(agent) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("local provider: find the agent's program: %w", err)
+		}
+		agent = []string{self, "agent"}
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return nil, fmt.Errorf("local provider: this system has no pidfds, as Linux 5.4 and later have: %w", err)
+	}
+	unix.Close(fd)
+	boot, err := bootID()
+	if err != nil {
+		return nil, fmt.Errorf("local provider: %w", err)
+	}
+	p := &Provider{
+		jobDirectory: dir, runDir: runDir, agent: agent, log: log, boot: boot, limits: newLimiter(),
+		changes:      make(chan struct{}, 1),
+		incarnations: map[key]*incarnation{}, byProcess: map[*process]*incarnation{},
+	}
+	if err := p.SetConfig(o.Config); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{runDir, filepath.Join(runDir, "jobs"), filepath.Join(runDir, "logs")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("local provider: make the run directory: %w", err)
+		}
+	}
+	p.removeForgotten()
+	if p.notify, err = fsnotify.NewWatcher(); err != nil {
+		return nil, fmt.Errorf("local provider: watch files: %w", err)
+	}
+	if p.watcher, err = newWatcher(p.processEnded); err != nil {
+		p.notify.Close()
+		return nil, fmt.Errorf("local provider: %w", err)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.undertaker = newUndertaker(p)
+	p.owned.Go(func() { p.undertaker.run(p.ctx) })
+	p.owned.Go(p.readNotifications)
+	return p, nil
+}
+
+// SetConfig replaces the declared nodes. What runs on a node that is no longer declared runs on and is
+// still observed.
+func (p *Provider) SetConfig(c Config) error {
+	nodes, err := c.nodes()
+	if err != nil {
+		return fmt.Errorf("local provider: %w", err)
+	}
+	p.mu.Lock()
+	p.nodes = nodes
+	p.mu.Unlock()
+	p.changed()
+	return nil
+}
+
+// Capabilities: the planner places; nothing here runs images or pods. Caveats say which limits are not enforced.
+func (p *Provider) Capabilities() job.Capabilities {
+	return job.Capabilities{Places: true, Caveats: p.limits.caveats()}
+}
+
+// Changes implements providers.Provider.
+func (p *Provider) Changes() <-chan struct{} { return p.changes }
+
+// changed never blocks: values coalesce.
+func (p *Provider) changed() {
+	select {
+	case p.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Publish replaces the file that agents read the service's URL from.
+func (p *Provider) Publish(_ context.Context, serviceURL string) error {
+	if err := writeFile(filepath.Join(p.runDir, serviceFile), []byte(serviceURL+"\n")); err != nil {
+		return fmt.Errorf("publish the service's address: %w", err)
+	}
+	return nil
+}
+
+// Prepare makes the job's directory and its token, which is 0600.
+func (p *Provider) Prepare(_ context.Context, uid, name string) (string, error) {
+	token, err := p.prepare(uid, name)
+	if err != nil {
+		return "", fmt.Errorf("prepare job.%s: %w", name, err)
+	}
+	return token, nil
+}
+
+func (p *Provider) prepare(uid, name string) (string, error) {
+	if err := checkUID(uid); err != nil {
+		return "", err
+	}
+	dir := p.jobDir(uid)
+	if err := os.MkdirAll(filepath.Join(dir, "slots"), 0o700); err != nil {
+		return "", err
+	}
+	if err := writeOnce(filepath.Join(dir, nameFile), name); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, tokenFile)
+	if err := writeOnce(path, rand.Text()); err != nil {
+		return "", err
+	}
+	token, err := os.ReadFile(path)
+	return strings.TrimSpace(string(token)), err
+}
+
+// writeOnce makes a file whole unless it is there. When two race, both find the text of the first.
+func writeOnce(path, text string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(text + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Forget removes the job's directory. It refuses while anything of the job runs. Logs stay.
+func (p *Provider) Forget(ctx context.Context, uid, name string) error {
+	if err := p.forget(ctx, uid); err != nil {
+		return fmt.Errorf("forget job.%s: %w", name, err)
+	}
+	return nil
+}
+
+func (p *Provider) forget(ctx context.Context, uid string) error {
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	seen, err := p.Observe(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range seen.Incarnations {
+		if i.UID == uid && i.State != job.Gone {
+			return fmt.Errorf("%s incarnation %d still runs (pid %d)", i.Slot, i.Number, i.AgentPID)
+		}
+	}
+	if err := p.removeJobCgroups(uid); err != nil {
+		return err
+	}
+	// Renamed first: what is half removed must not be observed.
+	forgotten := filepath.Join(p.runDir, "jobs", "."+uid)
+	err = os.Rename(p.jobDir(uid), forgotten)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	for k := range p.incarnations {
+		if k.uid == uid {
+			delete(p.incarnations, k)
+		}
+	}
+	p.mu.Unlock()
+	p.changed()
+	return os.RemoveAll(forgotten)
+}
+
+// removeJobCgroups removes the job's, and those of launches that were cut short; the others went with
+// their incarnation.
+func (p *Provider) removeJobCgroups(uid string) error {
+	keys, err := p.keys()
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, k := range keys {
+		var l launchRecord
+		if k.uid != uid {
+			continue
+		}
+		if _, err := readJSON(p.dir(k), launchFile, &l); err != nil {
+			return err
+		}
+		if err := removeCgroups(l.Cgroups); err != nil {
+			return err
+		}
+		all = append(all, l.Cgroups...)
+	}
+	removeParents(all)
+	return nil
+}
+
+// removeForgotten ends what a Forget that was cut short had begun.
+func (p *Provider) removeForgotten() {
+	left, _ := filepath.Glob(filepath.Join(p.runDir, "jobs", ".*"))
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			p.log.Warn("Remains of a forgotten job cannot be removed.", "error", err)
+		}
+	}
+}
+
+// Close ends all that New started. Agents run on.
+func (p *Provider) Close() error {
+	p.cancel()
+	err := p.notify.Close()
+	p.owned.Wait()
+	p.watcher.close()
+	return err
+}

@@ -1,0 +1,276 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// incarnation is what is known in this process of one incarnation. The truth is in its directory and in the
+// process table; this is a cache with handles.
+type incarnation struct {
+	key  key
+	dir  string
+	gone chan struct{} // closed once final is set
+
+	mu     sync.Mutex
+	launch *launchRecord
+	record agentRecord // the agent's, once read
+	agent  *process    // nil until its record was read, and if it had ended by then
+	child  *process    // what this provider started; it may have lost the lock to an earlier start
+	final  *job.Incarnation
+}
+
+// incarnation gives the one handle of k.
+func (p *Provider) incarnation(k key) *incarnation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := p.incarnations[k]
+	if i == nil {
+		i = &incarnation{key: k, dir: p.dir(k), gone: make(chan struct{})}
+		p.incarnations[k] = i
+	}
+	return i
+}
+
+// own remembers whose process it is.
+func (p *Provider) own(proc *process, i *incarnation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byProcess[proc] = i
+}
+
+// observeWait bounds how long Observe waits for the remains of dead agents to be ended. Killing takes
+// milliseconds; more is a process stuck in the kernel, and then the incarnation is reported as still up.
+const observeWait = 2 * time.Second
+
+// Observe reads the run directory and the process table. An incarnation of which only the launch record
+// exists, and nothing runs, is left out: it was never started, and Launch starts it.
+func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
+	keys, err := p.keys()
+	if err != nil {
+		return providers.Observation{}, fmt.Errorf("observe local processes: %w", err)
+	}
+	p.mu.Lock()
+	o := providers.Observation{Nodes: slices.Clone(p.nodes), Incarnations: make([]job.Incarnation, 0, len(keys))}
+	p.mu.Unlock()
+	bound, cancel := context.WithTimeout(ctx, observeWait)
+	defer cancel()
+	var dying []*incarnation
+	for _, k := range keys {
+		i := p.incarnation(k)
+		seen, found, err := p.look(i)
+		switch {
+		case err != nil:
+			return providers.Observation{}, fmt.Errorf("observe %s: %w", k, err)
+		case !found:
+		case seen.dead:
+			dying = append(dying, i)
+		default:
+			o.Incarnations = append(o.Incarnations, seen.Incarnation)
+		}
+	}
+	for _, i := range dying {
+		select {
+		case <-i.gone:
+		case <-bound.Done():
+		}
+		seen, _, err := p.look(i)
+		if err != nil {
+			return providers.Observation{}, fmt.Errorf("observe %s: %w", i.key, err)
+		}
+		o.Incarnations = append(o.Incarnations, seen.Incarnation)
+	}
+	if err := ctx.Err(); err != nil {
+		return providers.Observation{}, fmt.Errorf("observe local processes: %w", err)
+	}
+	slices.SortFunc(o.Incarnations, func(a, b job.Incarnation) int {
+		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Number, b.Number))
+	})
+	return o, nil
+}
+
+// sight is one incarnation as seen. dead is set while its agent has ended and its remains are being ended:
+// until then it counts as up.
+type sight struct {
+	job.Incarnation
+	dead bool
+}
+
+// look finds out how an incarnation is. An agent found dead is handed to the undertaker. found is false if
+// nothing of it was ever started.
+func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.final != nil {
+		return sight{Incarnation: *i.final}, true, nil
+	}
+	if found, err := i.readLaunch(); err != nil || !found {
+		return sight{}, false, err
+	}
+	if i.child == nil && i.agent == nil { // otherwise it is our own undertaker that would say it
+		var final job.Incarnation
+		if found, err := readJSON(i.dir, endedFile, &final); err != nil {
+			return sight{}, false, err
+		} else if found {
+			i.end(&final)
+			return sight{Incarnation: final}, true, nil
+		}
+	}
+	seen := i.observed()
+	// In this order: an agent has the lock before it writes its record, and writes its record before it ends.
+	held := i.record.PID == 0 && (i.child.running() || locked(i.dir))
+	known, err := p.adopt(i)
+	switch {
+	case err != nil:
+		return sight{}, false, err
+	case known && i.agent.running():
+		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
+		return sight{Incarnation: seen}, true, nil
+	case known:
+		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
+	case held:
+		seen.State = job.Starting
+		if i.child == nil {
+			p.notify.Add(i.dir)
+			// It may have been written before the watch was there.
+			if known, err := p.adopt(i); err != nil || known {
+				p.changed()
+			}
+		}
+		return sight{Incarnation: seen}, true, nil
+	default:
+		var exit exitRecord
+		notStarted, err := readJSON(i.dir, exitFile, &exit)
+		if err != nil || !notStarted && i.child == nil {
+			return sight{}, false, err
+		}
+		seen.State = job.Starting
+	}
+	p.undertaker.take(i)
+	return sight{Incarnation: seen, dead: true}, true, nil
+}
+
+// readLaunch reads the launch record once. i.mu is held.
+func (i *incarnation) readLaunch() (found bool, err error) {
+	if i.launch != nil {
+		return true, nil
+	}
+	var l launchRecord
+	if found, err := readJSON(i.dir, launchFile, &l); err != nil || !found {
+		return false, err
+	}
+	i.launch = &l
+	return true, nil
+}
+
+// observed is what the launch record alone says. i.mu is held and the record was read.
+func (i *incarnation) observed() job.Incarnation {
+	l := i.launch
+	return job.Incarnation{
+		Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
+		Reserved: l.Reserved, Started: l.Asked,
+	}
+}
+
+// adopt reads who the agent is, if it has said so, and takes hold of it if it runs. i.mu is held.
+func (p *Provider) adopt(i *incarnation) (known bool, err error) {
+	if i.record.PID != 0 {
+		return true, nil
+	}
+	var record agentRecord
+	if found, err := readJSON(i.dir, agentFile, &record); err != nil || !found {
+		return false, err
+	}
+	if record.PID <= 0 {
+		return false, fmt.Errorf("%s names no process", filepath.Join(i.dir, agentFile))
+	}
+	p.notify.Remove(i.dir)
+	if i.child != nil && i.child.identity == record.identity {
+		i.record, i.agent = record, i.child
+		return true, nil
+	}
+	if record.BootID != p.boot {
+		i.record = record
+		return true, nil
+	}
+	agent, err := openProcess(record.identity)
+	if errors.Is(err, errNotRunning) {
+		i.record = record
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	p.own(agent, i)
+	if err := p.watcher.add(agent); err != nil {
+		return false, err
+	}
+	i.record, i.agent = record, agent
+	return true, nil
+}
+
+// running tells whether the process has not been seen to end. A nil one does not run.
+func (p *process) running() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// end makes an observation final. i.mu is held.
+func (i *incarnation) end(final *job.Incarnation) {
+	i.final = final
+	close(i.gone)
+}
+
+// processEnded is told by the watcher of each process that ended.
+func (p *Provider) processEnded(proc *process) {
+	p.mu.Lock()
+	i := p.byProcess[proc]
+	delete(p.byProcess, proc)
+	p.mu.Unlock()
+	if i == nil {
+		return
+	}
+	if _, _, err := p.look(i); err != nil {
+		p.log.Warn("An ended agent cannot be looked at.", "incarnation", i.key.String(), "error", err)
+	}
+	p.changed()
+}
+
+// readNotifications tells of agents' records as they appear.
+func (p *Provider) readNotifications() {
+	for {
+		select {
+		case e, ok := <-p.notify.Events:
+			if !ok {
+				return
+			}
+			switch filepath.Base(e.Name) {
+			case agentFile, exitFile:
+				p.changed()
+			}
+		case err, ok := <-p.notify.Errors:
+			if !ok {
+				return
+			}
+			// Events were lost: look at everything.
+			p.log.Debug("Files are not watched reliably.", "error", err)
+			p.changed()
+		}
+	}
+}

@@ -1,0 +1,413 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// stopMargin is what an agent gets on top of the grace: it ends its processes by force when their grace is
+// over, and then has to write how it ended. killWait bounds the end by force of a whole incarnation; only
+// a process stuck in the kernel takes longer.
+const (
+	stopMargin = 2 * time.Second
+	killWait   = 10 * time.Second
+)
+
+// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent any more, all
+// that is left of the incarnation is killed. What had only been asked for is not started any more.
+func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
+	if err := p.stop(ctx, key{uid, slot.Role, slot.Index, incarnation}, grace); err != nil {
+		return fmt.Errorf("stop %s: %w", slot, err)
+	}
+	return nil
+}
+
+func (p *Provider) stop(ctx context.Context, k key, grace time.Duration) error {
+	if err := checkUID(k.uid); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(p.dir(k), launchFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	i := p.incarnation(k)
+	seen, _, err := p.look(i)
+	if err != nil {
+		return err
+	}
+	if seen.State == job.Gone {
+		return nil
+	}
+	if agent := i.leader(); agent.running() && grace > 0 {
+		if err := p.ask(i, agent); err != nil {
+			return err
+		}
+		select {
+		case <-agent.done:
+		case <-time.After(grace + stopMargin):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	p.undertaker.take(i)
+	select {
+	case <-i.gone:
+		return nil
+	case <-time.After(killWait):
+		return fmt.Errorf("something of it still runs, %s after it was killed", killWait)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leader is the process that is, or is to become, the agent; nil if none is known.
+func (i *incarnation) leader() *process {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.agent.running() {
+		return i.agent
+	}
+	return i.child
+}
+
+// ask sends SIGTERM to the agent. What was stopped (SIGSTOP) is continued, or it could not obey.
+func (p *Provider) ask(i *incarnation, agent *process) error {
+	recorded, err := p.recorded(i)
+	if err != nil {
+		return err
+	}
+	if err := agent.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	err = agent.signal(unix.SIGCONT)
+	for _, id := range recorded.Processes {
+		proc, openErr := openProcess(id)
+		if errors.Is(openErr, errNotRunning) {
+			continue
+		}
+		if openErr != nil {
+			err = errors.Join(err, openErr)
+			continue
+		}
+		err = errors.Join(err, proc.signal(unix.SIGCONT))
+		proc.release()
+	}
+	return err
+}
+
+// recorded reads what the agent says to have started in this boot.
+func (p *Provider) recorded(i *incarnation) (processesRecord, error) {
+	var r processesRecord
+	if _, err := readJSON(i.dir, processesFile, &r); err != nil {
+		return r, err
+	}
+	if r.BootID != "" && r.BootID != p.boot {
+		r.Processes = nil
+	}
+	return r, nil
+}
+
+// undertaker ends what dead agents left behind, and agents that are to die, then makes their incarnations
+// gone. One goroutine does it for all: a look at the process table serves everything that is pending.
+type undertaker struct {
+	p    *Provider
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending map[*incarnation]bool
+}
+
+func newUndertaker(p *Provider) *undertaker {
+	return &undertaker{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
+}
+
+// take hands over an incarnation of which nothing may run on.
+func (u *undertaker) take(i *incarnation) {
+	u.mu.Lock()
+	u.pending[i] = true
+	u.mu.Unlock()
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// The pause between two looks at what does not die at once doubles from the first to the second.
+const (
+	firstRound = 20 * time.Millisecond
+	lastRound  = time.Second
+)
+
+func (u *undertaker) run(ctx context.Context) {
+	var again <-chan time.Time
+	pause := firstRound
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.wake:
+		case <-again:
+		}
+		again = nil
+		if u.work() {
+			pause = firstRound
+			continue
+		}
+		again = time.After(pause)
+		pause = min(2*pause, lastRound)
+	}
+}
+
+// work kills what is left of everything pending, and buries that of which nothing is left. It tells whether
+// nothing is pending any more.
+func (u *undertaker) work() (done bool) {
+	u.mu.Lock()
+	pending := make([]*incarnation, 0, len(u.pending))
+	for i := range u.pending {
+		pending = append(pending, i)
+	}
+	u.mu.Unlock()
+	if len(pending) == 0 {
+		return true
+	}
+	census, err := takeCensus()
+	if err != nil {
+		u.p.log.Error("What dead agents left behind cannot be looked for.", "error", err)
+		return false
+	}
+	done = true
+	var killed []*process
+	for _, i := range pending {
+		left, err := u.p.killAll(i, census)
+		killed = append(killed, left...)
+		if err != nil {
+			u.p.log.Error("What a dead agent left behind cannot be ended.", "incarnation", i.key.String(), "error", err)
+		}
+		if err != nil || len(left) > 0 || !u.p.bury(i) {
+			done = false
+			continue
+		}
+		u.mu.Lock()
+		delete(u.pending, i)
+		u.mu.Unlock()
+	}
+	if len(killed) > 0 {
+		awaitEnds(killed, firstRound)
+		select { // look again at once
+		case u.wake <- struct{}{}:
+		default:
+		}
+	}
+	return done
+}
+
+// awaitEnds waits until all have ended, or for the given time, and lets go of them.
+func awaitEnds(procs []*process, bound time.Duration) {
+	deadline := time.Now().Add(bound)
+	for _, proc := range procs {
+		fds := []unix.PollFd{{Fd: int32(proc.fd), Events: unix.POLLIN}}
+		unix.Poll(fds, int(max(0, time.Until(deadline)).Milliseconds()))
+		proc.release()
+	}
+}
+
+// killAll sends SIGKILL to all that runs of an incarnation, and returns what ran.
+func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
+	ids, err := p.members(i, c)
+	if err != nil {
+		return nil, err
+	}
+	var killed []*process
+	for _, id := range ids {
+		proc, err := openProcess(id)
+		if errors.Is(err, errNotRunning) {
+			continue
+		}
+		if err == nil {
+			killed = append(killed, proc)
+			err = proc.signal(unix.SIGKILL)
+		}
+		if err != nil {
+			return killed, err
+		}
+	}
+	return killed, nil
+}
+
+// members finds the processes of an incarnation in a census, the agent first: what the agent recorded,
+// what is in its cgroups, in a session led by one of those, has the incarnation's mark in its environment, or
+// descends from any of these. Some may have ended.
+func (p *Provider) members(i *incarnation, c *census) ([]identity, error) {
+	i.mu.Lock()
+	record, child, launch := i.record, i.child, i.launch
+	i.mu.Unlock()
+	recorded, err := p.recorded(i)
+	if err != nil {
+		return nil, err
+	}
+	var leaders []identity
+	if record.PID != 0 && record.BootID == p.boot {
+		leaders = append(leaders, record.identity)
+	}
+	if child != nil {
+		leaders = append(leaders, child.identity)
+	}
+	leaders = append(leaders, recorded.Processes...)
+	others := c.marks[i.dir]
+	if launch != nil {
+		pids, err := cgroupPIDs(launch.Cgroups)
+		if err != nil {
+			return nil, err
+		}
+		others = slices.Concat(others, pids)
+	}
+	return c.collect(leaders, others), nil
+}
+
+// markName is set to the incarnation's directory in the environment of its agent, which hands it on to all
+// that it starts. It finds what left its session, its parents and its cgroup, and agents so young that they
+// have not said who they are.
+const markName = "ELTRAIN_INCARNATION_DIR"
+
+// census is all processes at one moment, by what makes them belong together.
+type census struct {
+	stats    map[int]stat
+	sessions map[int][]int
+	children map[int][]int
+	marks    map[string][]int // by incarnation directory in the environment
+}
+
+func takeCensus() (*census, error) {
+	stats, err := processTable()
+	if err != nil {
+		return nil, err
+	}
+	c := indexed(stats)
+	for pid := range stats {
+		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		if err != nil { // it has ended, or is another user's
+			continue
+		}
+		for entry := range strings.SplitSeq(string(env), "\x00") {
+			if dir, ok := strings.CutPrefix(entry, markName+"="); ok {
+				c.marks[dir] = append(c.marks[dir], pid)
+				break
+			}
+		}
+	}
+	return c, nil
+}
+
+func indexed(stats map[int]stat) *census {
+	c := &census{stats: stats, sessions: map[int][]int{}, children: map[int][]int{}, marks: map[string][]int{}}
+	for pid, st := range stats {
+		c.sessions[st.session] = append(c.sessions[st.session], pid)
+		c.children[st.ppid] = append(c.children[st.ppid], pid)
+	}
+	return c
+}
+
+// collect gathers those of the leaders that are still the same process, their sessions, the others, and
+// the descendants of all these.
+func (c *census) collect(leaders []identity, others []int) []identity {
+	have := map[int]bool{os.Getpid(): true} // never ourselves
+	var members []identity
+	add := func(pids ...int) {
+		for _, pid := range pids {
+			if st, there := c.stats[pid]; there && !have[pid] {
+				have[pid] = true
+				members = append(members, identity{pid, st.start})
+			}
+		}
+	}
+	for _, id := range leaders {
+		// A session of another leader that took over the pid is not ours.
+		if c.stats[id.PID].start == id.Start {
+			add(id.PID)
+			add(c.sessions[id.PID]...)
+		}
+	}
+	add(others...)
+	for n := 0; n < len(members); n++ { // members grows
+		add(c.children[members[n].PID]...)
+	}
+	return members
+}
+
+// bury makes an incarnation gone of which nothing runs. It tells whether that is done: an agent that died
+// has to be reaped first, since that tells how it ended.
+func (p *Provider) bury(i *incarnation) (done bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.final != nil {
+		return true
+	}
+	if i.agent.running() || i.child.running() {
+		return false
+	}
+	if found, err := i.readLaunch(); err != nil || !found {
+		return true // forgotten meanwhile
+	}
+	final := i.observed()
+	final.State = job.Gone
+	if i.record.PID != 0 {
+		final.AgentPID, final.Started = i.record.PID, i.record.Started
+	}
+	final.Exit, final.Ended = p.exitOf(i)
+	if err := removeCgroups(i.launch.Cgroups); err != nil {
+		p.log.Warn("A cgroup cannot be removed.", "incarnation", i.key.String(), "error", err)
+	}
+	if err := writeJSON(i.dir, endedFile, final); err != nil {
+		p.log.Warn("The end of an incarnation cannot be recorded.", "incarnation", i.key.String(), "error", err)
+	}
+	p.notify.Remove(i.dir)
+	i.end(&final)
+	p.changed()
+	return true
+}
+
+// exitOf is how and why an incarnation ended, nil and "" if nobody knows: by the agent's last word, else as
+// the system told of the agent itself. i.mu is held.
+func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
+	var last exitRecord
+	said, err := readJSON(i.dir, exitFile, &last)
+	switch {
+	case err != nil:
+		p.log.Warn("How an agent ended cannot be read.", "incarnation", i.key.String(), "error", err)
+	case last.Exit != nil:
+		return last.Exit, last.Reason
+	case last.State == job.MemberSucceeded:
+		return &job.Exit{}, last.Reason
+	case said: // it was asked to end
+		return nil, last.Reason
+	}
+	proc := i.agent
+	if proc == nil {
+		proc = i.child
+	}
+	var exit *job.Exit
+	if proc != nil {
+		exit = proc.exit()
+	}
+	// The kernel counts its kills per cgroup; those that the agent knew of were of its processes.
+	recorded, err := p.recorded(i)
+	if err == nil && oomKills(i.launch.Cgroups) > recorded.OOMKills && (exit == nil || exit.Signal == unix.SIGKILL.String()) {
+		exit = &job.Exit{Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL.String(), At: time.Now(), OOM: true}
+	}
+	if exit != nil && i.record.PID == 0 {
+		exit.Tail = lastLines(filepath.Join(i.dir, agentLogFile), 20)
+	}
+	return exit, ""
+}
