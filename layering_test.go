@@ -33,6 +33,7 @@ var rooms = map[string][]string{
 	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "cmd/view"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
+	"e2e":                    {},
 	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply"},
 }
 

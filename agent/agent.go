@@ -165,6 +165,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		config: &a.config, say: a.say, events: a.events, beats: a.beats, log: log,
 		news: make(chan struct{}, 1),
 	}
+	a.recipe.progressed = a.session.tell
 	return a, nil
 }
 

@@ -79,8 +79,10 @@ type recipe struct {
 	forker   *forker
 	sink     *sink
 	meter    *meter
-	log      *slog.Logger
-	oomKills atomic.Int64 // processes that the kernel killed for memory
+	// progressed is called when the progress should go out now.
+	progressed func()
+	log        *slog.Logger
+	oomKills   atomic.Int64 // processes that the kernel killed for memory
 }
 
 // start starts all processes of the slot in a world. When one cannot be started, the others are ended again
@@ -127,7 +129,11 @@ func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
 	if !r.config.Ranked {
 		prefix = fmt.Sprintf("[%s %d] ", roleOf(r.config.Slot), p.RoleRankBase+local)
 	}
-	proc.reader = newReader(out, prefix, r.sink, func(line []byte) { r.meter.see(p.Generation, line, time.Now()) })
+	proc.reader = newReader(out, prefix, r.sink, func(line []byte) {
+		if r.meter.see(p.Generation, line, time.Now()) {
+			r.progressed()
+		}
+	})
 
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
 	service, _ := serviceURL(r.config) // "" when nobody knows; then the file is to be read later
@@ -344,7 +350,14 @@ func (s *supervisor) close() {
 func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
-	if s.stopping || p.exit.Code == 0 {
+	if s.stopping {
+		if !s.blamed && s.slain(p) {
+			s.blamed = true
+			s.events <- slain{p.failure()}
+		}
+		return
+	}
+	if p.exit.Code == 0 {
 		return
 	}
 	s.failed = append(s.failed, p)
@@ -358,6 +371,17 @@ func (s *supervisor) exited(p *process) {
 		return
 	}
 	s.blame()
+}
+
+// slain tells whether a process that was being stopped ended by a signal that was none of ours.
+func (s *supervisor) slain(p *process) bool {
+	switch p.exit.Signal {
+	case "", unix.SIGTERM.String(), s.checkpointSignal.String():
+		return false
+	case unix.SIGKILL.String():
+		return !s.killed
+	}
+	return true
 }
 
 // blame tells the first failure, and ends the processes that live: they cannot go on without their peer.

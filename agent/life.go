@@ -78,6 +78,9 @@ type (
 	started struct{ pids []int }
 	// failed: the first process failed. The others, if any, are being stopped.
 	failed struct{ exit job.Exit }
+	// slain: a process that was being stopped ended by a signal that this agent did not send. That is why
+	// the world broke, or as good a reason: the news of its peers' broken connections were just quicker.
+	slain struct{ exit job.Exit }
 	// stopped: nothing of the generation runs any more. Without a failed or a stop before it, all ended with 0.
 	stopped struct{}
 	// overdue: nobody answered the last word in time.
@@ -90,6 +93,7 @@ func (fenced) isEvent()    {}
 func (signalled) isEvent() {}
 func (started) isEvent()   {}
 func (failed) isEvent()    {}
+func (slain) isEvent()     {}
 func (stopped) isEvent()   {}
 func (overdue) isEvent()   {}
 
@@ -144,6 +148,8 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
+	case slain:
+		return l.slain(e)
 	case stopped:
 		return l.stopped()
 	case overdue:
@@ -226,6 +232,14 @@ func (l *life) failed(e failed) []effect {
 	}
 	l.state, l.exit = job.MemberFailed, &e.exit
 	l.procs, l.grace = stopping, min(l.stopGrace, brokenGrace)
+	return []effect{report{}}
+}
+
+func (l *life) slain(e slain) []effect {
+	if l.procs != stopping || l.ending != "" || l.state != job.MemberRunning {
+		return nil
+	}
+	l.state, l.exit = job.MemberFailed, &e.exit
 	return []effect{report{}}
 }
 

@@ -54,6 +54,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		return started{[]int{101}}
 	case "failed":
 		return failed{job.Exit{Code: number("code")}}
+	case "slain":
+		return slain{job.Exit{Code: 137, Signal: "killed"}}
 	case "stopped":
 		return stopped{}
 	case "sigterm":

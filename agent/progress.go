@@ -15,6 +15,9 @@ const (
 	// steps, or the last 32 slow ones.
 	rateSamples = 32
 	rateSpacing = 500 * time.Millisecond
+	// progressEvery is how often progress goes out at least while there is some; the beat may be slower. Only
+	// members whose output shows progress speak so often: rank 0, as a rule.
+	progressEvery = 2 * time.Second
 )
 
 // meter reads training progress from output lines. Safe for concurrent use.
@@ -26,7 +29,8 @@ type meter struct {
 	mu         sync.Mutex
 	generation int
 	now        progress
-	samples    []sample // oldest first
+	samples    []sample  // oldest first
+	toldAt     time.Time // when see last said that it is worth telling
 }
 
 type progress struct {
@@ -59,39 +63,46 @@ func newMeter(pattern string) (*meter, error) {
 }
 
 // see takes one line of a process of the given generation. Of several ranks that print the same steps the
-// foremost counts; a later generation goes on from its checkpoint, even if that is earlier.
-func (m *meter) see(generation int, line []byte, at time.Time) {
+// foremost counts; a later generation goes on from its checkpoint, even if that is earlier. worth tells that
+// the progress should go out now: it is the first of its generation, or the last that did is a while ago.
+func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	if m.pattern == nil || !bytes.Contains(line, m.literal) {
-		return
+		return false
 	}
 	match := m.pattern.FindSubmatch(line)
 	if match == nil {
-		return
+		return false
 	}
 	step, err := strconv.ParseInt(string(match[m.step]), 10, 64)
 	if err != nil || step < 0 {
-		return
+		return false
 	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if generation < m.generation || generation == m.generation && step < m.now.step {
-		return
+		return false
 	}
+	worth = at.Sub(m.toldAt) >= progressEvery
 	if generation > m.generation {
 		m.generation, m.samples = generation, m.samples[:0]
+		worth = true
+	}
+	if worth {
+		m.toldAt = at
 	}
 	m.now.step = step
 	if m.loss >= 0 {
 		m.now.loss = finite(string(match[m.loss]))
 	}
 	if n := len(m.samples); n > 0 && at.Sub(m.samples[n-1].at) < rateSpacing {
-		return
+		return worth
 	}
 	if len(m.samples) == rateSamples {
 		m.samples = append(m.samples[:0], m.samples[1:]...)
 	}
 	m.samples = append(m.samples, sample{step, at})
+	return worth
 }
 
 func finite(s string) float64 {

@@ -9,7 +9,8 @@ import "github.com/eltrain/eltrain/job"
 //	GET  /v1/jobs/{job}/members    -> Membership
 //
 // All want "Authorization: Bearer TOKEN". Errors are ErrorReply with a status:
-// 400 malformed, 401 token, 404 no such job or slot, 409 register first, 410 fenced, 413 too large, 503 not ready.
+// 400 malformed, 401 token (also for a job that is not known: names are not told to strangers), 404 no such
+// slot, or job of that UID, 409 register first, 410 fenced, 413 too large, 503 not ready.
 
 // RegisterRequest makes a member known, at its start and again whenever the service asks (409): a new
 // master learns of a running world by it.
@@ -41,8 +42,8 @@ type Report struct {
 	Step       int64           `json:"step,omitempty"`
 	Loss       float64         `json:"loss,omitempty"`
 	StepRate   float64         `json:"step_rate,omitempty"`
-	CPU        job.CPU         `json:"cpu,omitempty"`
-	Memory     job.Bytes       `json:"memory_bytes,omitempty"`
+	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core
+	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 }
 
 // SyncRequest is heartbeat, report and the asking for orders in one.
@@ -50,13 +51,19 @@ type SyncRequest struct {
 	UID         string `json:"uid"`
 	Slot        string `json:"slot"`
 	Incarnation int    `json:"incarnation"`
-	// Seen is the Version of the newest order that the member knows. The reply comes at once if there is a
-	// newer one, else when one comes or the beat is due.
+	// Seen is the Version of the newest order that the member knows; 0 after each register, since versions
+	// count anew with each master. The reply comes at once if another one holds, else when one comes, or the
+	// beat is due, or the same incarnation sends another request.
 	Seen uint64 `json:"seen"`
+	// Seq numbers the requests of an incarnation since it registered, from 1. Two that are under way at the
+	// same time can overtake each other; the report of one that was overtaken is not taken. 0 is no number.
+	Seq uint64 `json:"seq,omitempty"`
 	Report
 }
 
-// SyncReply is the order that holds now, whole each time: a lost reply costs nothing.
+// SyncReply is the order that holds now, whole each time: a lost reply costs nothing. A member does nothing
+// about an order whose Version it has seen. One that succeeded stays so, whatever it is told, until it is
+// told to leave. One that was told to stop reports waiting once its processes have ended, however they did.
 type SyncReply struct {
 	Version uint64 `json:"version"`
 	Order   Order  `json:"order"`
@@ -113,6 +120,6 @@ type MembershipItem struct {
 
 // ErrorReply is the body of every error.
 type ErrorReply struct {
-	Code    string `json:"code"` // "malformed", "unauthorized", "no_such_job", "no_such_slot", "register_first", "fenced", "too_large", "not_ready"
+	Code    Code   `json:"code"`
 	Message string `json:"message"`
 }

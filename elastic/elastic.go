@@ -1,9 +1,14 @@
 // Package elastic is the elastic training service: it gathers members into worlds, ranks them, keeps their
 // leases and tells each what to do.
 //
-// Rendezvous and Coordinator are plain values without goroutine, clock or socket: time is an argument, so a
-// test or a simulation steps them by hand. Server is the HTTP face over a Coordinator. The package must not
-// know plans, providers or stores; what it is to want comes from outside, what it sees is read by Observe.
+// Rendezvous and Coordinator are plain values without goroutine, clock or socket: time is an argument (and must
+// not go back: the monotonic part of time.Now does not), so a test or a simulation steps them by hand. What is to
+// be done about a step comes back as data. Server is the HTTP face over a Coordinator, Client the other end of
+// the wire. The package must not know plans, providers or stores; what it is to want comes from outside, what it
+// sees is read by Observe.
+//
+// Files: rendezvous (one job's worlds), ranks, coordinator (all jobs, leases), server, metrics, client, api (the
+// wire), check (what may come over it), errors.
 package elastic
 
 import "github.com/eltrain/eltrain/job"
@@ -28,13 +33,15 @@ type DesiredSlot struct {
 	Levels []string
 }
 
-// Facts is what the service knows of one job.
+// Facts is what the service knows of one job. World's members are shared and not changed any more.
 type Facts struct {
 	World   job.World
 	Members []MemberFacts // by address
 }
 
-// MemberFacts is one registered incarnation.
+// MemberFacts is one registered incarnation; it stays, with its last word, until its slot has another one or is
+// no longer wanted. A member of the recorded world that did not register with this master within its lease is
+// listed too, as Expired.
 type MemberFacts struct {
 	Slot        job.Address
 	Incarnation int
@@ -42,7 +49,8 @@ type MemberFacts struct {
 }
 
 // Ledger keeps what must outlive this process. Form is called before any member hears of the world, so a
-// generation number is never used twice; an error keeps the world from forming, and it is tried again.
+// generation number is never used twice; an error keeps the world from forming, and it is tried again. The
+// caller holds no lock, so Form may call the service; what comes meanwhile is taken into account after it.
 type Ledger interface {
 	Form(jobName string, w job.World) error
 }

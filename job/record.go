@@ -78,6 +78,7 @@ type Incident struct {
 	Evidence   []string  `json:"evidence"`
 	Generation int       `json:"generation,omitempty"` // of the world that it broke, if it did
 	Confidence float64   `json:"confidence"`           // 0 to 1
+	Told       bool      `json:"told,omitempty"`       // its notice was given
 }
 
 // Action is what healing did, cheap to dear.

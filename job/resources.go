@@ -33,6 +33,20 @@ func (r Resources) Equal(o Resources) bool {
 	return r.CPU == o.CPU && r.Memory == o.Memory && r.Shm == o.Shm && maps.Equal(r.Devices, o.Devices)
 }
 
+// Beyond is what r has more than o, nothing where it has less.
+func (r Resources) Beyond(o Resources) Resources {
+	more := Resources{CPU: max(r.CPU-o.CPU, 0), Memory: max(r.Memory-o.Memory, 0), Shm: max(r.Shm-o.Shm, 0)}
+	for name, n := range r.Devices {
+		if n > o.Devices[name] {
+			if more.Devices == nil {
+				more.Devices = map[string]int{}
+			}
+			more.Devices[name] = n - o.Devices[name]
+		}
+	}
+	return more
+}
+
 // Fits tells whether r can be taken from free.
 func (r Resources) Fits(free Resources) bool {
 	if r.CPU > free.CPU || r.Memory > free.Memory {

@@ -65,7 +65,7 @@ func ParseBytes(s string) (Bytes, error) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || n < 0 || n*u.size > math.MaxInt64/2 {
+		if err != nil || !(n >= 0 && n*u.size <= math.MaxInt64/2) { // not a number is neither
 			break
 		}
 		return Bytes(n * u.size), nil

@@ -88,7 +88,6 @@ func (p *pass) end(w *work, why string) {
 		if !s.Phase.Live() {
 			continue
 		}
-		s.Return = false
 		w.because(s, "%s", why)
 		p.cancel(w, s)
 	}
@@ -105,7 +104,10 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 	if s.Phase != job.Canceling && !p.step(s, job.Cancel) {
 		return
 	}
-	s.Return, s.Recover = false, false
+	if s.Return || s.Recover {
+		s.Return, s.Recover = false, false
+		p.out.Dirty = true
+	}
 	if len(w.running(s)) == 0 && p.step(s, job.Stopped) {
 		s.Node = ""
 	}
@@ -208,6 +210,9 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	p.out.Dirty = true
 	s.Fingerprint = print
 	w.because(s, "its declaration changed")
+	if s.Phase == job.Scheduling && !w.unlaunched[s] {
+		s.Incarnation++ // its launch may be under way: a number names one start
+	}
 	if !role.Resources.Fits(s.Reserved) && s.Node != "" {
 		w.prefer[s] = s.Node
 		s.Node, s.Recover = "", true
@@ -231,6 +236,7 @@ func (p *pass) replaceAll(w *work) {
 		role := w.spec.Role(s.Address.Role)
 		fits = fits && t.put(s, role.Resources, s.Node, "", true)
 	}
+	found := t.taken
 	t.undo()
 	for _, s := range w.renewed {
 		sp.hold(s.Node, s.Reserved, false)
@@ -239,9 +245,25 @@ func (p *pass) replaceAll(w *work) {
 		p.wait(w, "", "Its new declaration does not fit on the nodes; it runs on as it was.")
 		return
 	}
-	for _, s := range w.renewed {
-		w.because(s, "its declaration changed")
-		s.Return = true
-		p.step(s, job.Cancel)
+	w.total = nil
+	for _, x := range found {
+		w.because(x.slot, "its declaration changed")
+		x.slot.Return = true
+		p.step(x.slot, job.Cancel)
+		p.moveTo(sp, w, x)
+	}
+}
+
+// moveTo reserves the place that was found for a slot that is being replaced. If it is still in use, by others
+// that are replaced as well, the slot keeps what it has, and is placed once that has ended.
+func (p *pass) moveTo(sp *space, w *work, x taking) {
+	s := x.slot
+	sp.release(s)
+	if x.amount.fits(x.at.free) {
+		s.Node, s.Reserved = x.at.node.Name, x.size
+	}
+	sp.hold(s.Node, s.Reserved, false)
+	for _, inc := range w.seen[s.Address] { // what still runs holds its own until it has ended
+		p.measureRunning(sp, s, inc)
 	}
 }

@@ -363,6 +363,7 @@ func (w *work) mayRun(r *job.Role) []job.Address {
 
 // judge sets the job's phase and counts.
 func (p *pass) judge(w *work) {
+	p.tellIncident(w)
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name

@@ -136,6 +136,7 @@ func (p *pass) incident(w *work, f fault) {
 			if inc.Cause.Users() && !f.cause.Users() && len(w.rec.Charges) > 0 {
 				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
 			}
+			inc.Told = false
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
 			inc.Confidence = confidence(heavy)
 		}
@@ -355,7 +356,7 @@ func reasonOf(s *job.Slot) string {
 	return "it lost its place"
 }
 
-// decided enters what was done about the newest incident and tells of it, once. An incident is over when a
+// decided enters what was done about the newest incident, the dearest if several things were. An incident is over when a
 // world has formed since: what is done later is not about it.
 func (p *pass) decided(w *work, a job.Action) {
 	n := len(w.rec.Incidents)
@@ -369,19 +370,30 @@ func (p *pass) decided(w *work, a job.Action) {
 	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
 		return
 	}
-	inc.Action = a
+	inc.Action, inc.Told = a, false
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true
-	notice := job.Notice{
-		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &inc,
-		Message: fmt.Sprintf("%s: %s", inc.Cause, a),
-	}
-	if w.told > 0 {
-		p.out.Notices[w.told-1] = notice // a dearer action in the same pass
+}
+
+// tellIncident tells of the newest incident once it was decided. What may be the echo of another fault is
+// held for verdictGrace: by then the heavier cause has come in, if there is one.
+func (p *pass) tellIncident(w *work) {
+	n := len(w.rec.Incidents)
+	if n == 0 || w.rec.Incidents[n-1].Told || w.rec.Incidents[n-1].Action == "" {
 		return
 	}
-	p.out.Notices = append(p.out.Notices, notice)
-	w.told = len(p.out.Notices)
+	inc := w.rec.Incidents[n-1]
+	if until := inc.Time.Add(verdictGrace); causeWeight(inc) == 0 && inc.Generation > 0 && inc.Action != job.FailJob && p.in.Now.Before(until) {
+		p.wakeAt(until)
+		return
+	}
+	inc.Told = true
+	w.rec.Incidents[n-1] = inc
+	p.out.Dirty = true
+	p.out.Notices = append(p.out.Notices, job.Notice{
+		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &inc,
+		Message: fmt.Sprintf("%s: %s", inc.Cause, inc.Action),
+	})
 }
 
 func dearness(a job.Action) int {

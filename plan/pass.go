@@ -54,32 +54,32 @@ type pass struct {
 
 // work is one job under decision.
 type work struct {
-	name      string
-	declared  bool
-	spec      *job.Job // as declared; as last applied if it is not any more
-	rec       *job.Record
-	slots     []*job.Slot // by address
-	index     map[string]map[int]*job.Slot
-	seen      map[job.Address][]*job.Incarnation // by number, ascending
-	world     job.World                          // as the service has it; else as recorded
-	faults    []fault
-	reasons   map[*job.Slot][]string // why a slot changes in this pass
-	avoid     map[*job.Slot]string   // node that a slot should not come back to
-	prefer    map[*job.Slot]string   // node that a slot should come back to
-	changed   []job.FieldChange      // settings taken up in place
-	differs   []job.FieldChange      // what replaces slots
-	renewed   []*job.Slot            // running, and declared differently now
-	gone      bool                   // nothing of it is left: its record goes
-	prints    map[string]func(int) string
-	promised  map[*job.Slot]string            // a place that is still in use: given once it is free
-	total     *job.Resources                  // of all that it holds; nil until asked for
-	freshFrom map[string]int                  // by role: the first index that may be free, while growing
-	placeOf   map[job.Address]job.WorldMember // in world; nil until asked for
-	ending    bool                            // all its slots are to go
-	finished  map[string]bool                 // roles of which a slot has ended well: no start follows in them
-	upCache   map[string]bool                 // by role, for ready
-	told      int                             // position of the incident's notice in this pass, plus one
-	stopCache map[string]bool                 // by role, for anyRunning
+	name       string
+	declared   bool
+	spec       *job.Job // as declared; as last applied if it is not any more
+	rec        *job.Record
+	slots      []*job.Slot // by address
+	index      map[string]map[int]*job.Slot
+	seen       map[job.Address][]*job.Incarnation // by number, ascending
+	world      job.World                          // as the service has it; else as recorded
+	faults     []fault
+	reasons    map[*job.Slot][]string // why a slot changes in this pass
+	avoid      map[*job.Slot]string   // node that a slot should not come back to
+	prefer     map[*job.Slot]string   // node that a slot should come back to
+	changed    []job.FieldChange      // settings taken up in place
+	differs    []job.FieldChange      // what replaces slots
+	renewed    []*job.Slot            // running, and declared differently now
+	gone       bool                   // nothing of it is left: its record goes
+	prints     map[string]func(int) string
+	promised   map[*job.Slot]string            // a place that is still in use: given once it is free
+	total      *job.Resources                  // of all that it holds; nil until asked for
+	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
+	placeOf    map[job.Address]job.WorldMember // in world; nil until asked for
+	ending     bool                            // all its slots are to go
+	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
+	upCache    map[string]bool                 // by role, for ready
+	stopCache  map[string]bool                 // by role, for anyRunning
+	unlaunched map[*job.Slot]bool              // they got their incarnation's number in this pass
 }
 
 func newPass(in Input) *pass {
@@ -89,7 +89,7 @@ func newPass(in Input) *pass {
 	add := func(name string) *work {
 		w := &work{name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
 			reasons: map[*job.Slot][]string{}, avoid: map[*job.Slot]string{}, prefer: map[*job.Slot]string{}, promised: map[*job.Slot]string{}, freshFrom: map[string]int{},
-			prints: map[string]func(int) string{}, finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{}}
+			prints: map[string]func(int) string{}, finished: map[string]bool{}, unlaunched: map[*job.Slot]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{}}
 		p.jobs = append(p.jobs, w)
 		p.byName[name] = w
 		return w

@@ -134,10 +134,19 @@ func (p *pass) measureSlot(w *work, sp *space, s *job.Slot) {
 		sp.hold(held, s.Reserved, leaving)
 	}
 	for _, inc := range w.seen[s.Address] {
-		// The slot's own reservation covers what runs on its node; elsewhere an old incarnation is extra.
-		if inc.State != job.Gone && inc.Node != held {
-			sp.hold(inc.Node, inc.Reserved, true)
-		}
+		p.measureRunning(sp, s, inc)
+	}
+}
+
+// measureRunning counts what an incarnation holds beyond its slot's reservation, until it has ended: all of it
+// elsewhere than on the slot's node, and there what it was started with more.
+func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
+	switch {
+	case inc.State == job.Gone:
+	case inc.Node != s.Node || !s.Phase.Live():
+		sp.hold(inc.Node, inc.Reserved, true)
+	default:
+		sp.hold(inc.Node, inc.Reserved.Beyond(s.Reserved), true)
 	}
 }
 

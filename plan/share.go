@@ -192,6 +192,13 @@ func (p *pass) shrink() {
 		for i := range w.spec.Roles {
 			p.shrinkRole(w, &w.spec.Roles[i])
 		}
+		for !w.within(nil) {
+			v := mostOf(w.elastic())
+			if v == nil {
+				break
+			}
+			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nil, "the job's limits")
+		}
 	}
 }
 
@@ -218,9 +225,10 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	p.decided(w, job.Shrink)
 }
 
-// placed tells whether a slot that holds has a place, or will have one without further ado.
+// placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
+// next start is held back.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promised[s] != "" || !unplaced(s) || s.Phase == job.Canceling
+	return w.promised[s] != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
@@ -405,15 +413,22 @@ func (p *pass) victims(w *work) []*victim {
 		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority {
 			continue
 		}
-		for i := range v.spec.Roles {
-			r := &v.spec.Roles[i]
-			if r.Scaling == nil || v.succeeded(r.Name) {
-				continue
-			}
-			held := v.of(r.Name)
-			slices.SortStableFunc(held, victimOrder)
-			all = append(all, &victim{v, r, held, len(held)})
+		all = append(all, v.elastic()...)
+	}
+	return all
+}
+
+// elastic lists the job's roles that may shrink.
+func (w *work) elastic() []*victim {
+	var all []*victim
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if r.Scaling == nil || w.succeeded(r.Name) {
+			continue
 		}
+		held := w.of(r.Name)
+		slices.SortStableFunc(held, victimOrder)
+		all = append(all, &victim{w, r, held, len(held)})
 	}
 	return all
 }

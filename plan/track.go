@@ -74,6 +74,7 @@ func (p *pass) trackStop(w *work, s *job.Slot) {
 		s.Return = false
 		s.Incarnation++
 		s.InPlace = 0
+		w.unlaunched[s] = true
 		if s.Node == "" { // its node went: it is placed ahead of new work
 			p.step(s, job.Evicted)
 		}

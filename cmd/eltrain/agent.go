@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"strings"
+
+	"github.com/eltrain/eltrain/agent"
+	"github.com/eltrain/eltrain/job"
+)
+
+// agentCommand is started by providers, in every slot. Its flags are job.AgentConfig's: a provider makes
+// them with Args, and ParseAgentArgs reads them back.
+func agentCommand() *command {
+	return &command{
+		name: "agent", usage: "[options] -- COMMAND [args]",
+		internal: true,
+		synopsis: "Run in a slot, started by a provider",
+		about: `Runs in every slot: joins worlds, runs COMMAND as the slot's training processes, and reports to the
+elastic training service. Providers start it; people have no need to.`,
+		options: agentOptions,
+		run:     runAgent,
+	}
+}
+
+// agentOptions is the flag package's own text, without its headline: the flags belong to job.AgentConfig.
+func agentOptions() string {
+	var usage strings.Builder
+	_, err := job.ParseAgentArgs([]string{"-help"}, &usage)
+	if !errors.Is(err, flag.ErrHelp) {
+		return ""
+	}
+	_, options, _ := strings.Cut(usage.String(), "\n")
+	return options
+}
+
+func runAgent(s *session, args []string) int {
+	cfg, err := job.ParseAgentArgs(args, s.streams.Err)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitDone
+	}
+	if err != nil {
+		return s.misused("agent", err)
+	}
+	// An agent's log is its slot's only trace of what went wrong with it, so it is on by default.
+	log := s.log
+	if s.getenv("ELTRAIN_LOG") == "" {
+		log = slog.New(slog.NewTextHandler(s.streams.Err, nil))
+	}
+	return agent.Run(context.Background(), cfg, log)
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/eltrain/eltrain/cmd/view"
+)
+
+type applyArgs struct {
+	planning
+	autoApprove bool
+	parallelism int
+	watch       bool
+	prune       bool
+	listen      string
+}
+
+// defaultParallelism is Terraform's.
+const defaultParallelism = 10
+
+func (a *applyArgs) declare(fs *flags) {
+	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
+	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
+	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
+	fs.IntVar(&a.parallelism, "parallelism", defaultParallelism, "Make up to `N` changes at once (10 by default).")
+	a.planning.declare(fs)
+}
+
+func (a *applyArgs) declareApply(fs *flags) {
+	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, as the command destroy.")
+	fs.BoolVar(&a.prune, "prune", true, "Leave jobs alone that are no longer in the files.")
+	fs.BoolVar(&a.watch, "watch", false, "Go on for ever: take up changes of the files, heal, scale.")
+	a.declare(fs)
+}
+
+func parseApply(s *session, args []string) (applyArgs, error) {
+	var a applyArgs
+	if _, err := s.parse(newFlags("apply", a.declareApply), args, 0); err != nil {
+		return a, err
+	}
+	if a.watch && a.destroy {
+		return a, errors.New("-watch and -destroy exclude each other: a destroy ends when nothing is left")
+	}
+	a.keep = !a.prune
+	// A master that is started again, by a supervisor perhaps, must not give a job that failed another budget.
+	a.rerun = !a.destroy && !a.watch
+	return a, a.check(s)
+}
+
+func parseDestroy(s *session, args []string) (applyArgs, error) {
+	a := applyArgs{planning: planning{destroy: true}}
+	if _, err := s.parse(newFlags("destroy", a.declare), args, 0); err != nil {
+		return a, err
+	}
+	return a, a.check(s)
+}
+
+func (a *applyArgs) check(s *session) error {
+	if a.parallelism < 1 {
+		return errors.New("-parallelism takes a number from 1")
+	}
+	if !a.autoApprove && (!a.input || !s.streams.Interactive) {
+		return errors.New("nobody can be asked for approval here: the input is no terminal, or -input=false was given. Look at eltrain plan, then use -auto-approve")
+	}
+	return nil
+}
+
+func applyCommand() *command {
+	return &command{
+		name: "apply", usage: "[options]",
+		synopsis: "Make what runs match the files",
+		about: `Shows the plan, asks for approval, and carries the plan out until nothing is left to do and the worlds
+have formed. Training goes on after that, but nothing heals it until a next apply.
+
+With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
+breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
+last good configuration in force. A job that has failed is started anew by a plain apply, not by a watch. A changed eltrain block takes effect with the next start.
+
+The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves jobs running; the second
+exits at once.
+
+Exit code 0 means that all jobs run as asked for or have succeeded, 1 that they do not, or an error. A
+watch that was interrupted exits with 0.`,
+		declare: new(applyArgs).declareApply,
+		run: func(s *session, args []string) int {
+			a, err := parseApply(s, args)
+			if err != nil {
+				return s.misused("apply", err)
+			}
+			return s.apply(a)
+		},
+	}
+}
+
+func destroyCommand() *command {
+	return &command{
+		name: "destroy", usage: "[options]",
+		synopsis: "Stop all jobs of this directory",
+		about: `Shows what would be stopped, asks for approval, and stops it, in the reverse of the start order. Logs and
+checkpoints stay. It is a short form of apply -destroy.
+
+Exit code 0 means that nothing is left, 1 an error.`,
+		declare: new(applyArgs).declare,
+		run: func(s *session, args []string) int {
+			a, err := parseDestroy(s, args)
+			if err != nil {
+				return s.misused("destroy", err)
+			}
+			return s.apply(a)
+		},
+	}
+}
+
+// operation names a run in the state's lock.
+func (a *applyArgs) operation() string {
+	switch {
+	case a.destroy:
+		return "destroy"
+	case a.watch:
+		return "apply -watch"
+	}
+	return "apply"
+}
+
+// apply shows the plan, has it approved, and carries it out under the state's lock.
+func (s *session) apply(a applyArgs) int {
+	ctx, stop := s.interruptible()
+	defer stop()
+	ctx, release := s.detached(ctx)
+	defer release()
+	d, ok := s.openFor(a.planning)
+	if !ok {
+		return exitError
+	}
+	defer d.close(s)
+	lock, err := s.lock(ctx, d.store, a)
+	if err != nil {
+		return s.fail("The state cannot be locked", err)
+	}
+	defer s.unlock(lock)
+
+	preview, err := d.preview(ctx, s, a.planning)
+	if err != nil {
+		return s.fail("Planning failed", err)
+	}
+	view.Plan(s.streams.Out, d.redactor, &preview)
+	if len(preview.Changes) > 0 && !a.autoApprove && !s.approved(ctx, a.question()) {
+		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
+		return exitError
+	}
+	fmt.Fprintln(s.streams.Out)
+	m := master{session: s, directory: d, args: a, progress: view.NewProgress(s.streams.Out, d.redactor, time.Now)}
+	m.progress.Shown(&preview)
+	return m.run(ctx, lock)
+}
+
+func (a *applyArgs) question() question {
+	if a.destroy {
+		return destroyQuestion
+	}
+	return applyQuestion
+}

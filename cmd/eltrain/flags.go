@@ -1,0 +1,136 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mitchellh/go-wordwrap"
+
+	"github.com/eltrain/eltrain/lang"
+)
+
+// flags is the standard library's flag set: it takes -x and --x, as Terraform does. The name in
+// backquotes in a flag's usage stands for its value in -help.
+type flags struct {
+	*flag.FlagSet
+	noColor bool
+}
+
+func newFlags(name string, declare func(*flags)) *flags {
+	fs := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
+	fs.SetOutput(io.Discard) // errors are shown as diagnostics, usage by -help
+	declare(fs)
+	fs.BoolVar(&fs.noColor, "no-color", false, "No colours in the output.")
+	return fs
+}
+
+// parse reads a command's arguments: flags, which may also stand after the others, and the others, which
+// are returned. After "--" everything is one of the others. At most want others are accepted.
+func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
+	var others []string
+	for {
+		if err := fs.Parse(args); err != nil {
+			return nil, hinted(err, fs)
+		}
+		rest := fs.Args()
+		if len(rest) == 0 {
+			break
+		}
+		if consumed := len(args) - len(rest); consumed > 0 && args[consumed-1] == "--" {
+			others = append(others, rest...)
+			break
+		}
+		others, args = append(others, rest[0]), rest[1:]
+	}
+	if len(others) > want {
+		return nil, fmt.Errorf("too many arguments: %q is not expected here", others[want])
+	}
+	if fs.noColor {
+		s.streams.Out.Colour, s.streams.Err.Colour = false, false
+	}
+	return others, nil
+}
+
+// hinted makes a sentence of the flag package's error, with the flag that was perhaps meant.
+func hinted(err error, fs *flags) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return err
+	}
+	var names []string
+	fs.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
+	return fmt.Errorf("there is no option -%s%s", name, didYouMean("-"+name, names))
+}
+
+// helpWidth is where help texts are wrapped, and helpColumn where descriptions of options begin.
+const (
+	helpWidth  = 78
+	helpColumn = 24
+)
+
+// help is the whole text of -help.
+func (c *command) help() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: eltrain [global options] %s\n\n", strings.TrimSpace(c.name+" "+c.usage))
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(c.about), "\n\n") {
+		b.WriteString(indent(wordwrap.WrapString(strings.Join(strings.Fields(paragraph), " "), helpWidth-2), 2) + "\n\n")
+	}
+	b.WriteString("Options:\n")
+	if c.options != nil {
+		b.WriteString("\n" + c.options())
+		return b.String()
+	}
+	newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
+		b.WriteString("\n" + describe(f))
+	})
+	return b.String()
+}
+
+func describe(f *flag.Flag) string {
+	value, usage := flag.UnquoteUsage(f)
+	head := "  -" + f.Name
+	switch {
+	case !isBool(f):
+		head += "=" + value
+	case f.DefValue == "true":
+		head += "=false"
+	}
+	text := indent(wordwrap.WrapString(usage, helpWidth-helpColumn), helpColumn) + "\n"
+	if len(head) >= helpColumn-1 {
+		return head + "\n" + text
+	}
+	return head + text[len(head):]
+}
+
+func isBool(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+func indent(text string, by int) string {
+	pad := strings.Repeat(" ", by)
+	return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
+}
+
+// assignments are -var and -var-file in the order in which they were given.
+type assignments []lang.Assignment
+
+func (a *assignments) declare(fs *flags) {
+	fs.Func("var", "Set a variable: `NAME=VALUE`. May be given several times; the last one wins, also over -var-file.", func(text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("write -var NAME=VALUE")
+		}
+		*a = append(*a, lang.Assignment{Name: name, Value: value})
+		return nil
+	})
+	fs.Func("var-file", "Set variables from `FILE`, besides eltrain.vars and *.auto.vars.", func(file string) error {
+		if file == "" {
+			return fmt.Errorf("write -var-file FILE")
+		}
+		*a = append(*a, lang.Assignment{File: file})
+		return nil
+	})
+}

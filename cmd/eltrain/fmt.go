@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/pmezard/go-difflib/difflib"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
+)
+
+type fmtArgs struct {
+	check, diff, recursive, write, list bool
+	target                              string // a file, a directory, or "-" for the standard input
+}
+
+func (a *fmtArgs) declare(fs *flags) {
+	fs.BoolVar(&a.check, "check", false, "Change nothing; exit with 3 if a file is not in canonical format.")
+	fs.BoolVar(&a.diff, "diff", false, "Show the changes.")
+	fs.BoolVar(&a.list, "list", true, "Do not list the files that change.")
+	fs.BoolVar(&a.recursive, "recursive", false, "Take the directories below, too.")
+	fs.BoolVar(&a.write, "write", true, "Change no file.")
+}
+
+func parseFmt(s *session, args []string) (fmtArgs, error) {
+	a := fmtArgs{target: jobDirectory}
+	others, err := s.parse(newFlags("fmt", a.declare), args, 1)
+	if err != nil {
+		return a, err
+	}
+	if len(others) == 1 {
+		a.target = others[0]
+	}
+	if a.check {
+		a.write = false
+	}
+	return a, nil
+}
+
+func fmtCommand() *command {
+	return &command{
+		name: "fmt", usage: "[options] [FILE, DIRECTORY or -]",
+		synopsis: "Write the files in canonical format",
+		about: `Rewrites files in eltrain's canonical format: all *.hcl, eltrain.vars and *.auto.vars of a directory,
+the current one by default, or one file. With "-" the standard input is formatted to the standard output.
+The names of the files that change are listed.
+
+Exit code 0 means done, 2 that a file does not parse, 3 with -check that a file would change.`,
+		declare: new(fmtArgs).declare,
+		run:     runFmt,
+	}
+}
+
+func runFmt(s *session, args []string) int {
+	a, err := parseFmt(s, args)
+	if err != nil {
+		return s.misused("fmt", err)
+	}
+	f := formatter{session: s, fmtArgs: a, files: map[string]*hcl.File{}}
+	if a.target == "-" {
+		err = f.input()
+	} else {
+		err = f.path(a.target)
+	}
+	s.diagnose(view.Diagnose(err, f.files)...)
+	switch {
+	case err != nil:
+		return exitParse
+	case a.check && f.changed:
+		return exitUnclean
+	}
+	return exitDone
+}
+
+// formatter carries out one fmt.
+type formatter struct {
+	*session
+	fmtArgs
+	files   map[string]*hcl.File // those that do not parse, for diagnostics
+	changed bool
+}
+
+// input formats the standard input to the standard output.
+func (f *formatter) input() error {
+	src, err := io.ReadAll(f.streams.In)
+	if err != nil {
+		return fmt.Errorf("read the standard input: %w", err)
+	}
+	out, err := f.format("<stdin>", src)
+	if err != nil || f.check {
+		return err
+	}
+	if f.diff {
+		return f.showDiff("<stdin>", src, out)
+	}
+	_, err = f.streams.Out.Write(out)
+	return err
+}
+
+// path formats a file, or the files of a directory. It goes on after an error with the other files.
+func (f *formatter) path(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return f.file(path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case strings.HasPrefix(name, "."): // .eltrain, .git
+		case e.IsDir():
+			if f.recursive {
+				errs = append(errs, f.path(filepath.Join(path, name)))
+			}
+		case strings.HasSuffix(name, ".hcl") || name == "eltrain.vars" || strings.HasSuffix(name, ".auto.vars"):
+			errs = append(errs, f.file(filepath.Join(path, name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *formatter) file(path string) error {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	out, err := f.format(path, src)
+	if err != nil || bytes.Equal(src, out) {
+		return err
+	}
+	if f.list {
+		fmt.Fprintln(f.streams.Out, path)
+	}
+	if f.diff {
+		if err := f.showDiff(path, src, out); err != nil {
+			return err
+		}
+	}
+	if !f.write {
+		return nil
+	}
+	return replaceFile(path, out)
+}
+
+// format is src in canonical format.
+func (f *formatter) format(name string, src []byte) ([]byte, error) {
+	out, diags := lang.Format(src, name)
+	if diags.HasErrors() {
+		f.files[name] = &hcl.File{Bytes: src}
+		return nil, diags
+	}
+	f.changed = f.changed || !bytes.Equal(src, out)
+	return out, nil
+}
+
+func (f *formatter) showDiff(name string, before, after []byte) error {
+	return difflib.WriteUnifiedDiff(f.streams.Out, difflib.UnifiedDiff{
+		A: lines(before), B: lines(after), FromFile: "old/" + name, ToFile: "new/" + name, Context: 3,
+	})
+}
+
+// lines are what a diff compares: each with its newline, the last one too.
+func lines(text []byte) []string {
+	split := strings.SplitAfter(string(text), "\n")
+	split = slices.DeleteFunc(split, func(line string) bool { return line == "" })
+	if n := len(split); n > 0 && !strings.HasSuffix(split[n-1], "\n") {
+		split[n-1] += "\n"
+	}
+	return split
+}
+
+// replaceFile changes a file's content as a whole: what is killed in between leaves the old one. A
+// symbolic link stays one, and the file's mode stays as it was.
+func replaceFile(path string, content []byte) (err error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(real), "."+filepath.Base(real)+".*")
+	if err != nil {
+		return fmt.Errorf("format %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temp.Name())
+			err = fmt.Errorf("format %s: %w", path, err)
+		}
+	}()
+	_, err = temp.Write(content)
+	err = errors.Join(err, temp.Chmod(info.Mode()&fs.ModePerm), temp.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), real)
+}

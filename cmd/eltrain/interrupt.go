@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished
+// and jobs keep running. The second one ends the process at once. stop gives the signals back; it is
+// called once.
+func (s *session) interruptible() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	var owned sync.WaitGroup
+	owned.Go(func() { s.obey(signals, done, cancel) })
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		owned.Wait()
+		cancel()
+	}
+}
+
+// obey waits for up to two signals.
+func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel func()) {
+	select {
+	case <-signals:
+	case <-done:
+		return
+	}
+	io.WriteString(s.streams.Err, `
+Interrupt received.
+Please wait for eltrain to finish what is in flight; jobs keep running.
+A second interrupt exits at once.
+
+`)
+	cancel()
+	select {
+	case <-signals:
+	case <-done:
+		return
+	}
+	io.WriteString(s.streams.Err, "\nTwo interrupts received. Exiting immediately.\n")
+	s.exit(exitError)
+}
+
+// detached lets a run outlive whoever reads its output: `eltrain apply | head` must not die of SIGPIPE in
+// the middle of a change. The first failed write counts as an interrupt instead. release is called once.
+func (s *session) detached(ctx context.Context) (run context.Context, release func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	// Caught, SIGPIPE becomes an error of the write. It is not ignored: agents would inherit that.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGPIPE)
+	s.streams.Out.Writer = &pipe{Writer: s.streams.Out.Writer, broken: cancel}
+	return ctx, func() {
+		signal.Stop(caught)
+		cancel()
+	}
+}
+
+// pipe calls broken when nobody reads any more, and then swallows what is written.
+type pipe struct {
+	io.Writer
+	broken func()
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		p.broken()
+		return len(b), nil
+	}
+	return n, err
+}

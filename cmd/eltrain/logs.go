@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+type logsArgs struct {
+	follow   bool
+	rank     int // -1 for all
+	tail     int // lines of each slot; -1 for all
+	vars     assignments
+	selector job.Selector
+}
+
+func (a *logsArgs) declare(fs *flags) {
+	fs.BoolVar(&a.follow, "f", false, "Go on with what comes, until interrupted.")
+	fs.IntVar(&a.rank, "rank", -1, "Only the process with RANK `N` in the newest world.")
+	fs.IntVar(&a.tail, "tail", -1, "Begin with the last `N` lines of each slot instead of all.")
+	a.vars.declare(fs)
+}
+
+func parseLogs(s *session, args []string) (logsArgs, error) {
+	var a logsArgs
+	others, err := s.parse(newFlags("logs", a.declare), args, 1)
+	if err != nil {
+		return a, err
+	}
+	if len(others) == 0 {
+		return a, fmt.Errorf("an address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+	}
+	if a.rank < -1 || a.tail < -1 {
+		return a, fmt.Errorf("-rank and -tail take a number from 0")
+	}
+	a.selector, err = job.ParseSelector(others[0])
+	return a, err
+}
+
+func logsCommand() *command {
+	return &command{
+		name: "logs", usage: "[options] ADDRESS",
+		synopsis: "Show the output of training processes",
+		about: `Shows what the training processes of the slots that ADDRESS names have written, all incarnations of them.
+ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Lines of several slots begin
+with the slot's address.`,
+		declare: new(logsArgs).declare,
+		run:     runLogs,
+	}
+}
+
+func runLogs(s *session, args []string) int {
+	a, err := parseLogs(s, args)
+	if err != nil {
+		return s.misused("logs", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	d, ok := s.openAnyway(a.vars)
+	if !ok {
+		return exitError
+	}
+	defer d.close(s)
+	records, err := d.records(ctx)
+	if err != nil {
+		return s.fail("The state cannot be read", err)
+	}
+	record := records[a.selector.Job]
+	if record == nil {
+		return s.fail("No such job", noSuchJob(a.selector.Job, records))
+	}
+	sources, err := logSources(record, a)
+	if err != nil {
+		return s.fail("No such slot", err)
+	}
+	provider := d.providers[record.Spec.Provider]
+	if provider == nil {
+		return s.fail("No such provider", fmt.Errorf("job %s ran on provider %q, which is not configured here", a.selector.Job, record.Spec.Provider))
+	}
+	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
+		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
+	}
+	if a.follow {
+		err = followLogs(ctx, s.streams.Out, sources, read)
+	} else {
+		err = printLogs(ctx, s.streams.Out, sources, read)
+	}
+	if err != nil && ctx.Err() == nil {
+		return s.fail("The output cannot be read", err)
+	}
+	return exitDone
+}
+
+// logSource is one slot whose output is shown.
+type logSource struct {
+	slot   job.Address
+	prefix string // before each line; "" for none
+	only   string // lines that do not begin so are left out
+}
+
+// logSources are the slots that are asked for.
+func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
+	holder, processes, err := rankHolder(record, a.rank)
+	if err != nil {
+		return nil, err
+	}
+	var sources []logSource
+	for i := range record.Slots {
+		slot := record.Slots[i].Address
+		if !a.selector.Matches(slot) || a.rank >= 0 && slot != holder {
+			continue
+		}
+		source := logSource{slot: slot}
+		if processes > 1 { // the agent marks each line with its process's rank
+			source.only = fmt.Sprintf("[rank %d] ", a.rank)
+		}
+		sources = append(sources, source)
+	}
+	if len(sources) == 0 {
+		if a.rank >= 0 {
+			return nil, fmt.Errorf("rank %d is held by %s, which %s does not name", a.rank, holder, a.selector)
+		}
+		return nil, fmt.Errorf("%s names no slot", a.selector)
+	}
+	if len(sources) > 1 {
+		for i := range sources {
+			sources[i].prefix = sources[i].slot.Short() + " "
+		}
+	}
+	return sources, nil
+}
+
+// rankHolder is the slot with a process rank in the newest world, and how many processes it has. A rank
+// of -1 is nobody's.
+func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, err error) {
+	if rank < 0 {
+		return job.Address{}, 0, nil
+	}
+	first := 0
+	for _, m := range record.World.Members {
+		if rank < first+m.Processes {
+			return m.Slot, m.Processes, nil
+		}
+		first += m.Processes
+	}
+	return job.Address{}, 0, fmt.Errorf("there is no rank %d: the newest world has %d processes", rank, first)
+}
+
+// readLogs opens the output of one slot.
+type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
+
+// printLogs shows one slot after the other.
+func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) error {
+	for _, source := range sources {
+		if err := source.copy(ctx, out, read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followLogs shows all slots at once, line by line, until the context ends or all have ended.
+func followLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	shared := &lockedWriter{w: out}
+	errs := make([]error, len(sources))
+	var readers sync.WaitGroup
+	for i, source := range sources {
+		readers.Go(func() {
+			if errs[i] = source.copy(ctx, shared, read); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	readers.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxLogLine is where a line is broken that does not end.
+const maxLogLine = 64 << 10
+
+// copy writes the slot's output line by line, each with one Write.
+func (l logSource) copy(ctx context.Context, out io.Writer, read readLogs) error {
+	r, err := read(ctx, l.slot)
+	if err != nil {
+		return fmt.Errorf("logs of %s: %w", l.slot, err)
+	}
+	defer r.Close()
+	lines := bufio.NewReaderSize(r, maxLogLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 && strings.HasPrefix(string(line), l.only) {
+			text := l.prefix + string(line)
+			if !strings.HasSuffix(text, "\n") {
+				text += "\n"
+			}
+			if _, err := io.WriteString(out, text); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil || errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return fmt.Errorf("logs of %s: %w", l.slot, err)
+		}
+	}
+}
+
+// lockedWriter keeps lines of several writers whole.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+func logRecord() *job.Record {
+	at := func(role string, i int) job.Address { return job.Address{Job: "a", Role: role, Index: i} }
+	return &job.Record{
+		Slots: []job.Slot{{Address: at("ps", 0)}, {Address: at("w", 0)}, {Address: at("w", 1)}, {Address: at("w", 2)}},
+		World: job.World{Members: []job.WorldMember{{Slot: at("w", 1), Processes: 2}, {Slot: at("w", 0), Rank: 1, Processes: 1}}},
+	}
+}
+
+func TestLogSources(t *testing.T) {
+	for _, c := range []struct {
+		address string
+		rank    int
+		want    string // slot, prefix and filter of each
+		err     string
+	}{
+		{address: "job.a.w[2]", rank: -1, want: "w[2]||"},
+		{address: "job.a.w[0,2]", rank: -1, want: "w[0]|w[0] |; w[2]|w[2] |"},
+		{address: "job.a", rank: -1, want: "ps[0]|ps[0] |; w[0]|w[0] |; w[1]|w[1] |; w[2]|w[2] |"},
+		{address: "job.a", rank: 0, want: "w[1]||[rank 0] "},
+		{address: "job.a", rank: 1, want: "w[1]||[rank 1] "},
+		{address: "job.a", rank: 2, want: "w[0]||"},
+		{address: "job.a", rank: 3, err: "has 3 processes"},
+		{address: "job.a.w[2]", rank: 0, err: "held by job.a.w[1]"},
+		{address: "job.a.w[7]", rank: -1, err: "names no slot"},
+	} {
+		sel, err := job.ParseSelector(c.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources, err := logSources(logRecord(), logsArgs{selector: sel, rank: c.rank})
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s of rank %d: error %v, want one with %q", c.address, c.rank, err, c.err)
+			}
+			continue
+		}
+		var got []string
+		for _, s := range sources {
+			got = append(got, s.slot.Short()+"|"+s.prefix+"|"+s.only)
+		}
+		if err != nil || strings.Join(got, "; ") != c.want {
+			t.Errorf("%s of rank %d: %q, %v; want %q", c.address, c.rank, got, err, c.want)
+		}
+	}
+}
+
+func reader(texts map[int]string) readLogs {
+	return func(_ context.Context, slot job.Address) (io.ReadCloser, error) {
+		text, ok := texts[slot.Index]
+		if !ok {
+			return nil, errors.New("gone")
+		}
+		return io.NopCloser(strings.NewReader(text)), nil
+	}
+}
+
+func TestPrintLogs(t *testing.T) {
+	sources := []logSource{
+		{slot: job.Address{Role: "w"}, prefix: "w[0] "},
+		{slot: job.Address{Role: "w", Index: 1}, prefix: "w[1] ", only: "[rank 1] "},
+	}
+	long := strings.Repeat("x", maxLogLine+10)
+	var out bytes.Buffer
+	err := printLogs(context.Background(), &out, sources, reader(map[int]string{0: "one\n" + long + "\nlast", 1: "[rank 0] no\n[rank 1] yes\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "w[0] one\nw[0] " + long[:maxLogLine] + "\nw[0] " + long[maxLogLine:] + "\nw[0] last\nw[1] [rank 1] yes\n"
+	if out.String() != want {
+		t.Errorf("got\n%.300s", out.String())
+	}
+}
+
+func TestFollowLogsKeepsLinesWhole(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var sources []logSource
+	texts := map[int]string{}
+	for i := range 20 {
+		sources = append(sources, logSource{slot: job.Address{Role: "w", Index: i}, prefix: string(rune('a'+i)) + " "})
+		texts[i] = strings.Repeat(strings.Repeat(string(rune('a'+i)), 100)+"\n", 50)
+	}
+	var out bytes.Buffer
+	if err := followLogs(context.Background(), &out, sources, reader(texts)); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 1000 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	for _, line := range lines {
+		if line[1] != ' ' || line[2:] != strings.Repeat(line[:1], 100) {
+			t.Fatalf("a torn line: %q", line)
+		}
+	}
+}
+
+func TestFollowLogsEndsWithItsContextAndItsErrors(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	sources := []logSource{{slot: job.Address{Role: "w"}}, {slot: job.Address{Role: "w", Index: 1}}}
+	// One slot's output never ends, the other's cannot be opened.
+	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
+		if slot.Index == 1 {
+			return nil, errors.New("gone")
+		}
+		r, w := io.Pipe()
+		context.AfterFunc(ctx, func() { w.Close() })
+		return r, nil
+	}
+	err := followLogs(context.Background(), io.Discard, sources, read)
+	if err == nil || !strings.Contains(err.Error(), "w[1]: gone") {
+		t.Errorf("the error is %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := followLogs(ctx, io.Discard, sources[:1], read); err != nil {
+		t.Errorf("an interrupt is the error %v", err)
+	}
+}
+
+func TestRankHolderOfNobody(t *testing.T) {
+	if slot, n, err := rankHolder(logRecord(), -1); err != nil || n != 0 || slot != (job.Address{}) {
+		t.Errorf("rank -1 is held by %v, %d, %v", slot, n, err)
+	}
+}

@@ -1,0 +1,313 @@
+// Command eltrain reconciles elastic distributed training jobs: what HCL files say should run against
+// what does run. This package is the command line: it reads arguments, hands over to lang, apply and the
+// providers, and shows what they say through cmd/view. One file per subcommand.
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/agext/levenshtein"
+	"github.com/hashicorp/cli"
+
+	"github.com/eltrain/eltrain/cmd/view"
+)
+
+func main() {
+	s := &session{streams: view.Standard(), environ: os.Environ(), exit: os.Exit}
+	os.Exit(s.run(os.Args[1:]))
+}
+
+// Exit codes, as Terraform's.
+const (
+	exitDone    = 0
+	exitError   = 1
+	exitChanges = 2 // plan -detailed-exitcode: there are changes
+	exitParse   = 2 // fmt: a file does not parse
+	exitUnclean = 3 // fmt -check: a file is not in canonical format
+)
+
+// session is what a command has of the world around it. The job directory is the working directory.
+type session struct {
+	streams *view.Streams
+	environ []string
+	log     *slog.Logger
+	exit    func(code int) // ends the process at once, on a second interrupt
+}
+
+// command is one subcommand. It is a cli.Command once it is bound to a session.
+type command struct {
+	name     string
+	usage    string // what follows the name on the command line
+	synopsis string // one line for the list of commands
+	about    string // paragraphs for -help
+	// declare declares the command's flags, for -help. Parsing uses the same function.
+	declare func(*flags)
+	// options is the text on options in -help, where it does not come from declare.
+	options func() string
+	// internal commands are for eltrain itself, not for people: they are not listed.
+	internal bool
+	run      func(s *session, args []string) int
+}
+
+// mainCommands are in the order in which one uses them.
+func mainCommands() []*command {
+	return []*command{validateCommand(), planCommand(), applyCommand(), statusCommand(), destroyCommand()}
+}
+
+func otherCommands() []*command {
+	return []*command{agentCommand(), eventsCommand(), fmtCommand(), logsCommand(), versionCommand()}
+}
+
+// run carries out one command line and returns its exit code.
+func (s *session) run(args []string) int {
+	args, err := changeDirectory(args)
+	if err != nil {
+		return s.fail("Cannot use the directory of -chdir", err)
+	}
+	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.streams.Err); err != nil {
+		return s.fail("Wrong value of ELTRAIN_LOG", err)
+	}
+	slog.SetDefault(s.log)
+	known := append(mainCommands(), otherCommands()...)
+	args, err = insertEnvironment(args, known, s.getenv)
+	if err != nil {
+		return s.fail("Wrong arguments in the environment", err)
+	}
+	app := &cli.CLI{
+		Name:        "eltrain",
+		Args:        args,
+		Version:     versionText(),
+		Commands:    map[string]cli.CommandFactory{},
+		HelpFunc:    func(map[string]cli.CommandFactory) string { return overview() },
+		HelpWriter:  s.streams.Out,
+		ErrorWriter: s.streams.Err,
+	}
+	var names []string
+	for _, c := range known {
+		app.Commands[c.name] = func() (cli.Command, error) { return bound{c, s}, nil }
+		if !c.internal {
+			names = append(names, c.name)
+		}
+	}
+	if name := app.Subcommand(); name != "" && app.Commands[name] == nil {
+		fmt.Fprintf(s.streams.Err, "eltrain has no command named %q%s\n\nTo see all of eltrain's commands, run:\n  eltrain -help\n",
+			name, didYouMean(name, names))
+		return exitError
+	}
+	if app.Subcommand() == "" && !app.IsHelp() && !app.IsVersion() {
+		io.WriteString(s.streams.Err, overview()+"\n")
+		return exitError
+	}
+	code, err := app.Run()
+	if err != nil {
+		return s.fail("eltrain failed", err)
+	}
+	return code
+}
+
+// bound is a command as hashicorp/cli wants it.
+type bound struct {
+	*command
+	s *session
+}
+
+func (b bound) Run(args []string) int { return b.run(b.s, args) }
+func (b bound) Synopsis() string      { return b.synopsis }
+func (b bound) Help() string          { return strings.TrimRight(b.help(), "\n") }
+
+// overview is the help of eltrain itself.
+func overview() string {
+	var b strings.Builder
+	b.WriteString(`Usage: eltrain [global options] <command> [args]
+
+The commands below are in the order in which they are used. The job directory
+is the current one: all its *.hcl files together say what should run.
+
+Main commands:
+`)
+	list := func(commands []*command) {
+		for _, c := range commands {
+			if !c.internal {
+				fmt.Fprintf(&b, "  %-12s  %s\n", c.name, c.synopsis)
+			}
+		}
+	}
+	list(mainCommands())
+	b.WriteString("\nAll other commands:\n")
+	list(otherCommands())
+	b.WriteString(`
+Global options (before the command):
+  -chdir=DIR    Change to DIR first.
+  -help         Show this text, or with a command that command's.
+  -version      As the command version.
+
+Environment:
+  ELTRAIN_VAR_x          Sets the variable x.
+  ELTRAIN_CLI_ARGS       Arguments for every command, before its own.
+  ELTRAIN_CLI_ARGS_plan  The same for one command.
+  ELTRAIN_LOG            debug, info, warn or error: logs on standard error.
+  NO_COLOR               No colours, as -no-color.`)
+	return b.String()
+}
+
+// getenv is the last value of a variable in the session's environment.
+func (s *session) getenv(name string) string {
+	for _, pair := range slices.Backward(s.environ) {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// changeDirectory obeys -chdir=DIR, which stands before the command, and takes it away.
+func changeDirectory(args []string) ([]string, error) {
+	for i, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			return args, nil // the command: what follows is its own
+		}
+		dir, ok := strings.CutPrefix(strings.TrimPrefix(arg, "-"), "-chdir=")
+		if !ok {
+			dir, ok = strings.CutPrefix(arg, "-chdir=")
+		}
+		if !ok {
+			if arg == "-chdir" || arg == "--chdir" {
+				return nil, fmt.Errorf("a directory is needed: write -chdir=DIR")
+			}
+			continue
+		}
+		if err := os.Chdir(dir); err != nil {
+			return nil, err
+		}
+		return slices.Delete(slices.Clone(args), i, i+1), nil
+	}
+	return args, nil
+}
+
+// insertEnvironment puts the arguments of ELTRAIN_CLI_ARGS and ELTRAIN_CLI_ARGS_command right after the
+// command, so that those typed come last and win. Internal commands get none: they are meant for people,
+// and an agent inherits its master's environment.
+func insertEnvironment(args []string, known []*command, getenv func(string) string) ([]string, error) {
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if at < 0 || slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] }) {
+		return args, nil
+	}
+	var extra []string
+	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS_" + args[at]} {
+		words, err := splitWords(getenv(name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		extra = append(extra, words...)
+	}
+	return slices.Insert(slices.Clone(args), at+1, extra...), nil
+}
+
+// splitWords splits as a shell does: at spaces, but not within quotes; a backslash takes the next
+// character as it is, except within single quotes.
+func splitWords(s string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	inWord, escaped := false, false
+	for _, r := range s {
+		switch {
+		case escaped:
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			inWord, escaped = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			inWord, quote = true, r
+		case r == ' ' || r == '\t' || r == '\n':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			inWord = true
+			word.WriteRune(r)
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, fmt.Errorf("%q ends within a quote or after a backslash", s)
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// logger writes records of the given level and above as text; none at all when level is empty.
+func logger(level string, w io.Writer) (*slog.Logger, error) {
+	if level == "" {
+		return slog.New(slog.DiscardHandler), nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("%q is not a level: write debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+// didYouMean ends a sentence about an unknown name: with the nearest known one if at most two letters are
+// wrong, which is Terraform's rule.
+func didYouMean(typed string, names []string) string {
+	best, distance := "", min(3, len(typed))
+	for _, name := range names {
+		if d := levenshtein.Distance(typed, name, nil); d < distance {
+			best, distance = name, d
+		}
+	}
+	if best == "" {
+		return "."
+	}
+	return fmt.Sprintf(". Did you mean %q?", best)
+}
+
+// fail shows an error and returns the exit code for it.
+func (s *session) fail(summary string, err error) int {
+	s.diagnose(view.Problem(summary, sentence(err)))
+	return exitError
+}
+
+// sentence is an error as a person writes: with a capital letter and a full stop.
+func sentence(err error) string {
+	text := err.Error()
+	if first, size := utf8.DecodeRuneInString(text); size > 0 && !strings.ContainsAny(firstWord(text), "/._=-\"") {
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
+	last := text[strings.LastIndexByte(text, '\n')+1:]
+	if strings.HasPrefix(last, " ") || strings.HasSuffix(last, ".") || strings.HasSuffix(last, "?") {
+		return text // an indented line is something to copy
+	}
+	return text + "."
+}
+
+// firstWord is what a text begins with; a name or a path is not to be capitalised.
+func firstWord(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	return word
+}
+
+// misused shows what is wrong with a command's arguments and returns the exit code for it.
+func (s *session) misused(name string, err error) int {
+	s.diagnose(view.Problem("Wrong command line", sentence(err)+"\n\nFor help, run eltrain "+name+" -help"))
+	return exitError
+}
+
+func (s *session) diagnose(diags ...view.Diagnostic) {
+	view.WriteDiagnostics(s.streams.Err, diags)
+}

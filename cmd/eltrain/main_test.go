@@ -1,0 +1,516 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+// binary is eltrain, built once for all tests that run it as a user does.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "eltrain-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "eltrain")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build eltrain: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// screenless is a session in memory.
+type screenless struct {
+	session
+	out, err bytes.Buffer
+	exits    []int
+}
+
+func newScreenless(input string, environ ...string) *screenless {
+	s := new(screenless)
+	s.streams = &view.Streams{In: strings.NewReader(input), Out: view.Screen{Writer: &s.out, Width: 78}, Err: view.Screen{Writer: &s.err, Width: 78}}
+	s.environ = environ
+	s.exit = func(code int) { s.exits = append(s.exits, code) }
+	return s
+}
+
+func TestParseApply(t *testing.T) {
+	cases := []struct {
+		args string
+		want func(*applyArgs)
+		err  string
+	}{
+		{args: "-auto-approve"},
+		{args: "--auto-approve"},
+		{args: "-auto-approve -parallelism=3 -listen=127.0.0.1:7000", want: func(a *applyArgs) { a.parallelism, a.listen = 3, "127.0.0.1:7000" }},
+		{args: "-watch -prune=false -auto-approve -lock-timeout=30s", want: func(a *applyArgs) {
+			a.watch, a.prune, a.keep, a.rerun, a.lockTimeout = true, false, true, false, 30*time.Second
+		}},
+		{args: "-destroy -auto-approve", want: func(a *applyArgs) { a.destroy, a.rerun = true, false }},
+		{args: "", err: "nobody can be asked"},
+		{args: "-input=false", err: "nobody can be asked"},
+		{args: "-auto-approve -watch -destroy", err: "exclude each other"},
+		{args: "-auto-approve -parallelism=0", err: "from 1"},
+		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
+		{args: "-auto-approve extra", err: `"extra" is not expected`},
+		{args: "-auto-approve -lock-timeout=30", err: "lock-timeout"},
+	}
+	for _, c := range cases {
+		got, err := parseApply(&newScreenless("").session, strings.Fields(c.args))
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("apply %s: error %v, want one with %q", c.args, err, c.err)
+			}
+			continue
+		}
+		want := applyArgs{planning: planning{input: true, rerun: true}, autoApprove: true, parallelism: defaultParallelism, prune: true}
+		if c.want != nil {
+			c.want(&want)
+		}
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("apply %s:\n got %+v, %v\nwant %+v", c.args, got, err, want)
+		}
+	}
+}
+
+func TestParseDestroyIsApplyDestroy(t *testing.T) {
+	a, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve"})
+	if err != nil || !a.destroy || a.operation() != "destroy" {
+		t.Errorf("destroy gives %+v, %v", a, err)
+	}
+	if _, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve", "-watch"}); err == nil {
+		t.Error("destroy takes -watch")
+	}
+}
+
+func TestParseKeepsTheOrderOfAssignments(t *testing.T) {
+	var a planArgs
+	args := []string{"-var", "a=1", "-var-file=x.vars", "--var=a=b=c", "-var", "empty="}
+	if _, err := new(session).parse(newFlags("plan", a.declare), args, 0); err != nil {
+		t.Fatal(err)
+	}
+	want := assignments{{Name: "a", Value: "1"}, {File: "x.vars"}, {Name: "a", Value: "b=c"}, {Name: "empty"}}
+	if !slices.Equal(a.vars, want) {
+		t.Errorf("got %+v, want %+v", a.vars, want)
+	}
+	for _, bad := range []string{"-var=novalue", "-var==x", "-var-file="} {
+		if _, err := new(session).parse(newFlags("plan", new(planArgs).declare), []string{bad}, 0); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+}
+
+func TestParseLogs(t *testing.T) {
+	for _, c := range []struct {
+		args, want, err string
+	}{
+		{"job.a", "job.a false -1 -1", ""},
+		{"-f -tail=5 job.a.w[0-3]", "job.a.w[0-3] true -1 5", ""},
+		{"job.a.w -f -rank 2", "job.a.w true 2 -1", ""},
+		{"-- job.a", "job.a false -1 -1", ""},
+		{"", "", "address is needed"},
+		{"a.w", "", `does not begin with "job."`},
+		{"job.a job.b", "", "not expected"},
+		{"-tail=-2 job.a", "", "from 0"},
+	} {
+		a, err := parseLogs(new(session), strings.Fields(c.args))
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("logs %s: error %v, want one with %q", c.args, err, c.err)
+			}
+			continue
+		}
+		if got := fmt.Sprint(a.selector, a.follow, a.rank, a.tail); err != nil || got != c.want {
+			t.Errorf("logs %s: %s, %v; want %s", c.args, got, err, c.want)
+		}
+	}
+}
+
+func TestParseFmt(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"", ". check=false diff=false recursive=false write=true list=true"},
+		{"-check dir", "dir check=true diff=false recursive=false write=false list=true"},
+		{"-diff -recursive -write=false -list=false -", "- check=false diff=true recursive=true write=false list=false"},
+	} {
+		a, err := parseFmt(new(session), strings.Fields(c.args))
+		got := fmt.Sprintf("%s check=%t diff=%t recursive=%t write=%t list=%t", a.target, a.check, a.diff, a.recursive, a.write, a.list)
+		if err != nil || got != c.want {
+			t.Errorf("fmt %s: %s, %v; want %s", c.args, got, err, c.want)
+		}
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	a, err := parseStatus(new(session), []string{"-json", "job.a.w[*]"})
+	if err != nil || !a.json || a.selector.String() != "job.a.w" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := parseStatus(new(session), []string{"nonsense"}); err == nil {
+		t.Error("an address that is none is accepted")
+	}
+}
+
+func TestNoColorTurnsColoursOff(t *testing.T) {
+	s := newScreenless("")
+	s.streams.Out.Colour, s.streams.Err.Colour = true, true
+	if _, err := s.parse(newFlags("plan", new(planArgs).declare), []string{"-no-color"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s.streams.Out.Colour || s.streams.Err.Colour {
+		t.Error("-no-color leaves colours on")
+	}
+}
+
+func TestSplitWords(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want []string
+	}{
+		{"", nil},
+		{"  -a   -b=c\t", []string{"-a", "-b=c"}},
+		{`-var 'x=a b' "q=\"z\""`, []string{"-var", "x=a b", `q="z"`}},
+		{`a\ b ''`, []string{"a b", ""}},
+		{`'a\b'`, []string{`a\b`}},
+	} {
+		got, err := splitWords(c.in)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q splits to %q, %v; want %q", c.in, got, err, c.want)
+		}
+	}
+	for _, bad := range []string{`'a`, `"a`, `a\`} {
+		if _, err := splitWords(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestInsertEnvironment(t *testing.T) {
+	getenv := func(name string) string {
+		return map[string]string{"ELTRAIN_CLI_ARGS": "-no-color", "ELTRAIN_CLI_ARGS_plan": "-var 'a=b c'"}[name]
+	}
+	for _, c := range []struct{ in, want []string }{
+		{[]string{"plan", "-destroy"}, []string{"plan", "-no-color", "-var", "a=b c", "-destroy"}},
+		{[]string{"validate"}, []string{"validate", "-no-color"}},
+		{[]string{"-help"}, []string{"-help"}},
+		{[]string{"agent", "--", "plan"}, []string{"agent", "--", "plan"}},
+		{nil, nil},
+	} {
+		got, err := insertEnvironment(c.in, otherCommands(), getenv)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q becomes %q, %v; want %q", c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestChangeDirectory(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		rest string
+		dir  string
+		bad  bool
+	}{
+		{args: "-chdir=" + dir + " plan -x", rest: "plan -x", dir: dir},
+		{args: "--chdir=" + dir + " plan", rest: "plan", dir: dir},
+		{args: "plan -chdir=" + dir, rest: "plan -chdir=" + dir},
+		{args: "-chdir plan", bad: true},
+		{args: "-chdir=" + dir + "/missing plan", bad: true},
+	} {
+		t.Chdir(os.TempDir())
+		rest, err := changeDirectory(strings.Fields(c.args))
+		if c.bad {
+			if err == nil {
+				t.Errorf("%s is accepted", c.args)
+			}
+			continue
+		}
+		at, _ := os.Getwd()
+		if err != nil || strings.Join(rest, " ") != c.rest || c.dir != "" && at != c.dir || c.dir == "" && at == dir {
+			t.Errorf("%s leaves %q in %s, %v", c.args, rest, at, err)
+		}
+	}
+}
+
+func TestDidYouMean(t *testing.T) {
+	names := []string{"plan", "apply", "validate", "fmt"}
+	for typed, want := range map[string]string{
+		"plna": ` Did you mean "plan"?`, "aply": ` Did you mean "apply"?`, "validat": ` Did you mean "validate"?`,
+		"frobnicate": "", "x": "", "ls": "",
+	} {
+		if got := strings.TrimPrefix(didYouMean(typed, names), "."); got != want {
+			t.Errorf("for %q: %q, want %q", typed, got, want)
+		}
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for in, want := range map[string]string{
+		"there is none":      "There is none.",
+		"open x: no file":    "Open x: no file.",
+		"-parallelism is":    "-parallelism is.",
+		"eltrain.state is":   "eltrain.state is.",
+		"Is it?":             "Is it?",
+		"now run:\n  cp a b": "Now run:\n  cp a b",
+		"one\ntwo":           "One\ntwo.",
+	} {
+		if got := sentence(errors.New(in)); got != want {
+			t.Errorf("sentence(%q) is %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Every command's help has one form and leaves no option out.
+func TestHelpIsComplete(t *testing.T) {
+	for _, c := range append(mainCommands(), otherCommands()...) {
+		help := c.help()
+		if !strings.HasPrefix(help, "Usage: eltrain [global options] "+c.name) {
+			t.Errorf("%s: the help begins with %.60q", c.name, help)
+		}
+		if !strings.Contains(help, "\n\nOptions:\n\n  -") {
+			t.Errorf("%s: the help lists no options", c.name)
+		}
+		if c.synopsis == "" || len(c.synopsis) > 50 || strings.HasSuffix(c.synopsis, ".") {
+			t.Errorf("%s: the synopsis is %q", c.name, c.synopsis)
+		}
+		if !strings.Contains(overview(), "  "+c.name+" ") != c.internal {
+			t.Errorf("%s: listed and internal, or neither", c.name)
+		}
+		if c.options != nil {
+			continue
+		}
+		for line := range strings.SplitSeq(help, "\n") {
+			if utf8.RuneCountInString(line) > 80 {
+				t.Errorf("%s: a line of the help is longer than 80 columns: %s", c.name, line)
+			}
+		}
+		newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
+			if !strings.Contains(help, "\n  -"+f.Name) || f.Usage == "" {
+				t.Errorf("%s: -%s is not described", c.name, f.Name)
+			}
+		})
+	}
+}
+
+func TestAgentHelpListsItsFlags(t *testing.T) {
+	if help := agentCommand().help(); !strings.Contains(help, "-incarnation") || !strings.Contains(help, "-token-file") {
+		t.Errorf("the agent's help is\n%s", help)
+	}
+}
+
+func TestApproval(t *testing.T) {
+	for input, want := range map[string]bool{"yes\n": true, "yes": true, " yes \n": true, "y\n": false, "YES\n": false, "no\n": false, "\n": false, "": false, "yes please\n": false} {
+		s := newScreenless(input)
+		if got := s.approved(context.Background(), applyQuestion); got != want {
+			t.Errorf("%q approves: %t", input, got)
+		}
+		if !strings.Contains(s.out.String(), "Only 'yes' will be accepted to approve.") {
+			t.Errorf("the question is %q", s.out.String())
+		}
+	}
+}
+
+func TestApprovalEndsWithAnInterrupt(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	r, w := io.Pipe()
+	s := newScreenless("")
+	s.streams.In = r
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if s.approved(ctx, applyQuestion) {
+		t.Error("an interrupt approves")
+	}
+	w.Close() // lets go of the read that an interrupt cannot end
+}
+
+func TestTwoInterrupts(t *testing.T) {
+	s := newScreenless("")
+	signals, done := make(chan os.Signal, 2), make(chan struct{})
+	cancelled := 0
+	signals <- os.Interrupt
+	signals <- os.Interrupt
+	s.obey(signals, done, func() { cancelled++ })
+	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
+		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
+	}
+	for _, text := range []string{"Interrupt received.", "jobs keep running", "Two interrupts received. Exiting immediately."} {
+		if !strings.Contains(s.err.String(), text) {
+			t.Errorf("%q is missing in\n%s", text, s.err.String())
+		}
+	}
+}
+
+func TestInterruptibleEndsWithItsCommand(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	ctx, stop := newScreenless("").interruptible()
+	if ctx.Err() != nil {
+		t.Error("the context has ended before anything happened")
+	}
+	stop()
+}
+
+// brokenPipe fails as a write does whose reader has gone.
+type brokenPipe struct{ writes int }
+
+func (b *brokenPipe) Write([]byte) (int, error) {
+	b.writes++
+	return 0, fmt.Errorf("write |1: %w", syscall.EPIPE)
+}
+
+func TestLostReaderInterruptsARun(t *testing.T) {
+	s := newScreenless("")
+	s.streams.Out.Writer = new(brokenPipe)
+	ctx, release := s.detached(context.Background())
+	defer release()
+	if _, err := s.streams.Out.Write([]byte("x")); err != nil {
+		t.Errorf("the write fails: %v", err)
+	}
+	if ctx.Err() == nil {
+		t.Error("the run goes on with nobody reading it")
+	}
+}
+
+// How a run ended decides what is said, and the exit code.
+func TestConclude(t *testing.T) {
+	interrupted, cancel := context.WithCancel(context.Background())
+	cancel()
+	ended := func(phase job.JobPhase) plan.Plan {
+		return plan.Plan{Records: job.Records{"a": {Spec: job.Job{Name: "a"}, Phase: phase, Incidents: []job.Incident{{Cause: job.ProcessFailed, Evidence: []string{"exit code 3"}}}}}}
+	}
+	waiting := ended(job.JobPending)
+	waiting.Waits = []plan.Wait{{Job: "a", Role: "w", Reasons: []string{"2 gpu are wanted, 1 is available"}}}
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		args applyArgs
+		last plan.Plan
+		err  error
+		code int
+		text string
+	}{
+		"running":             {last: ended(job.JobRunning), text: "Apply complete! Resources: 0 added"},
+		"succeeded":           {last: ended(job.JobSucceeded), text: "Apply complete!"},
+		"canceled by hand":    {last: ended(job.JobCanceled), text: "Apply complete!"},
+		"failed":              {last: ended(job.JobFailed), code: exitError, text: "job.a is Failed"},
+		"failed, counts":      {last: ended(job.JobFailed), code: exitError, text: "Apply ended, but not all jobs run as asked for. Resources: 0 added"},
+		"degraded":            {last: ended(job.JobDegraded), code: exitError, text: "job.a is Degraded"},
+		"waiting":             {last: waiting, code: exitError, text: "2 gpu are wanted, 1 is available"},
+		"interrupted":         {ctx: interrupted, last: ended(job.JobRunning), code: exitError, text: "Apply was interrupted"},
+		"watch, interrupted":  {ctx: interrupted, args: applyArgs{watch: true}, last: ended(job.JobFailed)},
+		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
+		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "interrupted"},
+		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lost to another process"},
+		"watch, lock lost":    {args: applyArgs{watch: true}, err: apply.ErrLockLost, code: exitError, text: "lost to another process"},
+	} {
+		s := newScreenless("")
+		r := view.NewRedactor(nil)
+		m := master{session: &s.session, directory: &directory{redactor: r}, args: c.args, progress: view.NewProgress(s.streams.Out, r, time.Now)}
+		if c.ctx == nil {
+			c.ctx = context.Background()
+		}
+		if code := m.conclude(c.ctx, c.last, c.err); code != c.code {
+			t.Errorf("%s: exit code %d, want %d", name, code, c.code)
+		}
+		if text := s.out.String() + s.err.String(); !strings.Contains(text, c.text) {
+			t.Errorf("%s: %q is missing in\n%s", name, c.text, text)
+		}
+	}
+}
+
+func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	store := memory.New()
+	d := directory{store: store}
+	hold := func(operation string) state.Lock {
+		lock, err := store.Lock(ctx, state.LockInfo{Operation: operation}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lock
+	}
+	watch := hold("apply -watch")
+	if err := d.awaitApply(ctx, time.Hour); err != nil {
+		t.Errorf("a master that watches is waited for: %v", err)
+	}
+	watch.Unlock(ctx)
+	other := hold("apply")
+	if err := d.awaitApply(ctx, 0); err != nil {
+		t.Errorf("without -lock-timeout: %v", err)
+	}
+	interrupted, interrupt := context.WithCancel(ctx)
+	interrupt()
+	if err := d.awaitApply(interrupted, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupt gives %v", err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- d.awaitApply(ctx, time.Hour) }()
+	select {
+	case err := <-waited:
+		t.Errorf("it did not wait: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	other.Unlock(ctx)
+	if err := <-waited; err != nil {
+		t.Errorf("after the apply has ended: %v", err)
+	}
+}
+
+func TestAdvertised(t *testing.T) {
+	for _, c := range [][3]string{
+		{"http://127.0.0.1:4000", "", "http://127.0.0.1:4000"},
+		{"https://0.0.0.0:4000", "train.example:443", "https://train.example:443"},
+	} {
+		if got := advertised(c[0], c[1]); got != c[2] {
+			t.Errorf("advertised(%q, %q) is %q", c[0], c[1], got)
+		}
+	}
+}
+
+func TestNewUIDs(t *testing.T) {
+	uid := newUIDs()
+	first, again := uid("a"), uid("a")
+	if first != again || first == uid("b") || first == newUIDs()("a") {
+		t.Error("a name has one UID within a run, and no two have the same")
+	}
+}
+
+func TestOptionsNameThisVersion(t *testing.T) {
+	o := new(session).options(nil)
+	_, diags := lang.Parse(map[string][]byte{"a.hcl": []byte(`eltrain { required_version = ">= 99" }`)}, o)
+	if !diags.HasErrors() {
+		t.Error("files for a later version are accepted")
+	}
+}

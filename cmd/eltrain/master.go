@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/local"
+	"github.com/eltrain/eltrain/state"
+)
+
+// defaultListen takes a free port that only this machine reaches.
+const defaultListen = "127.0.0.1:0"
+
+// closeTimeout bounds the answering of open requests at the end.
+const closeTimeout = 5 * time.Second
+
+// master is one run of the loop, with the service that agents talk to.
+type master struct {
+	*session
+	*directory
+	args     applyArgs
+	progress *view.Progress
+}
+
+// ledger passes worlds on to the reconciler, which needs the server that has the ledger.
+type ledger struct {
+	form func(jobName string, w job.World) error
+}
+
+func (l *ledger) Form(jobName string, w job.World) error { return l.form(jobName, w) }
+
+// run carries out what was approved, and with -watch whatever comes after that.
+func (m *master) run(ctx context.Context, lock state.Lock) int {
+	journal, err := state.OpenJournal(journalDirectory, state.JournalOptions{Damaged: func(d state.Damage) {
+		m.diagnose(view.Caution("The journal's torn end was cut off", d.String()))
+	}})
+	if err != nil {
+		return m.fail("The journal cannot be written", err)
+	}
+	defer journal.Close()
+
+	service := m.config.Settings.Service
+	worlds := new(ledger)
+	server := elastic.NewServer(elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Log: m.log})
+	o := m.reconciling(m.session, m.args.planning)
+	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, server, m.progress, m.args.parallelism
+	r, err := apply.New(ctx, o)
+	if err != nil {
+		return m.fail("The state cannot be read", err)
+	}
+	worlds.form = r.Form
+	if err := m.serve(ctx, server, service); err != nil {
+		return m.fail("The elastic training service cannot start", err)
+	}
+	defer closeServer(m.session, server)
+	live, err := apply.ServeLive(r, runDirectory)
+	if err != nil {
+		return m.fail("The status cannot be served", err)
+	}
+	defer live.Close()
+
+	var watch *apply.Watch
+	if m.args.watch {
+		files, err := m.watchFiles()
+		if err != nil {
+			return m.fail("The files cannot be watched", err)
+		}
+		defer files.Close()
+		watch = &apply.Watch{Changed: files.Changed(), Reload: m.reload}
+		fmt.Fprintln(m.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
+	}
+	last, err := r.Run(ctx, watch)
+	return m.conclude(ctx, last, err)
+}
+
+// serve starts the service and tells agents where it is.
+func (m *master) serve(ctx context.Context, server *elastic.Server, service lang.Service) error {
+	listen := service.Listen
+	if m.args.listen != "" {
+		listen = m.args.listen
+	}
+	if listen == "" {
+		listen = defaultListen
+	}
+	if err := server.Start(listen); err != nil {
+		return err
+	}
+	for name, p := range m.providers {
+		if err := p.Publish(ctx, advertised(server.URL(), service.Advertise)); err != nil {
+			closeServer(m.session, server)
+			return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// advertised is the URL that agents dial: the server's own, or its scheme with the advertised address.
+func advertised(url, address string) string {
+	if address == "" {
+		return url
+	}
+	scheme, _, _ := strings.Cut(url, "://")
+	return scheme + "://" + address
+}
+
+func closeServer(s *session, server *elastic.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := server.Close(ctx); err != nil {
+		s.log.Warn("closing the service", "error", err)
+	}
+}
+
+func (m *master) watchFiles() (*apply.FileWatcher, error) {
+	dir, err := filepath.Abs(jobDirectory)
+	if err != nil {
+		return nil, err
+	}
+	return apply.WatchFiles(dir, m.log)
+}
+
+// reload reads the files again. Its error is the text of their diagnostics; then everything stays as it is.
+func (m *master) reload() ([]job.Job, error) {
+	cfg, diags := lang.Load(jobDirectory, m.options(m.args.vars))
+	if diags.HasErrors() {
+		var text bytes.Buffer
+		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, view.DiagnoseHCL(diags, cfg.Files))
+		return nil, errors.New(strings.TrimSpace(text.String()))
+	}
+	configured := configurations(cfg)
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		if err := reconfigure(m.providers[name], configured[name]); err != nil {
+			return nil, fmt.Errorf("provider %q: %w", name, err)
+		}
+	}
+	m.redactor.Add(cfg.Jobs)
+	return cfg.Jobs, nil
+}
+
+// reconfigure gives a provider that is open its newest configuration.
+func reconfigure(p providers.Provider, value any) error {
+	if p, ok := p.(*local.Provider); ok {
+		return p.SetConfig(value.(local.Config))
+	}
+	return errors.New("it cannot be added while a master runs: start the master again")
+}
+
+// unhealthy are the phases in which a job is not what was asked for though nothing is left to be done now.
+var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
+
+// conclude says how a run ended and gives the exit code.
+func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
+	switch {
+	case err != nil:
+		return m.fail("Apply ended early", err)
+	case m.args.watch:
+		return exitDone // it was interrupted, which is how a watch ends
+	case ctx.Err() != nil:
+		return m.fail("Apply was interrupted", m.soFar())
+	case m.args.destroy:
+		m.progress.Destroyed()
+		return exitDone
+	}
+	if problems := m.problems(last); len(problems) > 0 {
+		m.progress.Incomplete()
+		m.diagnose(problems...)
+		return exitError
+	}
+	m.progress.Applied()
+	return exitDone
+}
+
+// soFar is what an interrupted run has done.
+func (m *master) soFar() error {
+	done := m.progress.Done()
+	return fmt.Errorf("%d added, %d changed, %d removed before that; jobs keep running, and the next apply goes on from here",
+		done.Add, done.Change, done.Remove)
+}
+
+// problems are the declared jobs that are not what was asked for.
+func (m *master) problems(last plan.Plan) []view.Diagnostic {
+	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, m.redactor)
+	var out []view.Diagnostic
+	for _, j := range status.Jobs {
+		if unhealthy[j.Phase] {
+			out = append(out, view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), strings.Join(j.Reasons, "\n")))
+		}
+	}
+	return out
+}

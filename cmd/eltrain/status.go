@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+type statusArgs struct {
+	json     bool
+	vars     assignments
+	selector *job.Selector // nil for all jobs
+}
+
+func (a *statusArgs) declare(fs *flags) {
+	fs.BoolVar(&a.json, "json", false, "Print the status as JSON.")
+	a.vars.declare(fs)
+}
+
+func parseStatus(s *session, args []string) (statusArgs, error) {
+	var a statusArgs
+	others, err := s.parse(newFlags("status", a.declare), args, 1)
+	if err != nil || len(others) == 0 {
+		return a, err
+	}
+	sel, err := job.ParseSelector(others[0])
+	a.selector = &sel
+	return a, err
+}
+
+func statusCommand() *command {
+	return &command{
+		name: "status", usage: "[options] [ADDRESS]",
+		synopsis: "Show what runs and how it goes",
+		about: `Shows every job, or the one that ADDRESS names: its phase, its world, how far it is, why it is not as
+asked for if it is not, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE,
+job.NAME.ROLE[3], or a set: [0-3,7], [*].
+
+While a master runs it is asked. Otherwise the status is what the state has and what the providers see.
+
+Exit code 1 means that a job has failed, or that the status is not to be had.`,
+		declare: new(statusArgs).declare,
+		run:     runStatus,
+	}
+}
+
+// statusTimeout bounds the whole of a status: a provider that hangs must not hang it.
+const statusTimeout = 30 * time.Second
+
+func runStatus(s *session, args []string) int {
+	a, err := parseStatus(s, args)
+	if err != nil {
+		return s.misused("status", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	d, ok := s.openAnyway(a.vars)
+	if !ok {
+		return exitError
+	}
+	defer d.close(s)
+	facts, err := d.facts(ctx)
+	if err != nil {
+		return s.fail("The status is not to be had", err)
+	}
+	model := view.Status(facts, d.redactor)
+	if a.selector != nil {
+		if facts.Records[a.selector.Job] == nil {
+			return s.fail("No such job", noSuchJob(a.selector.Job, facts.Records))
+		}
+		model = model.Select(*a.selector)
+	}
+	if a.json {
+		err = view.WriteJSON(s.streams.Out, model)
+	} else {
+		view.WriteStatus(s.streams.Out, model)
+	}
+	switch {
+	case err != nil:
+		return s.fail("Cannot write the status", err)
+	case model.Failed():
+		return exitError
+	}
+	return exitDone
+}
+
+func noSuchJob(name string, records job.Records) error {
+	var names []string
+	for known := range records {
+		names = append(names, known)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("nothing has been applied in this directory yet, so there is no job %q", name)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("there is no job %q; there are: %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
+}
+
+// facts asks the master that runs, or else the state and the providers.
+func (d *directory) facts(ctx context.Context) (view.Facts, error) {
+	holder, err := d.store.Holder(ctx)
+	if err != nil {
+		return view.Facts{}, fmt.Errorf("see who holds the state's lock: %w", err)
+	}
+	live, err := apply.Fetch(ctx, runDirectory)
+	switch {
+	case err == nil:
+		return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Holder: holder}, nil
+	case !errors.Is(err, apply.ErrNoMaster):
+		return view.Facts{}, err
+	}
+	records, err := d.records(ctx)
+	if err != nil {
+		return view.Facts{}, err
+	}
+	return d.withWaits(view.Facts{Records: records, Snapshot: d.observe(ctx), Holder: holder}), nil
+}
+
+// observe is what all providers see. If one cannot be asked nothing counts as observed: the records stand.
+func (d *directory) observe(ctx context.Context) job.Snapshot {
+	snapshot := job.Snapshot{At: time.Now()}
+	for _, p := range d.providers {
+		seen, err := p.Observe(ctx)
+		if err != nil {
+			return job.Snapshot{}
+		}
+		snapshot.Nodes = append(snapshot.Nodes, seen.Nodes...)
+		snapshot.Incarnations = append(snapshot.Incarnations, seen.Incarnations...)
+	}
+	return snapshot
+}
+
+// withWaits adds what jobs wait for, and why: what the planner says of jobs as they were last applied.
+func (d *directory) withWaits(f view.Facts) view.Facts {
+	if f.Snapshot.At.IsZero() {
+		return f
+	}
+	in := plan.Input{Snapshot: f.Snapshot, Records: f.Records, Now: f.Snapshot.At, Capabilities: map[string]job.Capabilities{},
+		NewUID: func(string) string { return "" }}
+	for name, p := range d.providers {
+		in.Capabilities[name] = p.Capabilities()
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Records)) {
+		in.Jobs = append(in.Jobs, f.Records[name].Spec)
+	}
+	p := plan.Make(in)
+	f.Waits = p.Waits
+	f.Records = withEnds(f.Records, p.Records)
+	return f
+}
+
+// withEnds takes over what ended well since a master last looked. What else the planner would decide is not
+// taken: without a master nobody does it.
+func withEnds(records, planned job.Records) job.Records {
+	shown := make(job.Records, len(records))
+	for name, rec := range records {
+		now := planned[name]
+		if now == nil || now.UID != rec.UID {
+			shown[name] = rec
+			continue
+		}
+		copied := *rec
+		copied.Slots = slices.Clone(rec.Slots)
+		for i := range copied.Slots {
+			a := copied.Slots[i].Address
+			if s := now.Slot(a.Role, a.Index); s != nil && s.Phase == job.Succeeded {
+				copied.Slots[i].Phase = job.Succeeded
+			}
+		}
+		if now.Phase == job.JobSucceeded {
+			copied.Phase, copied.Ended, copied.Goodput = now.Phase, now.Ended, now.Goodput
+		}
+		shown[name] = &copied
+	}
+	return shown
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
+)
+
+type validateArgs struct {
+	json bool
+	vars assignments
+}
+
+func (a *validateArgs) declare(fs *flags) {
+	fs.BoolVar(&a.json, "json", false, "Print the result as JSON, in the form of terraform validate -json.")
+	a.vars.declare(fs)
+}
+
+func validateCommand() *command {
+	return &command{
+		name: "validate", usage: "[options]",
+		synopsis: "Check whether the files are valid",
+		about: `Checks the files of the job directory and reports everything that is wrong with them in one go, each with
+its place and what to do about it. Nothing is contacted and nothing is changed.
+
+Exit code 0 means valid, 1 invalid.`,
+		declare: new(validateArgs).declare,
+		run:     runValidate,
+	}
+}
+
+func runValidate(s *session, args []string) int {
+	var a validateArgs
+	if _, err := s.parse(newFlags("validate", a.declare), args, 0); err != nil {
+		return s.misused("validate", err)
+	}
+	cfg, diags := lang.Load(jobDirectory, s.options(a.vars))
+	result := view.NewValidation(view.DiagnoseHCL(diags, cfg.Files))
+	if a.json {
+		if err := view.WriteJSON(s.streams.Out, result); err != nil {
+			return s.fail("Cannot write the result", err)
+		}
+	} else {
+		s.diagnose(result.Diagnostics...)
+		if result.Valid {
+			view.WriteSuccess(s.streams.Out, validText(result))
+		}
+	}
+	if !result.Valid {
+		return exitError
+	}
+	return exitDone
+}
+
+func validText(v view.Validation) string {
+	if v.WarningCount == 0 {
+		return "The configuration is valid."
+	}
+	return fmt.Sprintf("The configuration is valid, but see the warnings above (%d).", v.WarningCount)
+}

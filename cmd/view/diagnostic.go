@@ -1,0 +1,364 @@
+package view
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// Diagnostic is one error or warning, shaped as Terraform's machine-readable form, so that tools written
+// for `terraform validate -json` read it. The text for people is made from it too.
+type Diagnostic struct {
+	Severity string   `json:"severity"` // "error" or "warning"
+	Summary  string   `json:"summary"`
+	Detail   string   `json:"detail"`
+	Range    *Range   `json:"range,omitempty"`
+	Snippet  *Snippet `json:"snippet,omitempty"`
+}
+
+// Range is a half-open piece of a file.
+type Range struct {
+	Filename string   `json:"filename"`
+	Start    Position `json:"start"`
+	End      Position `json:"end"`
+}
+
+// Position counts lines and columns from 1 and bytes from 0.
+type Position struct {
+	Line   int `json:"line"`
+	Column int `json:"column"`
+	Byte   int `json:"byte"`
+}
+
+// Snippet is the source that a diagnostic is about. The highlight offsets are bytes within Code.
+type Snippet struct {
+	Context   *string           `json:"context"` // the block around, as `job "mnist"`; null at the top level
+	Code      string            `json:"code"`
+	StartLine int               `json:"start_line"`
+	Start     int               `json:"highlight_start_offset"`
+	End       int               `json:"highlight_end_offset"`
+	Values    []ExpressionValue `json:"values"`
+}
+
+// ExpressionValue tells what a term of the failing expression stood for.
+type ExpressionValue struct {
+	Traversal string `json:"traversal"` // "var.replicas"
+	Statement string `json:"statement"` // "is 3"
+}
+
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+)
+
+// Diagnose turns an error into diagnostics: each of hcl.Diagnostics or of joined errors is one. The files
+// give the source to quote; a file that is missing there is not quoted.
+func Diagnose(err error, files map[string]*hcl.File) []Diagnostic {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var out []Diagnostic
+		for _, e := range joined.Unwrap() {
+			out = append(out, Diagnose(e, files)...)
+		}
+		return out
+	}
+	var diags hcl.Diagnostics
+	if errors.As(err, &diags) {
+		return DiagnoseHCL(diags, files)
+	}
+	var diag *hcl.Diagnostic
+	if errors.As(err, &diag) {
+		return DiagnoseHCL(hcl.Diagnostics{diag}, files)
+	}
+	return []Diagnostic{{Severity: severityError, Summary: err.Error()}}
+}
+
+// DiagnoseHCL turns HCL's diagnostics into ours.
+func DiagnoseHCL(diags hcl.Diagnostics, files map[string]*hcl.File) []Diagnostic {
+	out := make([]Diagnostic, 0, len(diags))
+	for _, d := range diags {
+		out = append(out, describe(d, files))
+	}
+	return out
+}
+
+// Problem is one error of which no source is to be shown.
+func Problem(summary, detail string) Diagnostic {
+	return Diagnostic{Severity: severityError, Summary: summary, Detail: detail}
+}
+
+// Caution is one warning of which no source is to be shown.
+func Caution(summary, detail string) Diagnostic {
+	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
+}
+
+func describe(d *hcl.Diagnostic, files map[string]*hcl.File) Diagnostic {
+	out := Diagnostic{Severity: severityError, Summary: d.Summary, Detail: d.Detail}
+	if d.Severity == hcl.DiagWarning {
+		out.Severity = severityWarning
+	}
+	if d.Subject == nil {
+		return out
+	}
+	subject := *d.Subject
+	if subject.Empty() { // nothing to underline: take one character, as HCL's own writer does
+		subject.End.Byte++
+		subject.End.Column++
+	}
+	out.Range = &Range{Filename: subject.Filename, Start: position(subject.Start), End: position(subject.End)}
+	file := files[subject.Filename]
+	if file == nil || file.Bytes == nil {
+		return out
+	}
+	shown := subject
+	if d.Context != nil {
+		shown = hcl.RangeOver(shown, *d.Context)
+	}
+	out.Snippet = snippet(file, subject, shown)
+	out.Snippet.Values = values(d.Expression, d.EvalContext)
+	return out
+}
+
+func position(p hcl.Pos) Position { return Position{Line: p.Line, Column: p.Column, Byte: p.Byte} }
+
+// maxSnippetLines bounds the quoted source: the subject of a diagnostic can be a whole job.
+const maxSnippetLines = 6
+
+func snippet(file *hcl.File, subject, shown hcl.Range) *Snippet {
+	s := &Snippet{StartLine: subject.Start.Line, Values: []ExpressionValue{}}
+	if nav, ok := file.Nav.(interface{ ContextString(offset int) string }); ok {
+		if c := nav.ContextString(subject.Start.Byte); c != "" {
+			s.Context = &c
+		}
+	}
+	var code bytes.Buffer
+	start, lines := -1, 0
+	scanner := hcl.NewRangeScanner(file.Bytes, subject.Filename, bufio.ScanLines)
+	for scanner.Scan() && lines < maxSnippetLines {
+		line := scanner.Range()
+		if !line.Overlaps(shown) && line.Start.Line != subject.Start.Line {
+			continue
+		}
+		if start < 0 {
+			start, s.StartLine = line.Start.Byte, line.Start.Line
+		} else {
+			code.WriteByte('\n')
+		}
+		code.Write(scanner.Bytes())
+		lines++
+	}
+	s.Code = code.String()
+	if start < 0 {
+		return s
+	}
+	s.Start = min(max(subject.Start.Byte-start, 0), len(s.Code))
+	s.End = min(max(subject.End.Byte-start, s.Start), len(s.Code))
+	return s
+}
+
+// values tells what each variable of an expression stands for, as far as it is known.
+func values(expr hcl.Expression, ctx *hcl.EvalContext) []ExpressionValue {
+	out := []ExpressionValue{}
+	if expr == nil || ctx == nil {
+		return out
+	}
+	seen := map[string]bool{}
+	for _, traversal := range expr.Variables() {
+		name := traversalText(traversal)
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		val, diags := traversal.TraverseAbs(ctx)
+		if diags.HasErrors() {
+			continue // that is most likely the very error being shown
+		}
+		if statement := statementOf(val); statement != "" {
+			out = append(out, ExpressionValue{Traversal: name, Statement: statement})
+		}
+	}
+	sort.Slice(out, func(i, k int) bool { return out[i].Traversal < out[k].Traversal })
+	return out
+}
+
+func traversalText(t hcl.Traversal) string {
+	var b strings.Builder
+	for _, step := range t {
+		switch step := step.(type) {
+		case hcl.TraverseRoot:
+			b.WriteString(step.Name)
+		case hcl.TraverseAttr:
+			b.WriteString("." + step.Name)
+		case hcl.TraverseIndex:
+			if step.Key.Type().IsPrimitiveType() && !step.Key.IsMarked() {
+				b.WriteString("[" + valueText(step.Key) + "]")
+			} else {
+				b.WriteString("[…]")
+			}
+		}
+	}
+	return b.String()
+}
+
+// statementOf says what a value is. Any mark on a value means that it is sensitive: the language has no other.
+func statementOf(val cty.Value) string {
+	switch {
+	case val.ContainsMarked():
+		return "is " + sensitive
+	case !val.IsKnown():
+		return ""
+	case val.IsNull():
+		return "is null"
+	}
+	return "is " + valueText(val)
+}
+
+func valueText(val cty.Value) string {
+	ty := val.Type()
+	switch {
+	case val.IsNull():
+		return "null"
+	case !val.IsKnown():
+		return "not known yet"
+	case ty == cty.Bool:
+		if val.True() {
+			return "true"
+		}
+		return "false"
+	case ty == cty.Number:
+		return val.AsBigFloat().Text('g', 10)
+	case ty == cty.String:
+		return fmt.Sprintf("%q", val.AsString())
+	case ty.IsCollectionType() || ty.IsTupleType():
+		if n := val.LengthInt(); n > 0 {
+			return ty.FriendlyName() + " with " + plural(n, "element")
+		}
+		return "empty " + ty.FriendlyName()
+	case ty.IsObjectType():
+		return "object with " + plural(len(ty.AttributeTypes()), "attribute")
+	}
+	return ty.FriendlyName()
+}
+
+// WriteDiagnostics shows diagnostics to a person: in a box with colours, plain without.
+func WriteDiagnostics(s Screen, diags []Diagnostic) {
+	for _, d := range diags {
+		io.WriteString(s, s.diagnostic(d))
+	}
+}
+
+func (s Screen) diagnostic(d Diagnostic) string {
+	width := s.Width
+	if s.Colour {
+		width -= 2 // the box
+	}
+	var b strings.Builder
+	b.WriteString(s.headline(d) + "\n\n")
+	if d.Range != nil {
+		b.WriteString(s.source(d) + "\n")
+	}
+	if d.Detail != "" {
+		b.WriteString(wrap(printable(d.Detail), width) + "\n")
+	}
+	body := strings.TrimRight(b.String(), "\n")
+	if !s.Colour {
+		return "\n" + body + "\n"
+	}
+	shade := severityStyle(d.Severity)
+	var boxed strings.Builder
+	boxed.WriteString(s.paint("╷", shade) + "\n")
+	for line := range strings.SplitSeq(body, "\n") {
+		boxed.WriteString(strings.TrimRight(s.paint("│", shade)+" "+line, " ") + "\n")
+	}
+	boxed.WriteString(s.paint("╵", shade) + "\n")
+	return boxed.String()
+}
+
+func (s Screen) headline(d Diagnostic) string {
+	name := "Error: "
+	if d.Severity == severityWarning {
+		name = "Warning: "
+	}
+	return s.paint(name, bold, severityStyle(d.Severity)) + s.paint(printable(d.Summary), bold)
+}
+
+func severityStyle(severity string) style {
+	if severity == severityWarning {
+		return yellow
+	}
+	return red
+}
+
+// source is where a diagnostic is, and the lines there.
+func (s Screen) source(d Diagnostic) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  on %s line %d", d.Range.Filename, d.Range.Start.Line)
+	if d.Snippet == nil {
+		return b.String() + "\n"
+	}
+	if d.Snippet.Context != nil {
+		b.WriteString(", in " + *d.Snippet.Context)
+	}
+	b.WriteString(":\n")
+	line, offset := d.Snippet.StartLine, 0
+	for code := range strings.SplitSeq(d.Snippet.Code, "\n") {
+		from := min(max(d.Snippet.Start-offset, 0), len(code))
+		to := min(max(d.Snippet.End-offset, from), len(code))
+		fmt.Fprintf(&b, "%4d: %s%s%s\n", line,
+			printable(code[:from]), s.paint(printable(code[from:to]), underline), printable(code[to:]))
+		line, offset = line+1, offset+len(code)+1
+	}
+	if len(d.Snippet.Values) > 0 {
+		b.WriteString("    ├────────────────\n")
+		for _, v := range d.Snippet.Values {
+			fmt.Fprintf(&b, "    │ %s %s\n", s.paint(v.Traversal, bold), printable(v.Statement))
+		}
+	}
+	return b.String()
+}
+
+// Validation is the JSON of `validate -json`.
+type Validation struct {
+	FormatVersion string       `json:"format_version"`
+	Valid         bool         `json:"valid"`
+	ErrorCount    int          `json:"error_count"`
+	WarningCount  int          `json:"warning_count"`
+	Diagnostics   []Diagnostic `json:"diagnostics"`
+}
+
+// NewValidation sums up what a validation found.
+func NewValidation(diags []Diagnostic) Validation {
+	v := Validation{FormatVersion: "1.0", Diagnostics: append([]Diagnostic{}, diags...)}
+	for _, d := range diags {
+		if d.Severity == severityWarning {
+			v.WarningCount++
+		} else {
+			v.ErrorCount++
+		}
+	}
+	v.Valid = v.ErrorCount == 0
+	return v
+}
+
+// WriteJSON writes v indented, with a newline at the end. HTML characters are not escaped: no browser reads this.
+func WriteJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// WriteSuccess shows that something was found to be well.
+func WriteSuccess(s Screen, text string) {
+	io.WriteString(s, s.paint("Success!", bold, green)+" "+text+"\n")
+}

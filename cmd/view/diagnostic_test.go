@@ -1,0 +1,106 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// evaluated are the diagnostics of evaluating every attribute of testdata/diagnostics/input.hcl.
+func evaluated(t *testing.T) (hcl.Diagnostics, map[string]*hcl.File) {
+	t.Helper()
+	src, err := os.ReadFile("testdata/diagnostics/input.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, diags := hclsyntax.ParseConfig(src, "main.hcl", hcl.InitialPos)
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	ctx := &hcl.EvalContext{Variables: map[string]cty.Value{"var": cty.ObjectVal(map[string]cty.Value{
+		"replicas": cty.NumberIntVal(3),
+		"token":    cty.StringVal("s3cret").Mark("sensitive"),
+		"names":    cty.MapVal(map[string]cty.Value{"a": cty.StringVal("b")}),
+		"nothing":  cty.NullVal(cty.Number),
+	})}}
+	attrs, _ := file.Body.(*hclsyntax.Body).Blocks[0].Body.JustAttributes()
+	for _, name := range []string{"even", "secret", "list"} {
+		_, more := attrs[name].Expr.Value(ctx)
+		diags = append(diags, more...)
+	}
+	diags = append(diags,
+		&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "A warning", Detail: "It has no place, and its text is so long that it has to be broken over more than one line to be read.\n  this stays as it is laid out, however long the line happens to be, since it starts with space"},
+		&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No source", Subject: &hcl.Range{Filename: "gone.hcl", Start: hcl.Pos{Line: 7, Column: 1}}})
+	return diags, map[string]*hcl.File{"main.hcl": file}
+}
+
+func TestDiagnostics(t *testing.T) {
+	diags, files := evaluated(t)
+	described := DiagnoseHCL(diags, files)
+	var plain, coloured, machine bytes.Buffer
+	WriteDiagnostics(Screen{Writer: &plain, Width: 60}, described)
+	WriteDiagnostics(Screen{Writer: &coloured, Width: 60, Colour: true}, described)
+	if err := WriteJSON(&machine, NewValidation(described)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "diagnostics/plain.txt", plain.String())
+	golden(t, "diagnostics/colour.txt", coloured.String())
+	golden(t, "diagnostics/validation.json", machine.String())
+	if strings.Contains(plain.String()+machine.String(), "s3cret") {
+		t.Error("a diagnostic shows the value of a sensitive variable")
+	}
+	if strings.Contains(plain.String(), "\x1b[") {
+		t.Error("the plain text has escape sequences")
+	}
+}
+
+func TestValidationCounts(t *testing.T) {
+	for _, c := range []struct {
+		diags            []Diagnostic
+		valid            bool
+		errors, warnings int
+	}{
+		{nil, true, 0, 0},
+		{[]Diagnostic{Caution("w", "")}, true, 0, 1},
+		{[]Diagnostic{Caution("w", ""), Problem("e", ""), Problem("e", "")}, false, 2, 1},
+	} {
+		v := NewValidation(c.diags)
+		if v.Valid != c.valid || v.ErrorCount != c.errors || v.WarningCount != c.warnings {
+			t.Errorf("%d diagnostics are counted as %+v", len(c.diags), v)
+		}
+		out, err := json.Marshal(v)
+		if err != nil || !strings.Contains(string(out), `"diagnostics":[`) {
+			t.Errorf("%s, %v: diagnostics must be a list even when there are none", out, err)
+		}
+	}
+}
+
+func TestDiagnoseErrors(t *testing.T) {
+	diag := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "inner"}
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"none":       {nil, ""},
+		"plain":      {errors.New("full disk"), "full disk"},
+		"joined":     {errors.Join(errors.New("one"), hcl.Diagnostics{diag, diag}), "one inner inner"},
+		"wrapped":    {fmt.Errorf("load: %w", hcl.Diagnostics{diag}), "inner"},
+		"diagnostic": {fmt.Errorf("load: %w", diag), "inner"},
+	} {
+		var got []string
+		for _, d := range Diagnose(c.err, nil) {
+			got = append(got, d.Summary)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+func notices() []job.Notice {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	worker := job.Address{Job: "mnist", Role: "worker", Index: 2}
+	return []job.Notice{
+		{Seq: 1, Time: at, Type: "world_formed", Address: "job.mnist", Message: "world formed: generation 2, 4 of 4 slots, 4 processes"},
+		{Seq: 2, Time: at.Add(time.Second), Type: "slot_phase", Address: worker.String(), Message: "Running -> Failing"},
+		{Seq: 3, Time: at.Add(2 * time.Second), Type: "incident", Address: worker.String(), Message: "process killed", Incident: &job.Incident{
+			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: []string{"signal: killed", "last line: s3cret\nand \x07more"}, Confidence: 1}},
+		{Seq: 4, Time: at.Add(3 * time.Second), Type: "incident", Address: "job.mnist", Message: "job.mnist failed", Incident: &job.Incident{
+			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []string{"exit code 1"}, Confidence: 1}},
+	}
+}
+
+func TestEvents(t *testing.T) {
+	r := NewRedactor([]job.Job{{Secrets: []string{"s3cret"}}})
+	var text, machine bytes.Buffer
+	for _, n := range notices() {
+		WriteEvent(Screen{Writer: &text}, r, n)
+		if err := WriteEventJSON(&machine, r, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "events.txt", text.String())
+	golden(t, "events.jsonl", machine.String())
+	lines := strings.Split(strings.TrimSpace(machine.String()), "\n")
+	if len(lines) != len(notices()) {
+		t.Fatalf("%d lines for %d notices", len(lines), len(notices()))
+	}
+	for _, line := range lines {
+		var n job.Notice
+		if err := json.Unmarshal([]byte(line), &n); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if strings.Contains(text.String()+machine.String(), "s3cret") {
+		t.Error("events show a secret")
+	}
+	if n := notices()[2]; !strings.Contains(n.Incident.Evidence[1], "s3cret") {
+		t.Error("the notice itself was changed")
+	}
+}

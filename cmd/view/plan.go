@@ -1,0 +1,515 @@
+package view
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// How much of what differs between like slots is spelt out. A plan of 10,000 slots has to stay a page.
+const (
+	maxReasonBlocks = 2 // blocks that differ in nothing but their reasons
+	maxReasons      = 8 // of different slots within a block
+	maxValues       = 4 // values of one attribute within a block
+	maxNodes        = 8 // names of nodes within a block
+)
+
+// Plan shows a plan to a person: what will be done and why, what has to wait for what, and the count. Like
+// slots are folded into one block. The text takes time linear in the number of changes.
+func Plan(s Screen, r *Redactor, p *plan.Plan) {
+	t := planText{Screen: s, redactor: r}
+	if len(p.Changes) > 0 {
+		t.legend(p)
+		t.line("\neltrain will perform the following actions:")
+		for _, b := range blocks(p) {
+			t.block(b, p.Records)
+		}
+	}
+	t.waits(p.Waits)
+	t.caveats(p.Caveats)
+	t.line("")
+	t.line("%s", t.conclusion(p))
+	s.Write(t.buf.Bytes())
+}
+
+// planText gathers the text of one plan.
+type planText struct {
+	Screen
+	redactor *Redactor
+	buf      bytes.Buffer
+}
+
+func (t *planText) line(format string, args ...any) {
+	fmt.Fprintf(&t.buf, format, args...)
+	t.buf.WriteByte('\n')
+}
+
+// symbolOf is the mark of an action, right-aligned as Terraform does, with its colours.
+type symbolOf struct {
+	mark   string
+	legend string
+	colour style
+}
+
+var symbols = []symbolOf{
+	{"  +", "create", green},
+	{"  ~", "update in-place", yellow},
+	{"  -", "destroy", red},
+	{"-/+", "destroy and then create replacement", red},
+}
+
+func symbol(a plan.Action) symbolOf {
+	switch a {
+	case plan.Create:
+		return symbols[0]
+	case plan.Update, plan.Restart:
+		return symbols[1]
+	case plan.Delete:
+		return symbols[2]
+	default:
+		return symbols[3]
+	}
+}
+
+// mark is the symbol in colour. A replacement is red for what goes and green for what comes.
+func (t *planText) mark(sym symbolOf) string {
+	if sym.mark == "-/+" {
+		return t.paint("-", red) + "/" + t.paint("+", green)
+	}
+	return t.paint(sym.mark, sym.colour)
+}
+
+func (t *planText) legend(p *plan.Plan) {
+	used := map[string]bool{}
+	for i := range p.Changes {
+		used[symbol(p.Changes[i].Action).mark] = true
+	}
+	t.line("Actions are indicated with the following symbols:")
+	for _, sym := range symbols {
+		if used[sym.mark] {
+			t.line("%s %s", t.mark(sym), sym.legend)
+		}
+	}
+}
+
+// block is changes that are shown as one: same job, role, action and wave, and the same attributes.
+type block struct {
+	changes []*plan.Change
+	reasons []reason
+}
+
+// reason is a text with the slots that it holds for; no slots means all of the block.
+type reason struct {
+	slots []int
+	texts []string
+}
+
+// blocks folds a plan's changes, in their order but job by job and role by role. Slots that differ in
+// their reasons get a block each way, unless that makes too many.
+func blocks(p *plan.Plan) []block {
+	type shape struct {
+		first    int
+		byReason map[string]*block
+		order    []*block
+	}
+	shapes := map[string]*shape{}
+	var order []*shape
+	jobs := map[string]int{} // first change of each job: its blocks stay together
+	var key strings.Builder
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if _, ok := jobs[c.Job]; !ok {
+			jobs[c.Job] = i
+		}
+		key.Reset()
+		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%d", c.Job, c.Slot.Role, c.Action, c.Wave)
+		for _, f := range c.Fields {
+			key.WriteString("\x00" + f.Path)
+		}
+		sh := shapes[key.String()]
+		if sh == nil {
+			sh = &shape{first: i, byReason: map[string]*block{}}
+			shapes[key.String()] = sh
+			order = append(order, sh)
+		}
+		why := strings.Join(c.Reasons, "\x00")
+		b := sh.byReason[why]
+		if b == nil {
+			b = &block{reasons: []reason{{texts: c.Reasons}}}
+			sh.byReason[why] = b
+			sh.order = append(sh.order, b)
+		}
+		b.changes = append(b.changes, c)
+	}
+	slices.SortStableFunc(order, func(a, b *shape) int {
+		return jobs[p.Changes[a.first].Job] - jobs[p.Changes[b.first].Job]
+	})
+	var out []block
+	for _, sh := range order {
+		if len(sh.order) > maxReasonBlocks {
+			out = append(out, merge(sh.order))
+			continue
+		}
+		for _, b := range sh.order {
+			out = append(out, *b)
+		}
+	}
+	return out
+}
+
+// merge makes one block of several that differ in their reasons only, keeping the first few reasons.
+func merge(parts []*block) block {
+	var out block
+	for i, b := range parts {
+		out.changes = append(out.changes, b.changes...)
+		if i < maxReasons {
+			out.reasons = append(out.reasons, reason{slots: indices(b.changes), texts: b.reasons[0].texts})
+		}
+	}
+	if left := len(parts) - maxReasons; left > 0 {
+		out.reasons = append(out.reasons, reason{texts: []string{"and " + plural(left, "other reason")}})
+	}
+	return out
+}
+
+func indices(changes []*plan.Change) []int {
+	out := make([]int, len(changes))
+	for i, c := range changes {
+		out[i] = c.Slot.Index
+	}
+	return out
+}
+
+func (t *planText) block(b block, records job.Records) {
+	c := b.changes[0]
+	sym := symbol(c.Action)
+	t.line("")
+	t.line("  %s", t.paint("# "+address(b)+" "+verb(b), bold))
+	for _, why := range b.reasons {
+		for _, text := range why.texts {
+			if len(why.slots) > 0 {
+				text = fold(c.Slot.Role, why.slots) + ": " + text
+			}
+			t.line("  # (%s)", t.redactor.Text(strings.TrimSuffix(text, ".")))
+		}
+	}
+	if text := order(c, records); text != "" {
+		t.line("  # %s", text)
+	}
+	kind, label := "role", c.Slot.Role
+	if ofJob(c) {
+		kind, label = "job", c.Job
+	}
+	rows := t.rows(b)
+	if len(rows) == 0 {
+		t.line("%s %s %q", t.mark(sym), kind, label)
+		return
+	}
+	t.line("%s %s %q {", t.mark(sym), kind, label)
+	width := 0
+	for _, row := range rows {
+		width = max(width, utf8.RuneCountInString(row.name))
+	}
+	for _, row := range rows {
+		t.row(row, width)
+	}
+	t.line("    }")
+}
+
+func ofJob(c *plan.Change) bool { return c.Slot == job.Address{} }
+
+func address(b block) string {
+	c := b.changes[0]
+	if ofJob(c) {
+		return "job." + c.Job
+	}
+	return "job." + c.Job + "." + fold(c.Slot.Role, indices(b.changes))
+}
+
+func verb(b block) string {
+	c := b.changes[0]
+	switch c.Action {
+	case plan.Create:
+		return "will be created"
+	case plan.Update:
+		return "will be updated in-place"
+	case plan.Restart:
+		return "will be restarted in place"
+	case plan.Replace:
+		if slices.ContainsFunc(c.Fields, forces) {
+			return "must be replaced"
+		}
+		return "will be replaced"
+	}
+	if ofJob(c) {
+		return "will be removed from the state"
+	}
+	return "will be destroyed"
+}
+
+func forces(f job.FieldChange) bool { return f.Change == job.Replaces }
+
+// order says what a change of a later wave waits for: a start for the roles it depends on, a stop for
+// those that depend on it.
+func order(c *plan.Change, records job.Records) string {
+	if c.Wave == 0 {
+		return ""
+	}
+	record := records[c.Job]
+	if record == nil {
+		return "follows in wave " + itoa(c.Wave+1)
+	}
+	var others []string
+	if c.Action == plan.Delete {
+		for i := range record.Spec.Roles {
+			r := &record.Spec.Roles[i]
+			if slices.ContainsFunc(r.DependsOn, func(on string) bool { return roleName(on) == c.Slot.Role }) {
+				others = append(others, r.Name)
+			}
+		}
+	} else if r := record.Spec.Role(c.Slot.Role); r != nil {
+		for _, on := range r.DependsOn {
+			others = append(others, roleName(on))
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return "follows in wave " + itoa(c.Wave+1)
+	case c.Action == plan.Delete:
+		return "stops after " + strings.Join(others, ", ")
+	}
+	return "starts after " + strings.Join(others, ", ")
+}
+
+// roleName takes a reference as written, role.ps, or a bare name.
+func roleName(reference string) string { return strings.TrimPrefix(reference, "role.") }
+
+// row is one attribute of a block.
+type row struct {
+	mark  string // "+", "~", "-" or " "
+	name  string
+	value string
+	note  string // after "#"
+}
+
+func (t *planText) row(r row, width int) {
+	mark := r.mark
+	switch mark {
+	case "+":
+		mark = t.paint(mark, green)
+	case "~":
+		mark = t.paint(mark, yellow)
+	case "-":
+		mark = t.paint(mark, red)
+	}
+	pad := strings.Repeat(" ", width-utf8.RuneCountInString(r.name))
+	note := ""
+	if r.note != "" {
+		note = " # " + r.note
+		if r.note == forcesReplacement {
+			note = " " + t.paint("# "+r.note, red)
+		}
+	}
+	t.line("      %s %s%s = %s%s", mark, r.name, pad, r.value, note)
+}
+
+const forcesReplacement = "forces replacement"
+
+// rows are a block's attributes: those that differ, with their values before and after, and the nodes.
+func (t *planText) rows(b block) []row {
+	var rows []row
+	for i := range b.changes[0].Fields {
+		rows = append(rows, t.fieldRows(b, i)...)
+	}
+	if nodes := nodesText(b.changes); nodes != "" {
+		mark := " "
+		if b.changes[0].Action == plan.Create {
+			mark = "+"
+		}
+		rows = append(rows, row{mark: mark, name: "nodes", value: t.redactor.Text(nodes)})
+	}
+	return rows
+}
+
+// fieldRows are the values that one attribute has in the slots of a block: usually one.
+func (t *planText) fieldRows(b block, field int) []row {
+	type values struct{ before, after string }
+	slots := map[values][]int{}
+	var order []values
+	for _, c := range b.changes {
+		v := values{c.Fields[field].Before, c.Fields[field].After}
+		if slots[v] == nil {
+			order = append(order, v)
+		}
+		slots[v] = append(slots[v], c.Slot.Index)
+	}
+	c := b.changes[0]
+	shown := order
+	if len(order) > maxValues {
+		shown = order[:maxValues-1]
+	}
+	var rows []row
+	for _, v := range shown {
+		r := t.fieldRow(c.Action, job.FieldChange{
+			Path: c.Fields[field].Path, Change: c.Fields[field].Change, Before: v.before, After: v.after,
+		})
+		if len(order) > 1 {
+			r.note = strings.TrimSuffix(fold(c.Slot.Role, slots[v])+", "+r.note, ", ")
+		}
+		rows = append(rows, r)
+	}
+	if left := len(order) - len(shown); left > 0 {
+		last := rows[len(rows)-1]
+		rows = append(rows, row{mark: last.mark, name: last.name, value: "…", note: "and " + plural(left, "other value") + ", by slot"})
+	}
+	return rows
+}
+
+func (t *planText) fieldRow(a plan.Action, f job.FieldChange) row {
+	before, after := t.redactor.Value(f.Before), t.redactor.Value(f.After)
+	r := row{name: t.redactor.Text(f.Path)}
+	switch {
+	case f.Before == "" || a == plan.Create: // of a new slot nothing was before, whatever a zero value says
+		r.mark, r.value = "+", after
+	case f.After == "":
+		r.mark, r.value = "-", before+" -> null"
+	default:
+		r.mark, r.value = "~", before+" -> "+after
+		if before == sensitive && after == sensitive {
+			r.value = sensitive
+		}
+	}
+	if a == plan.Replace && forces(f) {
+		r.note = forcesReplacement
+	}
+	return r
+}
+
+// nodesText lists the nodes of a block with how many slots each gets: "n1, n2 (2 slots)".
+func nodesText(changes []*plan.Change) string {
+	count := map[string]int{}
+	for _, c := range changes {
+		if c.Node != "" {
+			count[c.Node]++
+		}
+	}
+	if len(count) == 0 {
+		return ""
+	}
+	names := slices.SortedFunc(maps.Keys(count), natural)
+	shown := names
+	if len(names) > maxNodes {
+		shown = names[:maxNodes-1]
+	}
+	parts := make([]string, len(shown))
+	for i, name := range shown {
+		parts[i] = name
+		if count[name] > 1 {
+			parts[i] += " (" + itoa(count[name]) + " slots)"
+		}
+	}
+	if len(shown) == len(names) {
+		return strings.Join(parts, ", ")
+	}
+	left := 0
+	for _, name := range names[len(shown):] {
+		left += count[name]
+	}
+	return fmt.Sprintf("%s and %s with %s", strings.Join(parts, ", "),
+		plural(len(names)-len(shown), "more node"), plural(left, "slot"))
+}
+
+// maxFolded bounds a folded name in bytes: every second of 10,000 slots does not fold.
+const maxFolded = 80
+
+// fold names several slots of one role in short, and very many in part: worker[0,2,4,…] (5000 slots).
+func fold(role string, indices []int) string {
+	name := job.Fold(role, indices)
+	if len(name) <= maxFolded {
+		return name
+	}
+	return name[:strings.LastIndexByte(name[:maxFolded], ',')+1] + "…] (" + itoa(len(indices)) + " slots)"
+}
+
+// natural orders names as a person counts: n2 before n10.
+func natural(a, b string) int {
+	whole := strings.Compare(a, b) // decides between n1 and n01
+	for a != "" && b != "" {
+		da, db := digits(a), digits(b)
+		if da > 0 && db > 0 {
+			na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
+			if len(na) != len(nb) {
+				return len(na) - len(nb)
+			}
+			if c := strings.Compare(na, nb); c != 0 {
+				return c
+			}
+			a, b = a[da:], b[db:]
+			continue
+		}
+		if a[0] != b[0] {
+			return int(a[0]) - int(b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return whole
+}
+
+// digits is the length of the number at the beginning of s.
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+func (t *planText) waits(waits []plan.Wait) {
+	if len(waits) == 0 {
+		return
+	}
+	t.line("\n%s", t.paint("Waiting:", bold))
+	for _, w := range waits {
+		t.line("  %s", waitAddress(w))
+		for _, text := range w.Reasons {
+			t.line("    - %s", t.redactor.Text(text))
+		}
+	}
+}
+
+func waitAddress(w plan.Wait) string {
+	if w.Role == "" {
+		return "job." + w.Job
+	}
+	return "job." + w.Job + "." + w.Role
+}
+
+func (t *planText) caveats(caveats []string) {
+	if len(caveats) == 0 {
+		return
+	}
+	t.line("\n%s", t.paint("Not enforced here:", bold))
+	for _, text := range caveats {
+		t.line("  - %s", t.redactor.Text(text))
+	}
+}
+
+func (t *planText) conclusion(p *plan.Plan) string {
+	switch {
+	case len(p.Changes) > 0:
+		s := p.Summary()
+		return t.paint("Plan:", bold) + fmt.Sprintf(" %d to add, %d to change, %d to remove.", s.Add, s.Change, s.Remove)
+	case len(p.Waits) > 0:
+		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
+	}
+	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
+}

@@ -1,0 +1,374 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+const (
+	// maxSingly is how many like changes of one plan get lines of their own; more are told as one.
+	maxSingly = 8
+	// stillEvery is how often a folded group says that it is still at it; Terraform's interval.
+	stillEvery = 10 * time.Second
+	// trainingEvery is how often training progress of one job is worth a line.
+	trainingEvery = 5 * time.Second
+)
+
+var _ apply.View = (*Progress)(nil)
+
+// Progress tells a person what apply does, line by line, as it happens. Like changes of one plan are told
+// as one when there are many. It is an apply.View: calls come from one goroutine at a time.
+type Progress struct {
+	screen   Screen
+	redactor *Redactor
+	now      func() time.Time
+
+	total    plan.Summary // what was done so far
+	bursts   map[burstKey]*burst
+	waits    string               // as last told
+	warnings map[string]string    // detail by summary, of what still holds
+	trained  map[string]time.Time // when training of a job was last told
+}
+
+// burstKey names changes that are told as one.
+type burstKey struct {
+	job, role string
+	action    plan.Action
+}
+
+// burst is many like changes. It lives across plans, since a next one may be made while it is under way.
+type burst struct {
+	began   time.Time    // zero before its first change was
+	told    time.Time    // when it last gave a sign
+	pending map[int]bool // slots that are not done
+	flying  map[int]bool // of those, the ones under way
+	failed  map[int]bool // of those, the ones that failed and may be tried again
+	done    int
+}
+
+// NewProgress tells on s. now is the clock for how often to speak.
+func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
+	return &Progress{
+		screen: s, redactor: r, now: now,
+		bursts: map[burstKey]*burst{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+	}
+}
+
+// Planned takes note of which changes come in numbers, and tells what has to wait if that is news.
+func (p *Progress) Planned(next *plan.Plan) {
+	planned := map[burstKey]map[int]bool{}
+	for i := range next.Changes {
+		c := &next.Changes[i]
+		if ofJob(c) || c.Wave > 0 { // later waves come in a later plan
+			continue
+		}
+		if planned[key(c)] == nil {
+			planned[key(c)] = map[int]bool{}
+		}
+		planned[key(c)][c.Slot.Index] = true
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(p.bursts), compareBursts) {
+		b := p.bursts[k]
+		b.pending = maps.Clone(b.flying)
+		maps.Copy(b.pending, planned[k])
+		maps.DeleteFunc(b.failed, func(slot int, _ bool) bool { return !b.pending[slot] })
+		p.endRound(k, b)
+	}
+	for k, slots := range planned {
+		if p.bursts[k] == nil && len(slots) > maxSingly {
+			p.bursts[k] = &burst{pending: slots, flying: map[int]bool{}, failed: map[int]bool{}}
+		}
+	}
+	if text := p.waiting(next.Waits); text != p.waits {
+		p.waits = text
+		p.tell(p.screen.paint(text, yellow))
+	}
+}
+
+// Shown takes note that a plan was shown in full: what it says need not be told again.
+func (p *Progress) Shown(shown *plan.Plan) { p.waits = p.waiting(shown.Waits) }
+
+// waiting is what waits and for what, a line each.
+func (p *Progress) waiting(waits []plan.Wait) string {
+	var b strings.Builder
+	for _, w := range waits {
+		for _, text := range w.Reasons {
+			fmt.Fprintf(&b, "%s: waiting: %s\n", waitAddress(w), p.redactor.Text(text))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Started tells that a change was begun.
+func (p *Progress) Started(c *plan.Change) {
+	b := p.bursts[key(c)]
+	if b == nil {
+		p.tell(p.screen.paint(changed(c)+": "+words(c).doing+"...", bold) + p.because(c))
+		return
+	}
+	if b.began.IsZero() {
+		b.began = p.now()
+		b.told = b.began
+		p.tell(p.screen.paint(b.address(c)+": "+words(c).doing+"...", bold))
+	}
+	b.pending[c.Slot.Index], b.flying[c.Slot.Index] = true, true
+	delete(b.failed, c.Slot.Index)
+}
+
+// because is a change's most telling reason: while watching nobody was shown a plan.
+func (p *Progress) because(c *plan.Change) string {
+	if len(c.Reasons) == 0 {
+		return ""
+	}
+	return " (" + p.redactor.Text(strings.TrimSuffix(c.Reasons[0], ".")) + ")"
+}
+
+// Still tells that a change takes its time.
+func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
+	b := p.bursts[key(c)]
+	if b == nil {
+		p.tell(fmt.Sprintf("%s: Still %s... [%s elapsed]", changed(c), lower(words(c).doing), short(elapsed)))
+		return
+	}
+	if p.now().Sub(b.told) >= stillEvery {
+		b.told = p.now()
+		p.tell(fmt.Sprintf("job.%s.%s: Still %s... [%s elapsed, %d of %d done]",
+			c.Job, c.Slot.Role, lower(words(c).doing), short(p.now().Sub(b.began)), b.done, b.done+len(b.pending)))
+	}
+}
+
+// Finished tells how a change ended.
+func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
+	b := p.bursts[key(c)]
+	if err != nil && (b == nil || len(b.failed) < maxSingly) {
+		p.tell(p.screen.paint(fmt.Sprintf("%s: %s failed after %s: %s",
+			changed(c), words(c).done, short(elapsed), p.redactor.Text(err.Error())), red))
+	}
+	if err == nil {
+		p.count(c)
+	}
+	if b == nil {
+		if err == nil {
+			p.tell(p.screen.paint(fmt.Sprintf("%s: %s complete after %s%s", changed(c), words(c).done, short(elapsed), place(c)), bold))
+		}
+		return
+	}
+	delete(b.flying, c.Slot.Index)
+	if err != nil {
+		b.failed[c.Slot.Index] = true
+	} else {
+		b.done++
+		delete(b.pending, c.Slot.Index)
+	}
+	p.endRound(key(c), b)
+}
+
+// endRound sums a group up once all of it was tried. What failed stays a group, for its next try.
+func (p *Progress) endRound(k burstKey, b *burst) {
+	if len(b.pending) > len(b.failed) {
+		return
+	}
+	p.sumUp(k, b)
+	if len(b.failed) == 0 {
+		delete(p.bursts, k)
+		return
+	}
+	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}}
+}
+
+func (p *Progress) sumUp(k burstKey, b *burst) {
+	if b.began.IsZero() {
+		return
+	}
+	w := actionWords[k.action]
+	text := itoa(b.done)
+	if len(b.pending) > 0 {
+		text += " of " + itoa(b.done+len(b.pending))
+	}
+	text += " " + w.participle + " after " + short(p.now().Sub(b.began))
+	if len(b.failed) > 0 {
+		text += ", " + itoa(len(b.failed)) + " failed"
+	}
+	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text, bold))
+}
+
+func (p *Progress) count(c *plan.Change) {
+	s := (&plan.Plan{Changes: []plan.Change{*c}}).Summary()
+	p.total.Add += s.Add
+	p.total.Change += s.Change
+	p.total.Remove += s.Remove
+}
+
+// Noticed tells what happened. Changes and the phases of single slots are told by other lines.
+func (p *Progress) Noticed(n job.Notice) {
+	if n.Incident == nil && (n.Type == "slot_phase" || n.Type == "change") {
+		return
+	}
+	p.tell(p.screen.notice(n, p.redactor))
+}
+
+// Warned shows a warning, once while it holds.
+func (p *Progress) Warned(summary, detail string) {
+	if old, holds := p.warnings[summary]; holds && old == detail {
+		return
+	}
+	p.warnings[summary] = detail
+	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
+}
+
+// Recovered tells that what was warned of is over.
+func (p *Progress) Recovered(summary string) {
+	if _, holds := p.warnings[summary]; !holds {
+		return
+	}
+	delete(p.warnings, summary)
+	p.tell(p.screen.paint("Over: "+p.redactor.Text(summary), green))
+}
+
+// Progressed tells how training goes, every few seconds.
+func (p *Progress) Progressed(jobName string, step int64, loss, stepsPerSecond float64) {
+	now := p.now()
+	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
+		return
+	}
+	p.trained[jobName] = now
+	p.tell("job." + jobName + ": " + training(step, loss, stepsPerSecond))
+}
+
+// training is how far a job is: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
+func training(step int64, loss, stepsPerSecond float64) string {
+	text := "step " + strconv.FormatInt(step, 10)
+	if loss != 0 {
+		text += ", loss " + strconv.FormatFloat(loss, 'g', 4, 64)
+	}
+	if stepsPerSecond > 0 {
+		text += ", " + rate(stepsPerSecond) + " steps/s"
+	}
+	return text
+}
+
+func rate(f float64) string {
+	if f >= 0.1 {
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(f, 'g', 2, 64)
+}
+
+// Applied is the last line of an apply that reached its end.
+func (p *Progress) Applied() { p.conclude("Apply complete!", green) }
+
+// Incomplete is the last line of an apply that has nothing left to do though not all is well.
+func (p *Progress) Incomplete() {
+	p.conclude("Apply ended, but not all jobs run as asked for.", yellow)
+}
+
+// Destroyed is the last line of a destroy that reached its end.
+func (p *Progress) Destroyed() {
+	p.endBursts()
+	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy complete! Resources: %d removed.", p.total.Remove), bold, green))
+}
+
+func (p *Progress) conclude(headline string, shade style) {
+	p.endBursts()
+	p.tell("\n" + p.screen.paint(fmt.Sprintf("%s Resources: %d added, %d changed, %d removed.",
+		headline, p.total.Add, p.total.Change, p.total.Remove), bold, shade))
+}
+
+func (p *Progress) endBursts() {
+	for _, k := range slices.SortedFunc(maps.Keys(p.bursts), compareBursts) {
+		p.sumUp(k, p.bursts[k])
+	}
+	clear(p.bursts)
+}
+
+// Done is what was done so far.
+func (p *Progress) Done() plan.Summary { return p.total }
+
+func (p *Progress) tell(text string) {
+	if text != "" {
+		io.WriteString(p.screen, text+"\n")
+	}
+}
+
+func key(c *plan.Change) burstKey { return burstKey{c.Job, c.Slot.Role, c.Action} }
+
+func compareBursts(a, b burstKey) int {
+	return strings.Compare(a.job+"\x00"+a.role+"\x00"+string(a.action), b.job+"\x00"+b.role+"\x00"+string(b.action))
+}
+
+func (b *burst) address(c *plan.Change) string {
+	return "job." + c.Job + "." + fold(c.Slot.Role, slices.Collect(maps.Keys(b.pending)))
+}
+
+// changed is the address of what a change is about.
+func changed(c *plan.Change) string {
+	if ofJob(c) {
+		return "job." + c.Job
+	}
+	return c.Slot.String()
+}
+
+// place tells where a started incarnation is.
+func place(c *plan.Change) string {
+	if c.Action != plan.Create && c.Action != plan.Replace {
+		return ""
+	}
+	if c.Node == "" {
+		return fmt.Sprintf(" [incarnation=%d]", c.Incarnation)
+	}
+	return fmt.Sprintf(" [node=%s, incarnation=%d]", c.Node, c.Incarnation)
+}
+
+// actionWord is how an action is spoken of.
+type actionWord struct{ doing, done, participle string }
+
+var actionWords = map[plan.Action]actionWord{
+	plan.Create:  {"Creating", "Creation", "created"},
+	plan.Update:  {"Modifying", "Modifications", "modified"},
+	plan.Restart: {"Restarting", "Restart", "restarted"},
+	plan.Replace: {"Replacing", "Replacement", "replaced"},
+	plan.Delete:  {"Destroying", "Destruction", "destroyed"},
+}
+
+// forgetting is the deletion of a job's record, when nothing of it runs any more.
+var forgetting = actionWord{"Removing from the state", "Removal", "removed"}
+
+func words(c *plan.Change) actionWord {
+	if ofJob(c) && c.Action == plan.Delete {
+		return forgetting
+	}
+	return actionWords[c.Action]
+}
+
+func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+
+// short is a time for people: tenths below ten seconds, where they are what counts here, then whole seconds.
+func short(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return job.Duration(d.Round(time.Second)).String()
+}
+
+// Quiet is an apply.View that tells nothing.
+type Quiet struct{}
+
+var _ apply.View = Quiet{}
+
+func (Quiet) Planned(*plan.Plan)                          {}
+func (Quiet) Started(*plan.Change)                        {}
+func (Quiet) Still(*plan.Change, time.Duration)           {}
+func (Quiet) Finished(*plan.Change, time.Duration, error) {}
+func (Quiet) Noticed(job.Notice)                          {}
+func (Quiet) Warned(string, string)                       {}
+func (Quiet) Recovered(string)                            {}
+func (Quiet) Progressed(string, int64, float64, float64)  {}

@@ -1,0 +1,109 @@
+// Package view is what people and machines see of eltrain: diagnostics, plans, progress, status and events,
+// as text and as JSON. Each has one model, and the text is made from that model.
+//
+// It decides nothing and reads nothing by itself. It must not know providers, stores' contents or HCL
+// beyond diagnostics; what it shows is handed to it. Every text that may hold a user's value passes a
+// Redactor, and everything that came out of somebody's program is stripped of control characters.
+package view
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/mitchellh/go-wordwrap"
+	"golang.org/x/term"
+)
+
+// Screen is one output. Colour is set only where escape sequences are understood and wanted. Width is in
+// columns; 0 means lines are never wrapped.
+type Screen struct {
+	io.Writer
+	Colour bool
+	Width  int
+}
+
+// Streams are a command's input and outputs. Results go to Out, diagnostics to Err.
+type Streams struct {
+	In io.Reader
+	// Interactive: a person sits at In, so a question will be answered.
+	Interactive bool
+	Out, Err    Screen
+}
+
+// defaultWidth is used where the output is no terminal but text is still wrapped for people.
+const defaultWidth = 78
+
+// Standard are the process's own streams. Colour is used on a terminal unless the environment has a
+// non-empty NO_COLOR (no-color.org) or TERM=dumb.
+func Standard() *Streams {
+	colours := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return &Streams{
+		In:          os.Stdin,
+		Interactive: term.IsTerminal(int(os.Stdin.Fd())),
+		Out:         fileScreen(os.Stdout, colours),
+		Err:         fileScreen(os.Stderr, colours),
+	}
+}
+
+func fileScreen(f *os.File, colours bool) Screen {
+	s := Screen{Writer: f, Width: defaultWidth}
+	if !term.IsTerminal(int(f.Fd())) {
+		return s
+	}
+	s.Colour = colours
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
+		s.Width = width
+	}
+	return s
+}
+
+// style is an SGR escape sequence.
+type style string
+
+const (
+	reset     style = "\x1b[0m"
+	bold      style = "\x1b[1m"
+	faint     style = "\x1b[2m"
+	underline style = "\x1b[4m"
+	red       style = "\x1b[31m"
+	green     style = "\x1b[32m"
+	yellow    style = "\x1b[33m"
+	cyan      style = "\x1b[36m"
+)
+
+// paint wraps text in styles if the screen has colours.
+func (s Screen) paint(text string, styles ...style) string {
+	if !s.Colour || text == "" {
+		return text
+	}
+	var b strings.Builder
+	for _, st := range styles {
+		b.WriteString(string(st))
+	}
+	b.WriteString(text)
+	b.WriteString(string(reset))
+	return b.String()
+}
+
+// wrap breaks lines at width columns. A line that begins with a space is laid out already and is kept.
+func wrap(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, " ") {
+			lines[i] = wordwrap.WrapString(line, uint(width))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// plural writes a count with its noun: "1 slot", "3 slots".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return itoa(n) + " " + noun + "s"
+}

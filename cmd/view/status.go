@@ -1,0 +1,370 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// StatusFormat is the version of the status JSON. A minor step only adds fields.
+const StatusFormat = "1.0"
+
+// watchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
+const watchOperation = "apply -watch"
+
+// Facts is what a status is made from.
+type Facts struct {
+	Records job.Records `json:"records"`
+	// Snapshot has what providers and the service see now. A zero At means that nothing could be observed:
+	// then the records are all there is, and they are not doubted.
+	Snapshot job.Snapshot `json:"snapshot"`
+	Waits    []plan.Wait  `json:"waits,omitempty"` // of the newest plan
+	// Holder is who holds the state's lock; nil if nobody.
+	Holder *state.LockInfo `json:"-"`
+}
+
+// StatusModel is all that `eltrain status` shows; its JSON is the interface for machines.
+type StatusModel struct {
+	FormatVersion string       `json:"format_version"`
+	Master        MasterStatus `json:"master"`
+	Jobs          []JobStatus  `json:"jobs"`
+}
+
+// MasterStatus tells who looks after the jobs. Without one, training goes on and nothing is healed.
+type MasterStatus struct {
+	Watching  bool       `json:"watching"`
+	Operation string     `json:"operation,omitempty"` // of the lock's holder, also when it does not watch
+	Who       string     `json:"who,omitempty"`       // user@host
+	PID       int        `json:"pid,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+}
+
+// JobStatus is one job.
+type JobStatus struct {
+	Address        string           `json:"address"` // job.NAME
+	UID            string           `json:"uid"`
+	Provider       string           `json:"provider"`
+	Phase          job.JobPhase     `json:"phase"`
+	Healthy        bool             `json:"healthy"`    // it runs as asked for, or succeeded
+	Generation     int              `json:"generation"` // 0 before the first world
+	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
+	Step           int64            `json:"step"`
+	Loss           float64          `json:"loss,omitempty"`
+	StepsPerSecond float64          `json:"steps_per_second"`
+	Reasons        []string         `json:"reasons"` // why it is not what was asked for
+	Roles          []RoleStatus     `json:"roles"`
+	Slots          []SlotStatus     `json:"slots"`
+	Incidents      []IncidentStatus `json:"incidents"` // oldest first
+	Goodput        GoodputStatus    `json:"goodput"`
+}
+
+// RoleStatus counts the slots of one role.
+type RoleStatus struct {
+	Name    string `json:"name"`
+	Desired int    `json:"desired"` // as the plan last decided
+	Running int    `json:"running"`
+	Min     int    `json:"min"`
+	Max     int    `json:"max"`
+}
+
+// SlotStatus is one slot with its newest incarnation.
+type SlotStatus struct {
+	Address     string    `json:"address"`
+	Incarnation int       `json:"incarnation"`
+	Phase       job.Phase `json:"phase"`
+	Rank        int       `json:"rank"` // -1 outside a world
+	Node        string    `json:"node"`
+	PID         int       `json:"pid,omitempty"`  // of its first training process
+	PIDs        []int     `json:"pids,omitempty"` // of all, when it has several
+	AgentPID    int       `json:"agent_pid,omitempty"`
+	Step        int64     `json:"step"`
+	Restarts    int       `json:"restarts"`
+	Cause       job.Cause `json:"cause,omitempty"` // of its last fault
+	Exit        *job.Exit `json:"exit,omitempty"`  // how its last processes ended
+	Memory      job.Bytes `json:"memory_bytes,omitempty"`
+
+	slot job.Address
+}
+
+// IncidentStatus is one incident.
+type IncidentStatus struct {
+	Time     time.Time  `json:"time"`
+	Cause    job.Cause  `json:"cause"`
+	Culprits []string   `json:"culprits"`
+	Action   job.Action `json:"action"`
+	Evidence []string   `json:"evidence"`
+}
+
+// GoodputStatus is where the wall time went, in seconds.
+type GoodputStatus struct {
+	Wall       float64      `json:"wall_seconds"`
+	Productive float64      `json:"productive_seconds"`
+	Lost       job.LostTime `json:"lost"`
+}
+
+// Status builds the model of all jobs, by name.
+func Status(f Facts, r *Redactor) StatusModel {
+	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}}
+	seen := map[job.Address]*job.Incarnation{}
+	for i := range f.Snapshot.Incarnations {
+		in := &f.Snapshot.Incarnations[i]
+		record := f.Records[in.Slot.Job]
+		if record == nil || record.UID != in.UID { // another job's of the same name, or nobody's
+			continue
+		}
+		if old := seen[in.Slot]; old == nil || in.Number > old.Number {
+			seen[in.Slot] = in
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Records)) {
+		m.Jobs = append(m.Jobs, jobStatus(name, f, seen, r))
+	}
+	return m
+}
+
+// Select keeps what a selector names: its job, and of that its slots.
+func (m StatusModel) Select(sel job.Selector) StatusModel {
+	jobs := []JobStatus{}
+	for _, j := range m.Jobs {
+		if j.Address != "job."+sel.Job {
+			continue
+		}
+		j.Slots = slices.DeleteFunc(slices.Clone(j.Slots), func(s SlotStatus) bool { return !sel.Matches(s.slot) })
+		if sel.Role != "" {
+			j.Roles = slices.DeleteFunc(slices.Clone(j.Roles), func(r RoleStatus) bool { return r.Name != sel.Role })
+		}
+		jobs = append(jobs, j)
+	}
+	m.Jobs = jobs
+	return m
+}
+
+// Failed tells whether any job has failed.
+func (m StatusModel) Failed() bool {
+	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed })
+}
+
+func masterStatus(h *state.LockInfo) MasterStatus {
+	if h == nil {
+		return MasterStatus{}
+	}
+	return MasterStatus{
+		Watching:  Watching(h),
+		Operation: h.Operation, Who: h.Who, PID: h.PID, Since: &h.Created,
+	}
+}
+
+// Watching tells whether a lock's holder goes on healing, and does not end by itself.
+func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, watchOperation) }
+
+func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
+	record := f.Records[name]
+	j := JobStatus{
+		Address: "job." + name, UID: record.UID, Provider: record.Spec.Provider, Phase: record.Phase,
+		Reasons: []string{}, Roles: []RoleStatus{}, Slots: []SlotStatus{}, Incidents: []IncidentStatus{},
+		Goodput: GoodputStatus{record.Goodput.Wall, record.Goodput.Productive, record.Goodput.Lost},
+	}
+	ranks := j.world(newestWorld(name, f))
+	running := map[string]int{}
+	var gone []job.Address
+	for i := range record.Slots {
+		s := &record.Slots[i]
+		in := seen[s.Address]
+		if in != nil && in.Number < s.Incarnation { // the newest was not seen yet
+			in = nil
+		}
+		status := slotStatus(s, in, ranks, r)
+		if f.Holder == nil && vanished(s, in, f.Snapshot) {
+			gone = append(gone, s.Address)
+			status.Phase, status.Rank, status.PID, status.PIDs = job.Lost, -1, 0, nil
+		} else if s.Phase == job.Running {
+			running[s.Address.Role]++
+		}
+		if in != nil && in.Member != nil {
+			j.progress(in.Member)
+		}
+		j.Slots = append(j.Slots, status)
+	}
+	for i := range record.Spec.Roles {
+		role := &record.Spec.Roles[i]
+		least, most := role.Bounds()
+		desired, decided := record.Counts[role.Name]
+		if !decided {
+			desired = role.Replicas
+		}
+		j.Roles = append(j.Roles, RoleStatus{role.Name, desired, running[role.Name], least, most})
+	}
+	for _, in := range record.Incidents {
+		j.Incidents = append(j.Incidents, incidentStatus(in, r))
+	}
+	if len(gone) > 0 && !record.Phase.Ended() {
+		j.Reasons = append(j.Reasons, fmt.Sprintf("%s no longer there, and no master has looked since.", isAre(gone)))
+		if j.Phase == job.JobRunning {
+			j.Phase = job.JobDegraded
+		}
+	}
+	j.Reasons = append(j.Reasons, reasons(name, record, j, f.Waits, r)...)
+	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
+	return j
+}
+
+// newestWorld is the service's word on a job's world, or the last one recorded.
+func newestWorld(name string, f Facts) job.World {
+	recorded := f.Records[name].World
+	if now, ok := f.Snapshot.Worlds[name]; ok && now.Generation >= recorded.Generation {
+		return now
+	}
+	return recorded
+}
+
+// world enters a world and returns its slots' ranks.
+func (j *JobStatus) world(w job.World) map[job.Address]int {
+	j.Generation = w.Generation
+	ranks := make(map[job.Address]int, len(w.Members))
+	for _, member := range w.Members {
+		ranks[member.Slot] = member.Rank
+		if !w.Broken {
+			j.WorldSize += member.Processes
+		}
+	}
+	return ranks
+}
+
+// progress takes up how far a member is. The one that is furthest counts; often only one of them tells the loss.
+func (j *JobStatus) progress(m *job.Member) {
+	if m.Step > j.Step || m.Step == j.Step && m.Loss != 0 {
+		j.Step, j.Loss = m.Step, m.Loss
+	}
+	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
+}
+
+// vanished tells whether a slot that should run is seen not to: the record is from when a master last
+// looked. Without an observation nothing is.
+func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
+	if snapshot.At.IsZero() {
+		return false
+	}
+	switch s.Phase {
+	case job.Registered, job.Running, job.Suspect:
+		return in == nil || in.State == job.Gone
+	}
+	return false
+}
+
+func isAre(slots []job.Address) string {
+	byRole := map[string][]int{}
+	for _, a := range slots {
+		byRole[a.Role] = append(byRole[a.Role], a.Index)
+	}
+	var names []string
+	for _, role := range slices.Sorted(maps.Keys(byRole)) {
+		names = append(names, fold(role, byRole[role]))
+	}
+	if len(slots) == 1 {
+		return names[0] + " is"
+	}
+	return strings.Join(names, " and ") + " are"
+}
+
+func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *Redactor) SlotStatus {
+	out := SlotStatus{
+		Address: s.Address.String(), slot: s.Address, Incarnation: s.Incarnation, Phase: s.Phase,
+		Rank: -1, Node: s.Node, Restarts: s.Restarts, Cause: s.Cause, Exit: redactExit(s.Exit, r),
+	}
+	if rank, ok := ranks[s.Address]; ok && s.Phase == job.Running {
+		out.Rank = rank
+	}
+	if in == nil {
+		return out
+	}
+	if in.State != job.Gone {
+		out.AgentPID = in.AgentPID
+	}
+	m := in.Member
+	if m == nil {
+		return out
+	}
+	out.Step, out.Memory = m.Step, m.Memory
+	if len(m.PIDs) > 0 {
+		out.PID = m.PIDs[0]
+	}
+	if len(m.PIDs) > 1 {
+		out.PIDs = m.PIDs
+	}
+	return out
+}
+
+// redactExit is an exit whose texts, which a training program wrote, may be shown.
+func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
+	if exit == nil {
+		return nil
+	}
+	out := *exit
+	out.Message = r.Text(out.Message)
+	out.Tail = nil
+	for _, line := range exit.Tail {
+		out.Tail = append(out.Tail, r.Text(line))
+	}
+	return &out
+}
+
+// reasons are why a job is not what was asked for: what its newest plan waits for, and why it failed.
+func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r *Redactor) []string {
+	var out []string
+	for _, w := range waits {
+		if w.Job != name {
+			continue
+		}
+		for _, text := range w.Reasons {
+			if w.Role != "" {
+				text = w.Role + ": " + text
+			}
+			out = append(out, r.Text(text))
+		}
+	}
+	if record.Phase == job.JobFailed && len(record.Incidents) > 0 {
+		last := incidentStatus(record.Incidents[len(record.Incidents)-1], r)
+		out = append(out, strings.TrimSuffix("Failed: "+spaced(string(last.Cause))+" in "+strings.Join(shortCulprits(last), ", ")+": "+strings.Join(last.Evidence, "; "), ": "))
+	}
+	if len(out) > 0 || record.Phase.Ended() {
+		return out
+	}
+	for _, role := range j.Roles {
+		if role.Running < role.Desired {
+			out = append(out, fmt.Sprintf("%s: %d of %d slots run.", role.Name, role.Running, role.Desired))
+		}
+	}
+	return out
+}
+
+func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
+	out := IncidentStatus{Time: in.Time, Cause: in.Cause, Action: in.Action, Culprits: []string{}, Evidence: []string{}}
+	for _, c := range in.Culprits {
+		out.Culprits = append(out.Culprits, c.String())
+	}
+	for _, e := range in.Evidence {
+		out.Evidence = append(out.Evidence, r.Text(e))
+	}
+	return out
+}
+
+// shortCulprits are an incident's culprits within their job, like ones folded.
+func shortCulprits(in IncidentStatus) []string {
+	byRole := map[string][]int{}
+	for _, text := range in.Culprits {
+		if a, err := job.ParseAddress(text); err == nil {
+			byRole[a.Role] = append(byRole[a.Role], a.Index)
+		}
+	}
+	var out []string
+	for _, role := range slices.Sorted(maps.Keys(byRole)) {
+		out = append(out, fold(role, byRole[role]))
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+type statusCase struct {
+	Secrets []string
+	Holder  *state.LockInfo
+	Facts   Facts
+}
+
+func (c statusCase) model() StatusModel {
+	c.Facts.Holder = c.Holder
+	return Status(c.Facts, NewRedactor([]job.Job{{Secrets: c.Secrets}}))
+}
+
+func TestStatus(t *testing.T) {
+	for _, name := range cases(t, "status") {
+		t.Run(name, func(t *testing.T) {
+			var in statusCase
+			input(t, filepath.Join("status", name, "facts.json"), &in)
+			m := in.model()
+			var text, machine bytes.Buffer
+			WriteStatus(Screen{Writer: &text}, m)
+			if err := WriteJSON(&machine, m); err != nil {
+				t.Fatal(err)
+			}
+			for _, secret := range in.Secrets {
+				if strings.Contains(text.String()+machine.String(), secret) {
+					t.Errorf("the status shows the secret %q", secret)
+				}
+			}
+			golden(t, filepath.Join("status", name, "status.txt"), text.String())
+			golden(t, filepath.Join("status", name, "status.json"), machine.String())
+		})
+	}
+}
+
+// The names that the status contract promises to machines.
+func TestStatusJSONHasTheContractsFields(t *testing.T) {
+	var in statusCase
+	input(t, "status/running/facts.json", &in)
+	out, err := json.Marshal(in.model())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatal(err)
+	}
+	if m["format_version"] != "1.0" {
+		t.Errorf("format_version is %v", m["format_version"])
+	}
+	has := func(where string, v any, fields ...string) map[string]any {
+		object := v.(map[string]any)
+		for _, f := range fields {
+			if _, ok := object[f]; !ok {
+				t.Errorf("%s has no %q", where, f)
+			}
+		}
+		return object
+	}
+	j := has("job", m["jobs"].([]any)[0], "address", "uid", "provider", "phase", "healthy", "generation", "world_size",
+		"step", "steps_per_second", "reasons", "roles", "slots", "incidents", "goodput")
+	has("role", j["roles"].([]any)[0], "name", "desired", "running", "min", "max")
+	has("slot", j["slots"].([]any)[1], "address", "incarnation", "phase", "rank", "node", "pid", "agent_pid", "step", "restarts")
+	has("incident", j["incidents"].([]any)[0], "time", "cause", "culprits", "action", "evidence")
+	goodput := has("goodput", j["goodput"], "wall_seconds", "productive_seconds", "lost")
+	has("lost", goodput["lost"], "scheduling", "rendezvous", "restart", "redone_steps", "hang")
+}
+
+func TestStatusFailedDecidesTheExitCode(t *testing.T) {
+	for name, want := range map[string]bool{"failed": true, "running": false, "unwatched": false} {
+		var in statusCase
+		input(t, filepath.Join("status", name, "facts.json"), &in)
+		if got := in.model().Failed(); got != want {
+			t.Errorf("%s: Failed is %t", name, got)
+		}
+	}
+}
+
+func TestStatusSelect(t *testing.T) {
+	var in statusCase
+	input(t, "status/running/facts.json", &in)
+	for selector, want := range map[string]string{
+		"job.mnist":             "worker ps: ps[0] worker[0] worker[1] worker[2]",
+		"job.mnist.worker":      "worker: worker[0] worker[1] worker[2]",
+		"job.mnist.worker[1-2]": "worker: worker[1] worker[2]",
+		"job.mnist.ps[*]":       "ps: ps[0]",
+		"job.nobody":            "",
+	} {
+		sel, err := job.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, j := range in.model().Select(sel).Jobs {
+			for _, r := range j.Roles {
+				got = append(got, r.Name)
+			}
+			got[len(got)-1] += ":"
+			for _, s := range j.Slots {
+				got = append(got, s.slot.Short())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s selects %q, want %q", selector, strings.Join(got, " "), want)
+		}
+	}
+	if len(in.model().Jobs) != 2 {
+		t.Error("Select changed the model it was asked of")
+	}
+}
+
+// Without an observation the records stand: an unreachable provider must not make a job look dead.
+func TestStatusWithoutObservationDoubtsNothing(t *testing.T) {
+	var in statusCase
+	input(t, "status/unwatched/facts.json", &in)
+	in.Facts.Snapshot = job.Snapshot{}
+	if j := in.model().Jobs[0]; j.Phase != job.JobRunning || len(j.Reasons) != 0 || j.Roles[0].Running != 2 {
+		t.Errorf("with nothing observed the job is %s with %d running, because of %q", j.Phase, j.Roles[0].Running, j.Reasons)
+	}
+}
+
+// While somebody is at work the records are about to change: they are not doubted either.
+func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
+	var in statusCase
+	input(t, "status/unwatched/facts.json", &in)
+	in.Holder = &state.LockInfo{Operation: "apply", Who: "ada@host", PID: 7}
+	m := in.model()
+	if j := m.Jobs[0]; j.Phase != job.JobRunning || j.Roles[0].Running != 2 || m.Master.Watching {
+		t.Errorf("during an apply the job is %s with %d running, watched: %t", j.Phase, j.Roles[0].Running, m.Master.Watching)
+	}
+	var out bytes.Buffer
+	WriteStatus(Screen{Writer: &out}, m)
+	if !strings.Contains(out.String(), "ada@host (pid 7) is at work: eltrain apply, since ") {
+		t.Errorf("it does not say who is at work:\n%s", out.String())
+	}
+}
+
+// Often only rank 0 prints the loss; its equals in step must not hide it.
+func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
+	for _, order := range [][]job.Member{
+		{{Step: 7, Loss: 0.5, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: 9}},
+		{{Step: 6, Loss: 9}, {Step: 7, StepRate: 2}, {Step: 7, Loss: 0.5, StepRate: 1}},
+	} {
+		var j JobStatus
+		for i := range order {
+			j.progress(&order[i])
+		}
+		if j.Step != 7 || j.Loss != 0.5 || j.StepsPerSecond != 2 {
+			t.Errorf("step %d, loss %v, %v steps/s", j.Step, j.Loss, j.StepsPerSecond)
+		}
+	}
+}
+
+func TestStatusFoldsManySlots(t *testing.T) {
+	record := &job.Record{UID: "u", Phase: job.JobRunning, Spec: job.Job{Name: "big", Provider: "local", Roles: []job.Role{{Name: "worker", Replicas: 1000}}}}
+	for i := range 1000 {
+		s := job.Slot{Address: job.Address{Job: "big", Role: "worker", Index: i}, Phase: job.Running, Incarnation: 1, Node: fmt.Sprintf("n%d", i/8)}
+		if i == 500 {
+			s.Restarts, s.Cause = 1, job.OutOfMemory
+		}
+		record.Slots = append(record.Slots, s)
+		record.World.Members = append(record.World.Members, job.WorldMember{Slot: s.Address, Incarnation: 1, Rank: i, Processes: 1})
+	}
+	record.World.Generation = 1
+	var out bytes.Buffer
+	WriteStatus(Screen{Writer: &out}, Status(Facts{Records: job.Records{"big": record}}, NewRedactor(nil)))
+	golden(t, "status_1000_slots.txt", out.String())
+}

@@ -1,0 +1,252 @@
+package view
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	// maxSlotLines is how many slots of a job get lines of their own before like ones are folded.
+	maxSlotLines = 16
+	// maxIncidentLines is how many of the newest incidents the text shows; the JSON has all that are kept.
+	maxIncidentLines = 5
+)
+
+// WriteStatus shows a status to a person.
+func WriteStatus(s Screen, m StatusModel) {
+	var b bytes.Buffer
+	if len(m.Jobs) == 0 {
+		b.WriteString("No jobs.\n")
+	}
+	for i := range m.Jobs {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		s.jobText(&b, &m.Jobs[i])
+	}
+	if text := masterText(m); text != "" {
+		b.WriteString("\n" + text + "\n")
+	}
+	s.Write(b.Bytes())
+}
+
+func masterText(m StatusModel) string {
+	switch {
+	case m.Master.Watching:
+		return fmt.Sprintf("Watched by %s (pid %d) since %s.", m.Master.Who, m.Master.PID, clock(*m.Master.Since))
+	case !slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return !j.Phase.Ended() }):
+		return "" // nothing is left to be healed
+	case m.Master.Operation != "":
+		return fmt.Sprintf("%s (pid %d) is at work: eltrain %s, since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
+	}
+	return "No master is watching: training goes on, nothing heals it. Run eltrain apply -watch."
+}
+
+func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
+	fmt.Fprintf(b, "%s  %s\n", s.paint(j.Address, bold), s.paint(string(j.Phase), bold, phaseStyle(j)))
+	facts := [][2]string{
+		{"provider", j.Provider},
+		{"uid", j.UID},
+		{"world", worldText(j)},
+		{"training", training(j.Step, j.Loss, j.StepsPerSecond)},
+		{"goodput", goodputText(j.Goodput)},
+	}
+	if j.Step == 0 {
+		facts[3][1] = ""
+	}
+	for _, fact := range facts {
+		if fact[1] != "" {
+			fmt.Fprintf(b, "  %-10s%s\n", fact[0], fact[1])
+		}
+	}
+	for _, why := range j.Reasons {
+		fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
+	}
+	roles := [][]string{{"ROLE", "DESIRED", "RUNNING", "MIN", "MAX"}}
+	for _, r := range j.Roles {
+		roles = append(roles, []string{r.Name, itoa(r.Desired), itoa(r.Running), itoa(r.Min), itoa(r.Max)})
+	}
+	s.table(b, roles)
+	if len(j.Slots) > 0 {
+		s.table(b, slotRows(j.Slots))
+	}
+	s.incidents(b, j.Incidents)
+}
+
+func phaseStyle(j *JobStatus) style {
+	switch {
+	case j.Healthy:
+		return green
+	case j.Phase == job.JobFailed:
+		return red
+	}
+	return yellow
+}
+
+func worldText(j *JobStatus) string {
+	switch {
+	case j.Generation == 0:
+		return ""
+	case j.WorldSize == 0 && j.Phase.Ended():
+		return fmt.Sprintf("generation %d was the last", j.Generation)
+	case j.WorldSize == 0:
+		return fmt.Sprintf("generation %d has ended, the next is not formed yet", j.Generation)
+	}
+	size := plural(j.WorldSize, "process")
+	if j.WorldSize != 1 {
+		size = itoa(j.WorldSize) + " processes"
+	}
+	return fmt.Sprintf("generation %d, %s", j.Generation, size)
+}
+
+func goodputText(g GoodputStatus) string {
+	if g.Wall < 1 { // too short to mean anything
+		return ""
+	}
+	return fmt.Sprintf("%.1f%% of %s", 100*g.Productive/g.Wall, short(time.Duration(g.Wall*float64(time.Second))))
+}
+
+// slotRows is the table of slots. Many slots are folded where they differ in nothing that matters.
+func slotRows(slots []SlotStatus) [][]string {
+	rows := [][]string{{"SLOT", "PHASE", "RANK", "NODE", "INCARNATION", "PID", "STEP", "RESTARTS", "LAST FAULT"}}
+	if len(slots) <= maxSlotLines {
+		for i := range slots {
+			rows = append(rows, slotRow(&slots[i]))
+		}
+		return rows
+	}
+	type likeness struct {
+		role        string
+		phase       job.Phase
+		incarnation int
+		restarts    int
+		cause       job.Cause
+	}
+	groups := map[likeness][]*SlotStatus{}
+	var order []likeness
+	for i := range slots {
+		s := &slots[i]
+		l := likeness{s.slot.Role, s.Phase, s.Incarnation, s.Restarts, s.Cause}
+		if groups[l] == nil {
+			order = append(order, l)
+		}
+		groups[l] = append(groups[l], s)
+	}
+	for _, l := range order {
+		rows = append(rows, foldedRow(groups[l]))
+	}
+	return rows
+}
+
+func slotRow(s *SlotStatus) []string {
+	return []string{s.slot.Short(), string(s.Phase), orDash(s.Rank, -1), dash(s.Node), itoa(s.Incarnation),
+		orDash(s.PID, 0), orDash(int(s.Step), 0), itoa(s.Restarts), dash(faultText(s))}
+}
+
+// foldedRow is one row for slots that share phase, incarnation, restarts and cause.
+func foldedRow(group []*SlotStatus) []string {
+	first := group[0]
+	row := slotRow(first)
+	if len(group) == 1 {
+		return row
+	}
+	var slots []int
+	nodes := map[string]bool{}
+	low, high := first.Step, first.Step
+	lowRank, highRank := first.Rank, first.Rank
+	for _, s := range group {
+		slots = append(slots, s.slot.Index)
+		nodes[s.Node] = true
+		low, high = min(low, s.Step), max(high, s.Step)
+		lowRank, highRank = min(lowRank, s.Rank), max(highRank, s.Rank)
+	}
+	row[0] = fold(first.slot.Role, slots)
+	if lowRank != highRank {
+		row[2] = fmt.Sprintf("%s..%d", orDash(lowRank, -1), highRank)
+	}
+	if len(nodes) > 1 {
+		row[3] = itoa(len(nodes)) + " nodes"
+	}
+	row[5] = "-"
+	if low != high {
+		row[6] = fmt.Sprintf("%d..%d", low, high)
+	}
+	row[8] = dash(spaced(string(first.Cause)))
+	return row
+}
+
+func faultText(s *SlotStatus) string {
+	text := spaced(string(s.Cause))
+	if s.Exit == nil || s.Cause == "" {
+		return text
+	}
+	switch {
+	case s.Exit.Signal != "":
+		return text + " (signal: " + printable(s.Exit.Signal) + ")"
+	case s.Exit.NotStarted != "":
+		return text + " (" + printable(s.Exit.NotStarted) + ")"
+	case s.Exit.Code != 0:
+		return text + " (exit " + itoa(s.Exit.Code) + ")"
+	}
+	return text
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// orDash is n, or "-" where n has the value that means none.
+func orDash(n, none int) string {
+	if n == none {
+		return "-"
+	}
+	return itoa(n)
+}
+
+// table lays rows out in columns, the first row being their names.
+func (s Screen) table(b *bytes.Buffer, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	b.WriteString("\n")
+	for i, row := range rows {
+		var line strings.Builder
+		for k, cell := range row {
+			line.WriteString("  " + cell + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)))
+		}
+		text := strings.TrimRight(line.String(), " ")
+		if i == 0 {
+			text = s.paint(text, faint)
+		}
+		b.WriteString(text + "\n")
+	}
+}
+
+func (s Screen) incidents(b *bytes.Buffer, incidents []IncidentStatus) {
+	if len(incidents) == 0 {
+		return
+	}
+	shown := incidents[max(0, len(incidents)-maxIncidentLines):]
+	b.WriteString("\n  Last incidents:\n")
+	for _, in := range shown {
+		fmt.Fprintf(b, "    %s  %s\n", clock(in.Time), s.paint(incidentText(in), yellow))
+		for _, e := range in.Evidence {
+			b.WriteString("      " + strings.ReplaceAll(e, "\n", "\n      ") + "\n")
+		}
+	}
+}
+
+// clock is a moment in the reader's own time zone.
+func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

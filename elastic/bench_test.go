@@ -1,0 +1,352 @@
+package elastic
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// The benchmarks measure the service under many agents: real HTTP on loopback, no training process. The agents
+// are this test binary once more, so that what the service costs and what they cost is told apart, and each
+// process needs one file per agent. Run with:
+//
+//	go test ./elastic -run '^$' -bench 'Rendezvous|Beats' -benchtime 1x
+
+// benchClientsEnv makes the test binary be agents: "URL COUNT".
+const benchClientsEnv = "ELTRAIN_BENCH_CLIENTS"
+
+// BenchmarkRendezvousHTTP: seconds from the first registration until every agent has been told to run.
+func BenchmarkRendezvousHTTP(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for range b.N {
+				run := startBench(b, n)
+				took := run.await("running")
+				run.stop()
+				b.ReportMetric(took, "s/rendezvous")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkBeats10000: what 10,000 agents that beat every 5 s cost, once they train.
+func BenchmarkBeats10000(b *testing.B) {
+	const window = 20 * time.Second
+	for range b.N {
+		run := startBench(b, 10000)
+		run.await("running")
+		run.await("reported")
+		beats := run.beats()
+		begun, used, theirs := time.Now(), cpuSeconds(b), run.cpuSeconds()
+		time.Sleep(window)
+		wall := time.Since(begun).Seconds()
+		b.ReportMetric((cpuSeconds(b)-used)/wall, "service-cores")
+		b.ReportMetric((run.cpuSeconds()-theirs)/wall, "agents-cores")
+		b.ReportMetric(float64(run.beats()-beats)/wall, "beats/s")
+		b.ReportMetric(float64(residentKiB(b))/10000, "service-KiB/agent")
+		run.stop()
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkBeat is one beat of one of 10,000 members in the coordinator alone.
+func BenchmarkBeat(b *testing.B) {
+	const n = 10000
+	c := NewCoordinator()
+	now := time.Now()
+	c.Set(now, "bench", desiredOf("bench", n, 15*time.Second))
+	requests := make([]SyncRequest, n)
+	for i := range requests {
+		slot := job.Address{Role: "worker", Index: i}.Short()
+		report := Report{State: job.MemberWaiting, Port: 1}
+		if _, err := c.Register(now, "bench", RegisterRequest{UID: "u1", Slot: slot, Incarnation: 1, Host: "h", Report: report}); err != nil {
+			b.Fatal(err)
+		}
+		report = Report{State: job.MemberRunning, Generation: 1, Rank: i, WorldSlots: n}
+		requests[i] = SyncRequest{UID: "u1", Slot: slot, Incarnation: 1, Report: report}
+	}
+	for _, f := range c.Ready().Form {
+		c.Formed(now, f, nil)
+	}
+	for i := 0; b.Loop(); i++ {
+		now = now.Add(5 * time.Second / n)
+		requests[i%n].Step++
+		if _, err := c.Sync(now, "bench", requests[i%n]); err != nil {
+			b.Fatal(err)
+		}
+		if i%100 == 0 {
+			c.Tick(now)
+			c.Ready()
+		}
+	}
+}
+
+// benchRun is a server with agents in a process of their own.
+type benchRun struct {
+	b      *testing.B
+	server *Server
+	cmd    *exec.Cmd
+	lines  *bufio.Scanner
+	stdin  io.WriteCloser
+}
+
+type noLedger struct{}
+
+func (noLedger) Form(string, job.World) error { return nil }
+
+func startBench(b *testing.B, agents int) *benchRun {
+	raiseFileLimit(b, uint64(agents)+200)
+	s := NewServer(ServerOptions{Ledger: noLedger{}})
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		b.Fatal(err)
+	}
+	s.Set("bench", desiredOf("bench", agents, 15*time.Second))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", benchClientsEnv, s.Addr(), agents))
+	cmd.Stderr = os.Stderr
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := firstOf(err1, err2, cmd.Start()); err != nil {
+		b.Fatal(err)
+	}
+	return &benchRun{b: b, server: s, cmd: cmd, lines: bufio.NewScanner(stdout), stdin: stdin}
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await reads a line "WORD SECONDS" of the agents.
+func (r *benchRun) await(word string) float64 {
+	for r.lines.Scan() {
+		if rest, ok := strings.CutPrefix(r.lines.Text(), word+" "); ok {
+			seconds, err := strconv.ParseFloat(rest, 64)
+			if err != nil {
+				r.b.Fatal(err)
+			}
+			return seconds
+		}
+	}
+	r.b.Fatalf("the agents ended before %q", word)
+	return 0
+}
+
+func (r *benchRun) ask(question string) float64 {
+	fmt.Fprintln(r.stdin, question)
+	return r.await(question)
+}
+
+func (r *benchRun) beats() int          { return int(r.ask("beats")) }
+func (r *benchRun) cpuSeconds() float64 { return r.ask("cpu") }
+
+func (r *benchRun) stop() {
+	r.stdin.Close()
+	if err := r.cmd.Wait(); err != nil {
+		r.b.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := r.server.Close(ctx); err != nil {
+		r.b.Fatal(err)
+	}
+}
+
+func raiseFileLimit(b testing.TB, want uint64) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		b.Fatal(err)
+	}
+	if limit.Cur >= want {
+		return
+	}
+	limit.Cur, limit.Max = want, max(limit.Max, want)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		b.Skipf("%d open files are needed, and may not be had: %v", want, err)
+	}
+}
+
+func cpuSeconds(b testing.TB) float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// residentKiB is what this process has in memory, by the kernel's count.
+func residentKiB(b testing.TB) int {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skip("no /proc here")
+	}
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kib
+}
+
+// benchClients is the other process: agents as light as can be, one connection and one goroutine each.
+func benchClients() {
+	var address string
+	var n int
+	if _, err := fmt.Sscan(os.Getenv(benchClientsEnv), &address, &n); err != nil {
+		panic(err)
+	}
+	raiseFileLimit(benchless{}, uint64(n)+200)
+	fleet := &benchFleet{address: address, n: n, dials: make(chan struct{}, 256), stopped: make(chan struct{})}
+	fleet.begun = time.Now()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { fleet.agent(i) })
+	}
+	questions := bufio.NewScanner(os.Stdin)
+	for questions.Scan() {
+		switch questions.Text() {
+		case "beats":
+			fmt.Println("beats", fleet.beats.Load())
+		case "cpu":
+			fmt.Println("cpu", cpuSeconds(benchless{}))
+		}
+	}
+	close(fleet.stopped)
+	all.Wait()
+}
+
+// benchless lets the agents' process use helpers of benchmarks: what fails there, ends it.
+type benchless struct{ testing.TB }
+
+func (benchless) Fatal(args ...any)           { panic(fmt.Sprint(args...)) }
+func (benchless) Skip(args ...any)            { panic(fmt.Sprint(args...)) }
+func (benchless) Skipf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+
+type benchFleet struct {
+	address  string
+	n        int
+	dials    chan struct{} // bounds connections under way, as a kernel's backlog does
+	begun    time.Time
+	running  atomic.Int64
+	reported atomic.Int64
+	beats    atomic.Int64
+	stopped  chan struct{}
+}
+
+func (f *benchFleet) agent(i int) {
+	f.dials <- struct{}{}
+	conn, err := net.Dial("tcp", f.address)
+	<-f.dials
+	if err != nil {
+		panic(err)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-f.stopped:
+		case <-stop:
+		}
+		conn.Close()
+	}()
+	answers := bufio.NewReaderSize(conn, 512)
+	slot := "worker[" + strconv.Itoa(i) + "]"
+	who := `{"uid":"u1","slot":"` + slot + `","incarnation":1,`
+	if _, err := call(conn, answers, "register", who+`"host":"127.0.0.1","port":1,"state":"waiting"}`); err != nil {
+		panic(err)
+	}
+	state := `"state":"waiting","port":1}`
+	seen := uint64(0)
+	for {
+		answer, err := call(conn, answers, "sync", who+`"seen":`+strconv.FormatUint(seen, 10)+`,`+state)
+		if err != nil {
+			select {
+			case <-f.stopped:
+				return
+			default:
+				panic(err)
+			}
+		}
+		var reply SyncReply
+		if err := json.Unmarshal(answer, &reply); err != nil {
+			panic(err)
+		}
+		f.beats.Add(1)
+		if reply.Version == seen {
+			if f.reported.Add(1) == int64(f.n) {
+				fmt.Println("reported", time.Since(f.begun).Seconds())
+			}
+			continue
+		}
+		seen = reply.Version
+		if w := reply.Order.World; w != nil {
+			state = fmt.Sprintf(`"state":"running","generation":%d,"rank":%d,"world_slots":%d,"pids":[4242],"step":1234,"loss":0.125,"step_rate":41.5,"cpu":987,"memory":"123456KiB"}`,
+				w.Generation, w.GroupRank, w.GroupSize)
+			if f.running.Add(1) == int64(f.n) {
+				fmt.Println("running", time.Since(f.begun).Seconds())
+			}
+		}
+	}
+}
+
+// call is one request over a connection that stays open.
+func call(conn net.Conn, answers *bufio.Reader, verb, body string) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "POST /v1/jobs/bench/%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", verb, len(body), body)
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		return nil, err
+	}
+	res, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", verb, res.Status, raw)
+	}
+	return raw, err
+}
+
+// BenchmarkPass10000 is what one pass of the planning loop asks of the service: the same Set again, and Observe.
+func BenchmarkPass10000(b *testing.B) {
+	c := NewCoordinator()
+	now := time.Now()
+	d := desiredOf("bench", 10000, 15*time.Second)
+	c.Set(now, "bench", d)
+	for i := range 10000 {
+		slot := job.Address{Role: "worker", Index: i}.Short()
+		req := RegisterRequest{UID: "u1", Slot: slot, Incarnation: 1, Host: "h", Report: Report{State: job.MemberWaiting, Port: 1}}
+		if _, err := c.Register(now, "bench", req); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, f := range c.Ready().Form {
+		c.Formed(now, f, nil)
+	}
+	for b.Loop() {
+		c.Set(now, "bench", d)
+		c.Observe()
+	}
+}

@@ -1,0 +1,124 @@
+package elastic
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// What a member may send. The numbers are far above what an honest one does, and low enough that nothing
+// here overflows or grows without bound.
+const (
+	maxBody       = 64 << 10
+	maxGeneration = 1 << 30
+	maxSlots      = 1 << 20
+	maxHost       = 253 // of a DNS name
+	maxPIDs       = 4096
+	maxTail       = 50 // lines kept of an exit's output
+	maxText       = 8 << 10
+)
+
+// decode reads one JSON value of at most maxBody bytes and nothing after it. Fields that are not known are
+// passed over: a newer agent may say more.
+func decode(body io.Reader, into any) error {
+	raw, err := io.ReadAll(io.LimitReader(body, maxBody+1))
+	if err != nil {
+		return &Error{Malformed, "the body could not be read: " + err.Error()}
+	}
+	if len(raw) > maxBody {
+		return &Error{TooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+	}
+	if !utf8.Valid(raw) {
+		return &Error{Malformed, "the body is not valid UTF-8"}
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if err := d.Decode(into); err != nil {
+		return &Error{Malformed, "the body is not the JSON that is wanted: " + err.Error()}
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return &Error{Malformed, "something follows the JSON value"}
+	}
+	return nil
+}
+
+func (r *RegisterRequest) check() error {
+	switch {
+	case r.Host == "" || len(r.Host) > maxHost || strings.ContainsFunc(r.Host, notInHost):
+		return &Error{Malformed, "host is not an address or a name that peers could dial"}
+	case r.AgentPID < 0:
+		return &Error{Malformed, "agent_pid is negative"}
+	}
+	return checkMember(r.Slot, r.Incarnation, &r.Report)
+}
+
+func (r *SyncRequest) check() error { return checkMember(r.Slot, r.Incarnation, &r.Report) }
+
+// notInHost are characters that no host name or address has. It becomes MASTER_ADDR.
+func notInHost(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(".:-_%[]", c))
+}
+
+func checkMember(slot string, incarnation int, r *Report) error {
+	if _, err := job.ParseShort("x", slot); err != nil {
+		return &Error{Malformed, fmt.Sprintf("slot %.80q is not one slot within its job, like worker[3]", slot)}
+	}
+	switch r.State {
+	case job.MemberWaiting, job.MemberRunning, job.MemberFailed, job.MemberSucceeded, job.MemberLeaving:
+	default:
+		return &Error{Malformed, fmt.Sprintf("state %.20q is none of waiting, running, failed, succeeded, leaving", r.State)}
+	}
+	for _, n := range []struct {
+		name       string
+		value, max int
+	}{
+		{"incarnation", incarnation, maxGeneration},
+		{"generation", r.Generation, maxGeneration},
+		{"in_place", r.InPlace, maxGeneration},
+		{"world_slots", r.WorldSlots, maxSlots},
+		{"rank", r.Rank, maxSlots},
+		{"port", r.Port, 65535},
+		{"number of pids", len(r.PIDs), maxPIDs},
+	} {
+		if n.value < 0 || n.value > n.max {
+			return &Error{Malformed, fmt.Sprintf("%s is %d: it must be between 0 and %d", n.name, n.value, n.max)}
+		}
+	}
+	if r.WorldSlots > 0 && r.Rank >= r.WorldSlots {
+		return &Error{Malformed, fmt.Sprintf("rank %d is not below world_slots %d", r.Rank, r.WorldSlots)}
+	}
+	if r.Step < 0 || r.StepRate < 0 || r.CPU < 0 || r.Memory < 0 {
+		return &Error{Malformed, "step, step_rate, cpu and memory_bytes must not be negative"}
+	}
+	if r.Exit != nil {
+		trimExit(r.Exit)
+	}
+	return nil
+}
+
+// trimExit keeps the last of what a process left behind: it ends up in records and on screens.
+func trimExit(e *job.Exit) {
+	e.Tail = e.Tail[max(0, len(e.Tail)-maxTail):]
+	for i := range e.Tail {
+		e.Tail[i] = lastOf(e.Tail[i], maxText/8)
+	}
+	e.Message = lastOf(e.Message, maxText)
+	e.NotStarted = lastOf(e.NotStarted, maxText)
+}
+
+// lastOf keeps the last n bytes of s, and whole characters.
+func lastOf(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[len(s)-n:]
+	for len(s) > 0 && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	maxReply = 64 << 10
+	// dialTimeout bounds the connecting; how long a request may take is its context's to say.
+	dialTimeout = 3 * time.Second
+	// clientIdle is short: an agent that speaks has its connections in use.
+	clientIdle = 30 * time.Second
+	// clientBuffer is enough for any request or reply, and a quarter of what net/http takes.
+	clientBuffer = 1 << 10
+)
+
+// Client talks to a Server as one member does. It is safe for concurrent use. Refusals are *Error; test for
+// them with errors.Is. Any other error means that the service was not reached, or is none.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// NewClient makes a client of the service at an http or https URL.
+func NewClient(service, token string) (*Client, error) {
+	u, err := url.Parse(service)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the URL of a service: write http://HOST:PORT or https://HOST:PORT", service)
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	return &Client{
+		base:  strings.TrimSuffix(service, "/"),
+		token: token,
+		http: &http.Client{
+			Transport: &http.Transport{
+				DialContext:         dialer.DialContext,
+				TLSHandshakeTimeout: dialTimeout,
+				// One request is held open; another may go beside it to say what is new.
+				MaxIdleConnsPerHost: 2,
+				IdleConnTimeout:     clientIdle,
+				DisableCompression:  true,
+				ReadBufferSize:      clientBuffer,
+				WriteBufferSize:     clientBuffer,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return errors.New("the service answered with a redirect: the token is not sent elsewhere")
+			},
+		},
+	}, nil
+}
+
+// Register makes the member known.
+func (c *Client) Register(ctx context.Context, jobName string, r RegisterRequest) (RegisterReply, error) {
+	var out RegisterReply
+	err := c.do(ctx, http.MethodPost, jobName, "register", r, &out)
+	return out, err
+}
+
+// Sync says what is new and gives the order that holds, once there is another than r.Seen or the beat is due.
+func (c *Client) Sync(ctx context.Context, jobName string, r SyncRequest) (SyncReply, error) {
+	var out SyncReply
+	err := c.do(ctx, http.MethodPost, jobName, "sync", r, &out)
+	return out, err
+}
+
+// Members lists who is up.
+func (c *Client) Members(ctx context.Context, jobName string) (Membership, error) {
+	var out Membership
+	err := c.do(ctx, http.MethodGet, jobName, "members", nil, &out)
+	return out, err
+}
+
+// Close gives up connections that are not in use.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func (c *Client) do(ctx context.Context, method, jobName, verb string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+"/v1/jobs/"+url.PathEscape(jobName)+"/"+verb, body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxReply+1))
+	if err != nil {
+		return fmt.Errorf("%s: read the reply: %w", verb, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return refusal(verb, res.Status, raw)
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("%s: the reply is not the service's: %w", verb, err)
+	}
+	return nil
+}
+
+// refusal is what the service said, or that it was not the service that answered: a proxy, or something else
+// that has taken the address.
+func refusal(verb, status string, raw []byte) error {
+	var e ErrorReply
+	if err := json.Unmarshal(raw, &e); err != nil || e.Code == "" {
+		return fmt.Errorf("%s: %s, not by the service: %.200q", verb, status, raw)
+	}
+	return &Error{e.Code, e.Message}
+}

@@ -1,0 +1,559 @@
+package elastic
+
+import (
+	"container/heap"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	// defaultLease is for a Want that names none; the language's default is the same.
+	defaultLease = 15 * time.Second
+	// pulse is how often Tick wants to be called at least: a call that comes much later shows that this
+	// process was stopped, or its machine slept, and nobody could be heard.
+	pulse = time.Second
+	// stall is how late a Tick may come before that is held against nobody. Below it a busy machine's
+	// scheduling is meant to be covered by the lease itself.
+	stall = time.Second
+)
+
+// Coordinator holds the rendezvous of all jobs and the leases of all members. Nothing in it waits: what is to
+// be done after a call comes back from Ready. It is not safe for concurrent use; Server adds the lock.
+//
+// A beat costs O(log n) at most, and changes nothing that Changes counts.
+type Coordinator struct {
+	jobs    map[string]*jobState
+	leases  leases
+	tickAt  time.Time // when the next Tick is expected; zero before the first
+	ready   Work
+	changes uint64
+}
+
+// jobState is one job's rendezvous with what the rendezvous does not know: secrets and time.
+type jobState struct {
+	name    string
+	uid     string
+	token   [sha256.Size]byte
+	lease   time.Duration
+	rdzv    *Rendezvous
+	members map[job.Address]*member
+	sorted  []*member // by address; nil after a member came or went
+	counts  Counts
+}
+
+// Counts are what happened to one job's members since this master started.
+type Counts struct {
+	Worlds  int // formed
+	Broken  int // of the worlds that trained
+	Expired int // leases
+	Fenced  int // requests
+}
+
+// member is one incarnation's lease.
+type member struct {
+	job         *jobState
+	slot        job.Address
+	incarnation int
+	registered  time.Time // zero while it is awaited from the time of another master
+	heard       time.Time
+	seq         uint64 // of the newest request
+	away        bool   // its connection broke and it has not been heard since
+	silent      bool
+	expired     bool
+	ended       bool
+	due         time.Time // when the lease is to be looked at; never later than needed
+	index       int       // in leases, -1 outside
+}
+
+// Told names a slot whose order changed.
+type Told struct {
+	Job  string
+	Slot job.Address
+}
+
+// Forming is a world to be written to the ledger; the outcome goes to Coordinator.Formed.
+type Forming struct {
+	Job   string
+	UID   string
+	World job.World
+}
+
+// Work is what is to be done about the calls since the last Ready.
+type Work struct {
+	Told []Told    // open requests of these are to be answered by Order
+	Form []Forming // to be written, in this order, before anyone is told
+	// Sooner is set when a Tick is due before the last one said.
+	Sooner bool
+}
+
+// NewCoordinator returns one that knows no job.
+func NewCoordinator() *Coordinator { return &Coordinator{jobs: map[string]*jobState{}} }
+
+// Ready hands out what is to be done, once.
+func (c *Coordinator) Ready() Work {
+	w := c.ready
+	c.ready = Work{}
+	return w
+}
+
+// Changes counts changes of facts that a plan depends on, and connections that broke: somebody may want to
+// look at once whether a process has ended.
+func (c *Coordinator) Changes() uint64 { return c.changes }
+
+// step passes one event to a job's rendezvous and collects what follows.
+func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
+	before, trained := j.rdzv.Changes(), j.rdzv.trains()
+	err := j.rdzv.Step(now, e)
+	c.changes += j.rdzv.Changes() - before
+	if trained && !j.rdzv.trains() {
+		j.counts.Broken++
+	}
+	ready := j.rdzv.Ready()
+	for _, addr := range ready.Orders {
+		c.ready.Told = append(c.ready.Told, Told{j.name, addr})
+	}
+	if ready.Form != nil {
+		c.ready.Form = append(c.ready.Form, Forming{j.name, j.uid, *ready.Form})
+	}
+	c.dueBy(j.rdzv.Next())
+	return err
+}
+
+func (c *Coordinator) dueBy(at time.Time) {
+	c.ready.Sooner = c.ready.Sooner || !at.IsZero() && at.Before(c.tickAt)
+}
+
+// Set takes what the plan wants of a job. The first Set of a UID makes the job known; a job of the same name
+// and another UID is forgotten. Its World is where this one goes on: members of it are awaited for a lease.
+func (c *Coordinator) Set(now time.Time, name string, d Desired) {
+	j := c.jobs[name]
+	if j != nil && j.uid != d.UID {
+		c.Remove(name)
+		j = nil
+	}
+	if j == nil {
+		j = &jobState{name: name, uid: d.UID, rdzv: NewRendezvous(), members: map[job.Address]*member{}}
+		c.jobs[name] = j
+	}
+	j.token = sha256.Sum256([]byte(d.Token))
+	lease := leaseOf(d.Want)
+	moved := j.lease != lease
+	j.lease = lease
+	c.step(now, j, Wanted{d}) // never refused
+	for addr, m := range j.members {
+		if s := j.rdzv.slots[addr]; s == nil || s.Incarnation != m.incarnation {
+			c.drop(m)
+		} else if moved {
+			c.leases.update(m)
+			c.dueBy(m.due)
+		}
+	}
+	for addr, s := range j.rdzv.slots {
+		if s.awaited && s.wanted && j.members[addr] == nil {
+			c.add(&member{job: j, slot: addr, incarnation: s.Incarnation, heard: now})
+		}
+	}
+}
+
+// Remove forgets a job. Open requests of its members are answered with ErrNoSuchJob.
+func (c *Coordinator) Remove(name string) {
+	j := c.jobs[name]
+	if j == nil {
+		return
+	}
+	for addr, m := range j.members {
+		c.ready.Told = append(c.ready.Told, Told{name, addr})
+		c.drop(m)
+	}
+	delete(c.jobs, name)
+	c.changes++
+}
+
+// Gone says that nothing of an incarnation runs any more. The caller is certain of it.
+func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int) {
+	j := c.jobs[slot.Job]
+	if j == nil {
+		return
+	}
+	c.step(now, j, Gone{slot, incarnation}) // never refused
+	if m := j.members[slot]; m != nil && m.incarnation == incarnation && !m.ended {
+		m.ended = true // what it said last stays known
+		c.leases.remove(m)
+	}
+}
+
+// Disconnected says that the connection of a member's open request broke. That is a hint, no more: the
+// member may be dialling again. The lease decides.
+func (c *Coordinator) Disconnected(now time.Time, slot job.Address, incarnation int) {
+	j := c.jobs[slot.Job]
+	if j == nil {
+		return
+	}
+	if m := j.members[slot]; m != nil && m.incarnation == incarnation && m.index >= 0 {
+		m.away = true
+		c.changes++
+		c.leases.update(m)
+		c.dueBy(m.due)
+	}
+}
+
+// Authorize checks a job's bearer token. Tokens are compared by their SHA-256, so that the time taken tells
+// nothing, not even a length. An unknown job is refused like a wrong token: who has none is told no names.
+// An empty token is never right.
+func (c *Coordinator) Authorize(name, token string) error {
+	var want [sha256.Size]byte
+	j := c.jobs[name]
+	if j != nil {
+		want = j.token
+	}
+	given := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(want[:], given[:]) != 1 || j == nil || token == "" {
+		return &Error{Unauthorized, "the bearer token is not the job's, or there is no such job"}
+	}
+	return nil
+}
+
+// Owner finds the job whose token it is. All jobs are looked at, so the time tells nothing.
+func (c *Coordinator) Owner(token string) (string, error) {
+	owner, found := "", false
+	given := sha256.Sum256([]byte(token))
+	for name, j := range c.jobs {
+		if subtle.ConstantTimeCompare(j.token[:], given[:]) == 1 {
+			owner, found = name, true
+		}
+	}
+	if !found || token == "" {
+		return "", &Error{Unauthorized, "the bearer token is no job's"}
+	}
+	return owner, nil
+}
+
+// Hold is how long a request of the job's members may be held.
+func (c *Coordinator) Hold(name string) time.Duration {
+	j := c.jobs[name]
+	if j == nil {
+		return 0
+	}
+	return spread(j.beat())
+}
+
+// jobFor finds a job by name and UID.
+func (c *Coordinator) jobFor(name, uid string) (*jobState, error) {
+	j := c.jobs[name]
+	if j == nil || j.uid != uid {
+		return nil, &Error{NoSuchJob, fmt.Sprintf("there is no job %q with UID %q", name, uid)}
+	}
+	return j, nil
+}
+
+// Register makes a member known, and starts its lease.
+func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) (RegisterReply, error) {
+	j, err := c.jobFor(name, req.UID)
+	if err != nil {
+		return RegisterReply{}, err
+	}
+	slot, err := job.ParseShort(name, req.Slot)
+	if err != nil {
+		return RegisterReply{}, &Error{Malformed, err.Error()}
+	}
+	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Report}); err != nil {
+		j.refused(err)
+		return RegisterReply{}, err
+	}
+	m := j.members[slot]
+	if m == nil || m.registered.IsZero() || m.expired {
+		if m != nil {
+			c.drop(m)
+		}
+		m = &member{job: j, slot: slot, incarnation: req.Incarnation, registered: now, heard: now}
+		c.add(m)
+		c.changes++
+	}
+	m.seq = 0
+	c.heard(now, m)
+	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
+}
+
+// Sync takes a member's word and gives the order that holds. A word that was overtaken by a newer one is not taken.
+func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncReply, error) {
+	j, err := c.jobFor(name, req.UID)
+	if err != nil {
+		return SyncReply{}, err
+	}
+	slot, err := job.ParseShort(name, req.Slot)
+	if err != nil {
+		return SyncReply{}, &Error{Malformed, err.Error()}
+	}
+	if c.overtaken(name, slot, req) {
+		return c.Order(name, req.UID, slot, req.Incarnation)
+	}
+	if err := c.step(now, j, Reported{slot, req.Incarnation, req.Report}); err != nil {
+		j.refused(err)
+		return SyncReply{}, err
+	}
+	m := j.members[slot]
+	m.seq = max(m.seq, req.Seq)
+	c.heard(now, m)
+	return j.reply(slot), nil
+}
+
+// overtaken tells whether a newer request of the same member has been taken already.
+func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) bool {
+	j := c.jobs[name]
+	if j == nil || req.Seq == 0 {
+		return false
+	}
+	m := j.members[slot]
+	return m != nil && m.incarnation == req.Incarnation && req.Seq <= m.seq
+}
+
+// Order gives the order that holds, to a member whose request has been open for a while.
+func (c *Coordinator) Order(name, uid string, slot job.Address, incarnation int) (SyncReply, error) {
+	j, err := c.jobFor(name, uid)
+	if err != nil {
+		return SyncReply{}, err
+	}
+	s, err := j.rdzv.admit(slot, incarnation)
+	if err == nil && !s.here {
+		err = &Error{RegisterFirst, fmt.Sprintf("the lease of %s ran out", slot)}
+	}
+	if err != nil {
+		j.refused(err)
+		return SyncReply{}, err
+	}
+	return j.reply(slot), nil
+}
+
+func (j *jobState) reply(slot job.Address) SyncReply {
+	order, version := j.rdzv.Order(slot)
+	return SyncReply{Version: version, Order: order}
+}
+
+func (j *jobState) refused(err error) {
+	if errors.Is(err, ErrFenced) {
+		j.counts.Fenced++
+	}
+}
+
+// Formed takes the ledger's answer to a Forming.
+func (c *Coordinator) Formed(now time.Time, f Forming, err error) {
+	j := c.jobs[f.Job]
+	if j == nil || j.uid != f.UID {
+		return
+	}
+	c.step(now, j, Formed{f.World.Generation, err}) // never refused
+	if j.rdzv.trains() && j.rdzv.World().Generation == f.World.Generation {
+		j.counts.Worlds++
+	}
+}
+
+// Tick looks at leases and timers, and says when to be called again: not later than pulse from now. Called
+// much later than it said, it takes the time as one in which nobody could be heard, and extends all leases.
+func (c *Coordinator) Tick(now time.Time) time.Time {
+	if gap := now.Sub(c.tickAt); !c.tickAt.IsZero() && gap > stall {
+		c.extend(now, gap)
+	}
+	for len(c.leases) > 0 && !c.leases[0].due.After(now) {
+		c.check(now, c.leases[0])
+	}
+	next := now.Add(pulse)
+	for _, j := range c.jobs {
+		if at := j.rdzv.Next(); !at.IsZero() && !at.After(now) {
+			c.step(now, j, Tick{}) // never refused
+		}
+		next = earlier(next, j.rdzv.Next())
+	}
+	if len(c.leases) > 0 {
+		next = earlier(next, c.leases[0].due)
+	}
+	c.tickAt, c.ready.Sooner = next, false
+	return next
+}
+
+// extend gives everyone the time in which this process did not run.
+func (c *Coordinator) extend(now time.Time, gap time.Duration) {
+	for _, m := range c.leases {
+		m.heard = m.heard.Add(gap)
+		if m.heard.After(now) {
+			m.heard = now
+		}
+		m.due = m.nextDue()
+	}
+	heap.Init(&c.leases)
+	for _, j := range c.jobs {
+		c.step(now, j, Stalled{gap}) // never refused
+	}
+}
+
+// check looks at a lease whose time may have come. Beats do not move due, so mostly it only moves now.
+func (c *Coordinator) check(now time.Time, m *member) {
+	switch {
+	case !now.Before(m.heard.Add(m.job.lease)):
+		m.silent, m.expired = true, true
+		m.job.counts.Expired++
+		c.changes++
+		c.leases.remove(m)
+		c.step(now, m.job, Expired{m.slot, m.incarnation}) // never refused
+		return
+	case !m.silent && !now.Before(m.silentAt()):
+		m.silent = true
+		c.changes++
+	}
+	c.leases.update(m)
+}
+
+// heard notes that a member spoke.
+func (c *Coordinator) heard(now time.Time, m *member) {
+	m.heard, m.away = now, false
+	if m.silent {
+		m.silent = false
+		c.changes++
+		c.leases.update(m)
+	}
+}
+
+func (c *Coordinator) add(m *member) {
+	m.job.members[m.slot], m.job.sorted = m, nil
+	m.due = m.nextDue()
+	heap.Push(&c.leases, m)
+	c.dueBy(m.due)
+}
+
+func (c *Coordinator) drop(m *member) {
+	delete(m.job.members, m.slot)
+	m.job.sorted = nil
+	c.leases.remove(m)
+}
+
+// Observe gives what is known of all jobs. Members that spoke once stay in it until their slot gets another
+// incarnation or is no longer wanted, so a last word is not lost.
+func (c *Coordinator) Observe() map[string]Facts {
+	out := make(map[string]Facts, len(c.jobs))
+	for name, j := range c.jobs {
+		f := Facts{World: j.rdzv.World()}
+		f.Members = make([]MemberFacts, 0, len(j.members))
+		for _, m := range j.byAddress() {
+			if m.registered.IsZero() && !m.expired {
+				continue // awaited: nothing is known of it yet
+			}
+			f.Members = append(f.Members, MemberFacts{m.slot, m.incarnation, j.facts(m)})
+		}
+		out[name] = f
+	}
+	return out
+}
+
+func (j *jobState) facts(m *member) job.Member {
+	s := j.rdzv.slots[m.slot]
+	r := s.report
+	if m.registered.IsZero() {
+		// It ran in the recorded world and did not come back.
+		r.State, r.Generation = job.MemberRunning, j.rdzv.World().Generation
+	}
+	return job.Member{
+		State: r.State, Host: s.host, Generation: r.Generation, InPlace: r.InPlace, PIDs: r.PIDs, Exit: r.Exit,
+		Step: r.Step, Loss: r.Loss, StepRate: r.StepRate, CPU: r.CPU, Memory: r.Memory,
+		Registered: m.registered, Silent: m.silent, Expired: m.expired,
+	}
+}
+
+func (j *jobState) byAddress() []*member {
+	if j.sorted == nil {
+		j.sorted = make([]*member, 0, len(j.members))
+		for _, m := range j.members {
+			j.sorted = append(j.sorted, m)
+		}
+		slices.SortFunc(j.sorted, func(a, b *member) int { return a.slot.Compare(b.slot) })
+	}
+	return j.sorted
+}
+
+// Membership tells members of a job who is up, by address.
+func (c *Coordinator) Membership(name string) (Membership, error) {
+	j := c.jobs[name]
+	if j == nil {
+		return Membership{}, &Error{NoSuchJob, fmt.Sprintf("there is no job %q", name)}
+	}
+	out := Membership{Generation: j.rdzv.World().Generation, Members: []MembershipItem{}}
+	for _, m := range j.byAddress() {
+		s := j.rdzv.slots[m.slot]
+		if !s.here {
+			continue
+		}
+		rank := -1
+		if s.member && j.rdzv.trains() {
+			rank = s.rank
+		}
+		out.Members = append(out.Members, MembershipItem{m.slot.Short(), m.incarnation, s.host, rank, s.report.State})
+	}
+	return out, nil
+}
+
+// beat is how often a member speaks: a lease survives two beats that are lost.
+func (j *jobState) beat() time.Duration { return j.lease / 3 }
+
+func leaseOf(w job.Want) time.Duration {
+	if w.Lease <= 0 {
+		return defaultLease
+	}
+	return w.Lease.Std()
+}
+
+// silentAt is when a member counts as silent: half a beat after the one it missed, or at once when it is
+// missed and its connection broke.
+func (m *member) silentAt() time.Time {
+	beat := m.job.beat()
+	if m.away {
+		return m.heard.Add(beat)
+	}
+	return m.heard.Add(beat + beat/2)
+}
+
+func (m *member) nextDue() time.Time {
+	if m.silent {
+		return m.heard.Add(m.job.lease)
+	}
+	return m.silentAt()
+}
+
+// leases is a heap of members by due. A beat only notes the time: due is brought up to date when it comes,
+// so a steady member costs one step in the heap per beat and a half.
+type leases []*member
+
+func (l leases) Len() int           { return len(l) }
+func (l leases) Less(i, j int) bool { return l[i].due.Before(l[j].due) }
+func (l leases) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].index, l[j].index = i, j
+}
+func (l *leases) Push(x any) {
+	m := x.(*member)
+	m.index = len(*l)
+	*l = append(*l, m)
+}
+func (l *leases) Pop() any {
+	last := len(*l) - 1
+	m := (*l)[last]
+	(*l)[last], *l = nil, (*l)[:last]
+	m.index = -1
+	return m
+}
+
+func (l *leases) update(m *member) {
+	if m.index >= 0 {
+		m.due = m.nextDue()
+		heap.Fix(l, m.index)
+	}
+}
+
+func (l *leases) remove(m *member) {
+	if m.index >= 0 {
+		heap.Remove(l, m.index)
+	}
+}

@@ -1,0 +1,485 @@
+package elastic
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// TestScenarios runs the conversations under testdata/scenarios. A command is what happens; under it is what
+// the coordinator has to say about it: worlds written to the ledger, orders that changed, refusals.
+//
+//	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
+//	                                                                       ROLE 0-1 unranked
+//	slot worker[1] [incarnation=2] [in-place=1] [leave] [rank=3] [levels=(r1,s1)]
+//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4]
+//	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
+//	gone worker[1] [incarnation=1]
+//	disconnect worker[1]
+//	silence worker[1], speak worker[1]       from now on it does not beat, or does again
+//	pass 5s                                  time passes, members beat
+//	stall 20s                                the master itself does not run
+//	ledger fail|ok|mute|answer
+//	restart [lost]                           a new master, with the record or without
+//	facts, members
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		s := newScenario()
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+const scenarioJob = "gpt"
+
+// scenario is a coordinator with a clock, a ledger, and agents that do nothing but beat.
+type scenario struct {
+	c       *Coordinator
+	now     time.Time
+	tickAt  time.Time
+	want    job.Want
+	slots   map[job.Address]DesiredSlot
+	listed  []job.Address
+	world   job.World // as the ledger has it
+	ledger  string    // fail, mute, or ok
+	pending []Forming
+	agents  map[job.Address]*scriptedAgent
+	changes uint64
+	out     strings.Builder
+}
+
+// scriptedAgent is what the harness knows of a member.
+type scriptedAgent struct {
+	incarnation int
+	report      Report
+	silent      bool
+	seen        uint64
+	said        time.Time
+}
+
+func newScenario() *scenario {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &scenario{c: NewCoordinator(), now: start, ledger: "ok", slots: map[job.Address]DesiredSlot{}, agents: map[job.Address]*scriptedAgent{}}
+}
+
+func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+	s.out.Reset()
+	switch d.Cmd {
+	case "want":
+		s.wants(t, d)
+	case "slot":
+		for _, a := range s.selected(t, d) {
+			s.editSlot(t, d, a)
+		}
+		s.set()
+	case "register":
+		for _, a := range s.selected(t, d) {
+			s.register(t, d, a)
+		}
+	case "say":
+		for _, a := range s.selected(t, d) {
+			s.say(t, d, a)
+		}
+	case "gone":
+		for _, a := range s.selected(t, d) {
+			s.c.Gone(s.now, a, number(t, d, "incarnation", s.slots[a].Incarnation))
+		}
+	case "disconnect":
+		for _, a := range s.selected(t, d) {
+			s.c.Disconnected(s.now, a, s.slots[a].Incarnation)
+		}
+	case "silence", "speak":
+		for _, a := range s.selected(t, d) {
+			s.agents[a].silent = d.Cmd == "silence"
+		}
+	case "pass":
+		s.pass(duration(t, d))
+	case "stall":
+		s.now = s.now.Add(duration(t, d))
+		s.tick()
+	case "ledger":
+		s.setLedger(d.CmdArgs[0].Key)
+	case "restart":
+		if d.HasArg("lost") {
+			s.world = job.World{}
+		}
+		s.c, s.tickAt, s.pending, s.changes = NewCoordinator(), time.Time{}, nil, 0
+		for _, a := range s.agents {
+			a.seen, a.silent = 0, true // until it registers
+		}
+		s.set()
+	case "remove":
+		s.c.Remove(scenarioJob)
+	case "facts":
+		s.facts()
+		return s.text()
+	case "members":
+		m, err := s.c.Membership(scenarioJob)
+		s.sayError("", err)
+		fmt.Fprintf(&s.out, "generation %d\n", m.Generation)
+		for _, i := range m.Members {
+			fmt.Fprintf(&s.out, "%s incarnation %d at %s, rank %d, %s\n", i.Slot, i.Incarnation, i.Host, i.Rank, i.State)
+		}
+		return s.text()
+	default:
+		t.Fatalf("%s: no such command %q", d.Pos, d.Cmd)
+	}
+	s.settle()
+	return s.text()
+}
+
+func (s *scenario) text() string {
+	if s.out.Len() == 0 {
+		return "nothing\n"
+	}
+	return s.out.String()
+}
+
+// settle does what the coordinator wants done, and tells of it.
+func (s *scenario) settle() {
+	for {
+		work := s.c.Ready()
+		s.pending = append(s.pending, work.Form...)
+		if len(s.pending) == 0 || s.ledger == "mute" {
+			break
+		}
+		s.writeDown()
+	}
+	s.tellOrders()
+	if c := s.c.Changes(); c != s.changes {
+		s.changes = c
+		s.out.WriteString("(wakes the planner)\n")
+	}
+}
+
+func (s *scenario) writeDown() {
+	forming := s.pending
+	s.pending = nil
+	for _, f := range forming {
+		if s.ledger == "fail" {
+			fmt.Fprintf(&s.out, "ledger: cannot write world %d\n", f.World.Generation)
+			s.c.Formed(s.now, f, errors.New("no space left on device"))
+			continue
+		}
+		var names []string
+		for _, m := range f.World.Members {
+			names = append(names, m.Slot.Short())
+		}
+		fmt.Fprintf(&s.out, "ledger: world %d is %s\n", f.World.Generation, strings.Join(names, " "))
+		s.world = f.World
+		s.c.Formed(s.now, f, nil)
+	}
+}
+
+func (s *scenario) setLedger(mode string) {
+	if mode == "answer" {
+		s.ledger = "ok"
+		s.writeDown()
+		return
+	}
+	s.ledger = mode
+}
+
+func (s *scenario) tellOrders() {
+	for _, addr := range slices.SortedFunc(maps.Keys(s.agents), job.Address.Compare) {
+		a := s.agents[addr]
+		reply, err := s.c.Order(scenarioJob, "u1", addr, a.incarnation)
+		if err != nil {
+			continue // it learns of that when it speaks
+		}
+		if reply.Version == a.seen {
+			continue
+		}
+		if reply.Version < a.seen {
+			fmt.Fprintf(&s.out, "version of %s went back from %d to %d\n", addr.Short(), a.seen, reply.Version)
+		}
+		a.seen = reply.Version
+		fmt.Fprintf(&s.out, "%s %s\n", addr.Short(), orderText(reply.Order))
+	}
+}
+
+func orderText(o Order) string {
+	var b strings.Builder
+	switch o.Do {
+	case Wait:
+		b.WriteString("waits")
+	case Leave:
+		b.WriteString("leaves")
+	case Run:
+		p := o.World
+		fmt.Fprintf(&b, "runs in world %d as %d of %d", p.Generation, p.GroupRank, p.GroupSize)
+		if p.WorldSize != p.GroupSize || p.RoleWorldSize != p.WorldSize {
+			fmt.Fprintf(&b, ", processes from %d of %d, in its role %d of %d", p.RankBase, p.WorldSize, p.RoleRankBase, p.RoleWorldSize)
+		}
+		fmt.Fprintf(&b, ", master %s:%d", p.MasterAddr, p.MasterPort)
+	}
+	if o.Checkpoint {
+		b.WriteString(", after a checkpoint")
+	}
+	if o.InPlace > 0 {
+		fmt.Fprintf(&b, ", in-place restart %d", o.InPlace)
+	}
+	return b.String()
+}
+
+func (s *scenario) sayError(who string, err error) {
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		fmt.Fprintf(&s.out, "%s refused: %s: %s\n", who, refusal.Code, refusal.Message)
+	}
+}
+
+func (s *scenario) wants(t *testing.T, d *datadriven.TestData) {
+	s.want.Settle, s.want.Lease = job.Duration(5*time.Second), job.Duration(15*time.Second)
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "settle":
+			s.want.Settle = parsedDuration(t, a.Vals[0])
+		case "lease":
+			s.want.Lease = parsedDuration(t, a.Vals[0])
+		case "rank-by":
+			s.want.RankBy = a.Vals
+		}
+	}
+	s.want.Hold = d.HasArg("hold")
+	if d.Input != "" {
+		s.want.Roles, s.want.Unranked = nil, nil
+		s.listed = slices.DeleteFunc(s.listed, func(a job.Address) bool { return !s.slots[a].Leave })
+		for _, line := range strings.Split(d.Input, "\n") {
+			s.wantRole(t, line)
+		}
+	}
+	s.set()
+}
+
+func (s *scenario) wantRole(t *testing.T, line string) {
+	fields := strings.Fields(line)
+	sel, err := job.ParseSelector("job." + scenarioJob + "." + fields[0] + "[" + fields[1] + "]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := job.WantRole{Role: fields[0], Processes: 1, Sizes: job.Sizes{Step: 1}}
+	unranked, unstarted := false, false
+	for _, f := range fields[2:] {
+		key, value, _ := strings.Cut(f, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "min":
+			role.Sizes.Min = n
+		case "max":
+			role.Sizes.Max = n
+		case "step":
+			role.Sizes.Step = n
+		case "sizes":
+			for _, v := range strings.Split(value, ",") {
+				n, _ := strconv.Atoi(v)
+				role.Sizes.List = append(role.Sizes.List, n)
+			}
+		case "processes":
+			role.Processes = n
+		case "unranked":
+			unranked = true
+		case "unstarted":
+			unranked, unstarted = true, true
+		default:
+			t.Fatalf("no such word in a want: %q", f)
+		}
+	}
+	for _, r := range sel.Ranges {
+		for i := r[0]; i <= r[1]; i++ {
+			a := job.Address{Job: scenarioJob, Role: fields[0], Index: i}
+			if _, ok := s.slots[a]; !ok {
+				s.slots[a] = DesiredSlot{Address: a, Incarnation: 1, Rank: -1}
+			}
+			s.listed = append(s.listed, a)
+			role.Slots = append(role.Slots, i)
+			if unranked && !unstarted {
+				s.want.Unranked = append(s.want.Unranked, a)
+			}
+		}
+	}
+	if !unranked {
+		s.want.Roles = append(s.want.Roles, role)
+	}
+}
+
+func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address) {
+	slot, ok := s.slots[a]
+	if !ok {
+		slot = DesiredSlot{Address: a, Rank: -1}
+	}
+	if !slices.Contains(s.listed, a) {
+		s.listed = append(s.listed, a)
+	}
+	slot.Incarnation = number(t, d, "incarnation", slot.Incarnation)
+	slot.InPlace = number(t, d, "in-place", slot.InPlace)
+	slot.Rank = number(t, d, "rank", slot.Rank)
+	slot.Leave = slot.Leave || d.HasArg("leave")
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "levels" {
+			slot.Levels = arg.Vals
+		}
+	}
+	s.slots[a] = slot
+}
+
+func (s *scenario) set() {
+	d := Desired{UID: "u1", Token: "secret", Want: s.want, World: s.world}
+	for _, a := range s.listed {
+		d.Slots = append(d.Slots, s.slots[a])
+	}
+	s.c.Set(s.now, scenarioJob, d)
+	s.tick()
+}
+
+func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address) {
+	agent := &scriptedAgent{incarnation: number(t, d, "incarnation", max(1, s.slots[a].Incarnation)), said: s.now}
+	agent.report = Report{State: job.MemberWaiting, Port: 1000 + a.Index}
+	if d.HasArg("state") {
+		var state string
+		d.ScanArgs(t, "state", &state)
+		agent.report.State = job.MemberState(state)
+	}
+	agent.report.Generation = number(t, d, "gen", 0)
+	agent.report.Rank = number(t, d, "rank", 0)
+	agent.report.WorldSlots = number(t, d, "slots", 0)
+	agent.report.InPlace = number(t, d, "in-place", 0)
+	_, err := s.c.Register(s.now, scenarioJob, RegisterRequest{
+		UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Report: agent.report,
+	})
+	if err != nil {
+		s.sayError(a.Short(), err)
+		return
+	}
+	s.agents[a] = agent
+	s.settle()
+}
+
+func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
+	agent := s.agents[a]
+	if agent == nil {
+		agent = &scriptedAgent{incarnation: 1}
+		s.agents[a] = agent
+	}
+	r := agent.report
+	r.State, r.Exit = job.MemberState(d.CmdArgs[1].Key), nil
+	if r.State == job.MemberRunning {
+		if o, err := s.c.Order(scenarioJob, "u1", a, agent.incarnation); err == nil && o.Order.World != nil {
+			r.Generation, r.Rank, r.WorldSlots = o.Order.World.Generation, o.Order.World.GroupRank, o.Order.World.GroupSize
+		}
+	}
+	r.Generation = number(t, d, "gen", r.Generation)
+	r.InPlace = number(t, d, "in-place", r.InPlace)
+	if d.HasArg("code") {
+		r.Exit = &job.Exit{Code: number(t, d, "code", 0), At: s.now}
+	}
+	agent.report = r
+	s.sync(a, number(t, d, "incarnation", agent.incarnation), number(t, d, "seq", 0))
+	s.settle()
+}
+
+func (s *scenario) sync(a job.Address, incarnation, seq int) {
+	agent := s.agents[a]
+	agent.said = s.now
+	_, err := s.c.Sync(s.now, scenarioJob, SyncRequest{
+		UID: "u1", Slot: a.Short(), Incarnation: incarnation, Seen: agent.seen, Seq: uint64(seq), Report: agent.report,
+	})
+	if err != nil {
+		agent.silent = true // it registers again, or stops: the script says which
+	}
+	s.sayError(a.Short(), err)
+}
+
+// pass lets time go by in small steps: members beat, and Tick is called when it is due.
+func (s *scenario) pass(d time.Duration) {
+	const step = 100 * time.Millisecond
+	for end := s.now.Add(d); s.now.Before(end); {
+		s.now = s.now.Add(min(step, end.Sub(s.now)))
+		for _, a := range slices.SortedFunc(maps.Keys(s.agents), job.Address.Compare) {
+			agent := s.agents[a]
+			if !agent.silent && s.now.Sub(agent.said) >= 5*time.Second {
+				s.sync(a, agent.incarnation, 0)
+			}
+		}
+		if !s.now.Before(s.tickAt) {
+			s.tick()
+		}
+		before := s.out.Len()
+		s.settle()
+		if said := s.out.String()[before:]; said != "" {
+			text := s.out.String()[:before]
+			s.out.Reset()
+			fmt.Fprintf(&s.out, "%s%s later:\n%s", text, d-end.Sub(s.now), said)
+		}
+	}
+}
+
+func (s *scenario) tick() { s.tickAt = s.c.Tick(s.now) }
+
+func (s *scenario) facts() {
+	f := s.c.Observe()[scenarioJob]
+	state := "trains"
+	if f.World.Broken {
+		state = "broken"
+	}
+	if f.World.Generation > 0 {
+		fmt.Fprintf(&s.out, "world %d of %d %s\n", f.World.Generation, len(f.World.Members), state)
+	}
+	for _, m := range f.Members {
+		fmt.Fprintf(&s.out, "%s incarnation %d %s", m.Slot.Short(), m.Incarnation, m.Member.State)
+		if m.Member.Generation > 0 {
+			fmt.Fprintf(&s.out, " in world %d", m.Member.Generation)
+		}
+		if m.Member.Exit != nil {
+			fmt.Fprintf(&s.out, ", exit %d", m.Member.Exit.Code)
+		}
+		if m.Member.Silent {
+			s.out.WriteString(", silent")
+		}
+		if m.Member.Expired {
+			s.out.WriteString(", expired")
+		}
+		s.out.WriteString("\n")
+	}
+}
+
+func (s *scenario) selected(t *testing.T, d *datadriven.TestData) []job.Address {
+	sel, err := job.ParseSelector("job." + scenarioJob + "." + d.CmdArgs[0].Key)
+	if err != nil {
+		t.Fatalf("%s: %v", d.Pos, err)
+	}
+	var out []job.Address
+	for _, r := range sel.Ranges {
+		for i := r[0]; i <= r[1]; i++ {
+			out = append(out, job.Address{Job: scenarioJob, Role: sel.Role, Index: i})
+		}
+	}
+	return out
+}
+
+func number(t *testing.T, d *datadriven.TestData, key string, otherwise int) int {
+	if d.HasArg(key) {
+		d.ScanArgs(t, key, &otherwise)
+	}
+	return otherwise
+}
+
+func duration(t *testing.T, d *datadriven.TestData) time.Duration {
+	return parsedDuration(t, d.CmdArgs[0].Key).Std()
+}
+
+func parsedDuration(t *testing.T, text string) job.Duration {
+	d, err := job.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,525 @@
+package elastic
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	maxHeader     = 8 << 10
+	headerTimeout = 5 * time.Second
+	// bodyTimeout bounds reading a request, from its first byte; it does not bound how long a sync is held.
+	bodyTimeout = 10 * time.Second
+	// idleTimeout closes connections of members that are gone without a word. An agent that lives has a
+	// request open nearly all the time.
+	idleTimeout = 2 * time.Minute
+)
+
+// ServerOptions are the parts of a Server.
+type ServerOptions struct {
+	// Ledger is called by one goroutine, and without any lock of the server's held.
+	Ledger Ledger
+	// CertFile and KeyFile turn TLS on.
+	CertFile, KeyFile string
+	Log               *slog.Logger // nil discards
+}
+
+// Server is the HTTP face over a Coordinator. All methods are safe for concurrent use.
+type Server struct {
+	opts    ServerOptions
+	log     *slog.Logger
+	handler http.Handler
+	http    *http.Server
+	traffic *traffic
+	wake    chan struct{}
+	sooner  chan struct{} // a Tick is due earlier than it was
+	writing chan struct{} // forming has something
+	closing chan struct{} // closed by Close: open requests are answered
+	closed  sync.Once
+	running sync.WaitGroup
+	addr    net.Addr
+
+	mu      sync.Mutex
+	c       *Coordinator
+	ready   bool
+	noticed uint64 // the Changes that wake was told of
+	polls   map[Told]*poll
+	forming []Forming
+}
+
+// poll is a member's open request.
+type poll struct {
+	incarnation int
+	answer      chan struct{} // capacity 1: there may be something to say
+}
+
+// NewServer returns a server that does not listen yet.
+func NewServer(opts ServerOptions) *Server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		opts:    opts,
+		log:     opts.Log,
+		wake:    make(chan struct{}, 1),
+		sooner:  make(chan struct{}, 1),
+		writing: make(chan struct{}, 1),
+		closing: make(chan struct{}),
+		c:       NewCoordinator(),
+		polls:   map[Told]*poll{},
+	}
+	s.traffic = newTraffic(s)
+	s.handler = s.routes()
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+	}
+	// A member has one request open on one connection: HTTP/2 would add buffers and nothing else.
+	s.http.Protocols.SetHTTP1(true)
+	return s
+}
+
+// Start listens on addr ("127.0.0.1:0" takes any free port) and serves until Close.
+func (s *Server) Start(addr string) error {
+	listener, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process has this address; is another master running? Choose another port with -listen or service { listen }: %w", addr, err)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	if s.opts.CertFile != "" || s.opts.KeyFile != "" {
+		cert, err := tls.LoadX509KeyPair(s.opts.CertFile, s.opts.KeyFile)
+		if err != nil {
+			listener.Close()
+			return fmt.Errorf("read the service's certificate and key: %w", err)
+		}
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	}
+	s.addr = listener.Addr()
+	s.running.Go(func() {
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the service stopped listening", "error", err)
+		}
+	})
+	s.running.Go(s.keepTime)
+	s.running.Go(s.keepLedger)
+	return nil
+}
+
+// Addr is what the server listens on; nil before Start.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// URL is the server's address for members on this machine, or wherever the listening address is reached.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.opts.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + s.addr.String()
+}
+
+// Handler is what is served, for use without Start.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Close answers open requests with the order that holds, and waits for everything to end, up to ctx.
+func (s *Server) Close(ctx context.Context) error {
+	s.closed.Do(func() { close(s.closing) })
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		s.http.Close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done(): // a ledger that does not return
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("close the service: %w", err)
+	}
+	return nil
+}
+
+// SetReady opens the service. Before it, or the first Set, everything but health is answered 503.
+func (s *Server) SetReady() {
+	s.mu.Lock()
+	s.ready = true
+	s.unlock()
+}
+
+// Set takes what the plan wants of a job.
+func (s *Server) Set(jobName string, d Desired) {
+	s.mu.Lock()
+	s.ready = true
+	s.c.Set(time.Now(), jobName, d)
+	s.unlock()
+}
+
+// Remove forgets a job.
+func (s *Server) Remove(jobName string) {
+	s.mu.Lock()
+	s.c.Remove(jobName)
+	s.unlock()
+}
+
+// Gone says that nothing of an incarnation runs any more. The caller is certain of it.
+func (s *Server) Gone(slot job.Address, incarnation int) {
+	s.mu.Lock()
+	s.c.Gone(time.Now(), slot, incarnation)
+	s.unlock()
+}
+
+// Observe gives what is known of all jobs.
+func (s *Server) Observe() map[string]Facts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.Observe()
+}
+
+// Wake gets a value when a fact has changed that a plan depends on. Values coalesce.
+func (s *Server) Wake() <-chan struct{} { return s.wake }
+
+// unlock ends a section in which the coordinator was stepped: it passes on what is to be done about it.
+func (s *Server) unlock() {
+	work := s.c.Ready()
+	for _, t := range work.Told {
+		if p := s.polls[t]; p != nil {
+			nudge(p.answer)
+		}
+	}
+	s.forming = append(s.forming, work.Form...)
+	if changes := s.c.Changes(); changes != s.noticed {
+		s.noticed = changes
+		nudge(s.wake)
+	}
+	if work.Sooner {
+		nudge(s.sooner)
+	}
+	if len(s.forming) > 0 {
+		nudge(s.writing)
+	}
+	s.mu.Unlock()
+}
+
+func nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// keepTime calls Tick when it is due.
+func (s *Server) keepTime() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-timer.C:
+		case <-s.sooner:
+		}
+		s.mu.Lock()
+		now := time.Now()
+		next := s.c.Tick(now)
+		s.unlock()
+		timer.Reset(next.Sub(now))
+	}
+}
+
+// keepLedger writes worlds down, one after the other.
+func (s *Server) keepLedger() {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-s.writing:
+		}
+		s.mu.Lock()
+		forming := s.forming
+		s.forming = nil
+		s.mu.Unlock()
+		for _, f := range forming {
+			err := s.opts.Ledger.Form(f.Job, f.World)
+			if err != nil {
+				s.log.Warn("a world could not be recorded: nobody is told of it, it is tried again", "job", f.Job, "generation", f.World.Generation, "error", err)
+			}
+			s.mu.Lock()
+			s.c.Formed(time.Now(), f, err)
+			s.unlock()
+		}
+	}
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/jobs/{job}/register", s.route("register", http.MethodPost, s.register))
+	mux.Handle("/v1/jobs/{job}/sync", s.route("sync", http.MethodPost, s.sync))
+	mux.Handle("/v1/jobs/{job}/members", s.route("members", http.MethodGet, s.members))
+	mux.Handle("/metrics", s.route("metrics", http.MethodGet, s.metrics))
+	mux.Handle("/healthz", s.route("healthz", http.MethodGet, s.health))
+	mux.Handle("/readyz", s.route("readyz", http.MethodGet, s.readiness))
+	mux.Handle("/", s.route("other", "", func(w http.ResponseWriter, r *http.Request) error {
+		return &Error{NoSuchPath, fmt.Sprintf("%.100q is not a path of this service", r.URL.Path)}
+	}))
+	return mux
+}
+
+// errHungUp: whoever asked is not there any more. It is counted as 499, nginx's number for that.
+var errHungUp = errors.New("the connection broke before the answer")
+
+const statusHungUp = 499
+
+// handler answers a request, or returns an *Error or errHungUp instead.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// route counts requests, checks the method and turns errors into replies. An empty method takes all.
+func (s *Server) route(name, method string, h handler) http.Handler {
+	count := s.traffic.of(name)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		status := http.StatusOK
+		var err error
+		if method != "" && r.Method != method && !(method == http.MethodGet && r.Method == http.MethodHead) {
+			w.Header().Set("Allow", method)
+			err = &Error{MethodNotAllowed, fmt.Sprintf("%.20q is not a method of this path: use %s", r.Method, method)}
+		} else {
+			err = h(w, r)
+		}
+		switch {
+		case errors.Is(err, errHungUp):
+			status = statusHungUp
+		case err != nil:
+			status = refuse(w, err)
+		}
+		count.done(status, time.Since(begun))
+	})
+}
+
+// statusOf gives the HTTP status of a refusal.
+var statusOf = map[Code]int{
+	Malformed:        http.StatusBadRequest,
+	Unauthorized:     http.StatusUnauthorized,
+	NoSuchJob:        http.StatusNotFound,
+	NoSuchSlot:       http.StatusNotFound,
+	NoSuchPath:       http.StatusNotFound,
+	MethodNotAllowed: http.StatusMethodNotAllowed,
+	RegisterFirst:    http.StatusConflict,
+	Fenced:           http.StatusGone,
+	TooLarge:         http.StatusRequestEntityTooLarge,
+	NotReady:         http.StatusServiceUnavailable,
+}
+
+func refuse(w http.ResponseWriter, err error) int {
+	var refusal *Error
+	if !errors.As(err, &refusal) {
+		panic(fmt.Sprintf("elastic: %v is not a refusal", err)) // a bug of ours
+	}
+	status := statusOf[refusal.Code]
+	switch refusal.Code {
+	case Unauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case NotReady:
+		w.Header().Set("Retry-After", "1")
+	case TooLarge:
+		w.Header().Set("Connection", "close") // the rest of the body is not worth reading
+	}
+	reply(w, status, ErrorReply{refusal.Code, refusal.Message})
+	return status
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Sprintf("elastic: a reply does not encode: %v", err)) // our own types: cannot be
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(raw)+1))
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	w.Write(append(raw, '\n')) // a broken connection shows at the member's next request
+}
+
+// bearer gives the request's token; "" if it has none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// authorize checks the token for the job in the path, before anything of the body is read.
+func (s *Server) authorize(r *http.Request) error {
+	token := bearer(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+	}
+	return s.c.Authorize(r.PathValue("job"), token)
+}
+
+// receive authorizes a request and reads its body.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, into interface{ check() error }) error {
+	if err := s.authorize(r); err != nil {
+		return err
+	}
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: a recorder in a test has none
+	if err := decode(r.Body, into); err != nil {
+		return err
+	}
+	control.SetReadDeadline(time.Time{})
+	return into.check()
+}
+
+func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
+	var req RegisterRequest
+	if err := s.receive(w, r, &req); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	out, err := s.c.Register(time.Now(), r.PathValue("job"), req)
+	s.unlock()
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}
+
+// sync takes a member's word, and answers once there is an order that it has not seen, a newer request of it
+// came, the beat is due, or the server closes.
+func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
+	var req SyncRequest
+	if err := s.receive(w, r, &req); err != nil {
+		return err
+	}
+	name := r.PathValue("job")
+	slot, err := job.ParseShort(name, req.Slot)
+	if err != nil {
+		return &Error{Malformed, err.Error()}
+	}
+	who := Told{name, slot}
+	s.mu.Lock()
+	overtaken := s.c.overtaken(name, slot, req)
+	out, err := s.c.Sync(time.Now(), name, req)
+	if err == nil && !overtaken {
+		s.supersede(who, req.Incarnation)
+	}
+	if err != nil || overtaken || out.Version != req.Seen {
+		s.unlock()
+		if err != nil {
+			return err
+		}
+		reply(w, http.StatusOK, out)
+		return nil
+	}
+	hold := s.c.Hold(name)
+	p := &poll{incarnation: req.Incarnation, answer: make(chan struct{}, 1)}
+	s.polls[who] = p
+	s.unlock()
+
+	timer := time.NewTimer(hold)
+	defer timer.Stop()
+	gone := false
+	select {
+	case <-p.answer:
+	case <-timer.C:
+	case <-s.closing:
+	case <-r.Context().Done():
+		gone = true
+	}
+
+	s.mu.Lock()
+	if s.polls[who] == p {
+		delete(s.polls, who)
+		if gone {
+			s.c.Disconnected(time.Now(), slot, req.Incarnation)
+		}
+	}
+	if gone {
+		s.unlock()
+		return errHungUp
+	}
+	out, err = s.c.Order(name, req.UID, slot, req.Incarnation)
+	s.unlock()
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}
+
+// supersede has the open request of the same or an older incarnation answered. s.mu is held.
+func (s *Server) supersede(t Told, incarnation int) {
+	if p := s.polls[t]; p != nil && p.incarnation <= incarnation {
+		nudge(p.answer)
+		delete(s.polls, t)
+	}
+}
+
+func (s *Server) members(w http.ResponseWriter, r *http.Request) error {
+	if err := s.authorize(r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	out, err := s.c.Membership(r.PathValue("job"))
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}
+
+// Health is the body of /healthz and /readyz.
+type Health struct {
+	Status string `json:"status"`
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, http.StatusOK, Health{"ok"})
+	return nil
+}
+
+func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if !ready {
+		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+	}
+	reply(w, http.StatusOK, Health{"ready"})
+	return nil
+}
+
+// spread makes members that were told something at the same moment not beat at the same moment ever after.
+func spread(beat time.Duration) time.Duration {
+	return beat - rand.N(beat/5+1)
+}

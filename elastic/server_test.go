@@ -1,0 +1,776 @@
+package elastic
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(benchClientsEnv) != "" {
+		benchClients()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testServer is a started server with a ledger in memory.
+type testServer struct {
+	*Server
+	base string
+
+	mu     sync.Mutex
+	worlds []job.World
+}
+
+func (s *testServer) Form(_ string, w job.World) error {
+	s.Observe() // a ledger may ask the service: no lock is held
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.worlds = append(s.worlds, w)
+	return nil
+}
+
+// startServer starts one with the job gpt, UID u1, token secret and two workers; tokens of other jobs may be given.
+func startServer(t testing.TB, otherJob string) *testServer {
+	t.Helper()
+	s := &testServer{}
+	s.Server = NewServer(ServerOptions{Ledger: s})
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.base = s.URL()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Set("gpt", desiredOf("gpt", 2, 15*time.Second))
+	if otherJob != "" {
+		d := desiredOf(otherJob, 1, 15*time.Second)
+		d.Token = "other"
+		s.Set(otherJob, d)
+	}
+	return s
+}
+
+// desiredOf wants n workers, all at once.
+func desiredOf(name string, n int, lease time.Duration) Desired {
+	d := Desired{UID: "u1", Token: "secret"}
+	d.Want = job.Want{Settle: job.Duration(time.Minute), Lease: job.Duration(lease)}
+	role := job.WantRole{Role: "worker", Sizes: job.Sizes{Min: 1, Max: n}, Processes: 1}
+	for i := range n {
+		role.Slots = append(role.Slots, i)
+		d.Slots = append(d.Slots, DesiredSlot{Address: job.Address{Job: name, Role: "worker", Index: i}, Incarnation: 1, Rank: -1})
+	}
+	d.Want.Roles = []job.WantRole{role}
+	return d
+}
+
+// send makes a raw request; the token is "secret" unless given. It gives the status and the body.
+func (s *testServer) send(t testing.TB, method, path, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token == "" {
+		token = "secret"
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(raw)
+}
+
+// testMember is one member over a Client, every exchange held against the description.
+type testMember struct {
+	*Client
+	t       testing.TB
+	request SyncRequest
+}
+
+func (s *testServer) member(t testing.TB, index int) *testMember {
+	t.Helper()
+	c, err := NewClient(s.base, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := c.http.Transport
+	checker := newAPIChecker(t, s.base)
+	checker.inner = inner
+	c.http.Transport = checker
+	t.Cleanup(inner.(*http.Transport).CloseIdleConnections)
+	return &testMember{Client: c, t: t, request: SyncRequest{
+		UID: "u1", Slot: job.Address{Role: "worker", Index: index}.Short(), Incarnation: 1, Report: Report{State: job.MemberWaiting, Port: 1000 + index},
+	}}
+}
+
+func (m *testMember) register() RegisterReply {
+	m.t.Helper()
+	reply, err := m.Register(m.t.Context(), "gpt", RegisterRequest{
+		UID: "u1", Slot: m.request.Slot, Incarnation: m.request.Incarnation, Host: "127.0.0.1", AgentPID: 1, Report: m.request.Report,
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.request.Seen = 0
+	return reply
+}
+
+// until syncs until the order is do.
+func (m *testMember) until(do Do) Order {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		reply, err := m.Sync(ctx, "gpt", m.request)
+		if err != nil {
+			m.t.Fatalf("%s waits for %q: %v", m.request.Slot, do, err)
+		}
+		m.request.Seen = reply.Version
+		if reply.Order.Do == do {
+			return reply.Order
+		}
+	}
+}
+
+// say reports a state without waiting for more than the order that holds.
+func (m *testMember) say(state job.MemberState, generation int) {
+	m.t.Helper()
+	m.request.State, m.request.Generation = state, generation
+	now := m.request
+	now.Seen = 0
+	if _, err := m.Sync(m.t.Context(), "gpt", now); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// train brings two members into world 1.
+func (s *testServer) train(t testing.TB) (a, b *testMember) {
+	a, b = s.member(t, 0), s.member(t, 1)
+	a.register()
+	b.register()
+	a.until(Run)
+	a.say(job.MemberRunning, 1)
+	b.until(Run)
+	b.say(job.MemberRunning, 1)
+	return a, b
+}
+
+// TestMemberByCurl: a member written with curl alone registers, joins, runs and finishes.
+func TestMemberByCurl(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("curl is not installed; the same is shown with net/http by the other tests")
+	}
+	s := startServer(t, "")
+	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
+	header := filepath.Join(t.TempDir(), "header") // so that the token is not in argv
+	if err := os.WriteFile(header, []byte("Authorization: Bearer secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	post := func(verb, body string, into any) {
+		t.Helper()
+		out, err := exec.Command(curl, "-sS", "--fail-with-body", "--max-time", "10", "-H", "@"+header, "-d", body, s.base+"/v1/jobs/gpt/"+verb).CombinedOutput()
+		if err != nil {
+			t.Fatalf("curl %s: %v: %s", verb, err, out)
+		}
+		if err := json.Unmarshal(out, into); err != nil {
+			t.Fatalf("curl %s: %v: %s", verb, err, out)
+		}
+	}
+	who := `"uid": "u1", "slot": "worker[0]", "incarnation": 1`
+	var registered RegisterReply
+	post("register", `{`+who+`, "host": "127.0.0.1", "state": "waiting", "port": 29500}`, &registered)
+	if registered.BeatSeconds != 5 || registered.LeaseSeconds != 15 {
+		t.Errorf("registered with %+v", registered)
+	}
+	var reply SyncReply
+	for deadline := time.Now().Add(10 * time.Second); reply.Order.Do != Run; {
+		if time.Now().After(deadline) {
+			t.Fatalf("not told to run: %+v", reply)
+		}
+		post("sync", fmt.Sprintf(`{%s, "seen": %d, "state": "waiting", "port": 29500}`, who, reply.Version), &reply)
+	}
+	want := Place{Generation: 1, GroupSize: 1, WorldSize: 1, RoleWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 29500}
+	if *reply.Order.World != want {
+		t.Errorf("told to run %+v", *reply.Order.World)
+	}
+	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "running", "generation": 1, "world_slots": 1, "step": 7, "memory": "3MiB", "cpu": 250}`, who), &reply)
+	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "succeeded", "generation": 1, "world_slots": 1, "step": 9}`, who), &reply)
+	m := s.Observe()["gpt"].Members
+	if len(m) != 1 || m[0].Member.State != job.MemberSucceeded || m[0].Member.Step != 9 {
+		t.Errorf("observed %+v", m)
+	}
+}
+
+// TestSurvivorsAreToldAtOnce: the open request of a member returns when another one fails, long before its beat.
+func TestSurvivorsAreToldAtOnce(t *testing.T) {
+	s := startServer(t, "")
+	a, b := s.train(t)
+	told := make(chan Order, 1)
+	go func() { told <- a.until(Wait) }()
+	s.awaitPolls(t, 1)
+	b.request.Exit = &job.Exit{Code: 137, Signal: "killed", At: time.Now()}
+	b.say(job.MemberFailed, 1)
+	select {
+	case o := <-told:
+		if o.Checkpoint {
+			t.Error("asked for a checkpoint with a peer dead")
+		}
+	case <-time.After(2 * time.Second):
+		t.Fatal("not told within 2 s; the beat is 5 s")
+	}
+	f := s.Observe()["gpt"]
+	if !f.World.Broken || f.Members[1].Member.Exit == nil || f.Members[1].Member.Exit.Signal != "killed" {
+		t.Errorf("observed %+v", f)
+	}
+	d := desiredOf("gpt", 2, 15*time.Second)
+	d.Slots[1].InPlace = 1
+	s.Set("gpt", d)
+	if o := b.until(Wait); o.InPlace != 1 {
+		t.Errorf("granted %+v", o)
+	}
+	b.request.Exit, b.request.InPlace = nil, 1
+	a.say(job.MemberWaiting, 1)
+	b.say(job.MemberWaiting, 1)
+	if o := a.until(Run); o.World.Generation != 2 {
+		t.Errorf("told to run %+v", o.World)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.worlds) != 2 {
+		t.Errorf("the ledger has %+v", s.worlds)
+	}
+}
+
+// awaitPolls waits until n requests are held.
+func (s *testServer) awaitPolls(t testing.TB, n int) {
+	t.Helper()
+	for range 1000 {
+		s.Server.mu.Lock()
+		open := len(s.polls)
+		s.Server.mu.Unlock()
+		if open == n {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("%d requests are never open", n)
+}
+
+// TestNewerSyncSupersedes: the open request of an incarnation is answered when it sends another one.
+func TestNewerSyncSupersedes(t *testing.T) {
+	s := startServer(t, "")
+	a := s.member(t, 0)
+	a.register()
+	a.until(Wait)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := a.Sync(context.Background(), "gpt", a.request)
+		answered <- err
+	}()
+	s.awaitPolls(t, 1)
+	a.say(job.MemberWaiting, 0)
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Second):
+		t.Fatal("the older request is still open")
+	}
+}
+
+// TestFencedBeat: an open request of a replaced incarnation is refused at once, and so are its later ones.
+func TestFencedBeat(t *testing.T) {
+	s := startServer(t, "")
+	_, b := s.train(t)
+	refused := make(chan error, 1)
+	go func() {
+		_, err := b.Sync(context.Background(), "gpt", b.request)
+		refused <- err
+	}()
+	s.awaitPolls(t, 1)
+	d := desiredOf("gpt", 2, 15*time.Second)
+	d.Slots[1].Incarnation = 2
+	s.Set("gpt", d)
+	if err := <-refused; !errors.Is(err, ErrFenced) {
+		t.Errorf("the open request ends with %v", err)
+	}
+	if _, err := b.Sync(t.Context(), "gpt", b.request); !errors.Is(err, ErrFenced) {
+		t.Errorf("the next ends with %v", err)
+	}
+	b.request.Incarnation = 2
+	if _, err := b.Sync(t.Context(), "gpt", b.request); !errors.Is(err, ErrRegisterFirst) {
+		t.Errorf("the successor, unregistered, is answered %v", err)
+	}
+	s.Remove("gpt")
+	if _, err := b.Sync(t.Context(), "gpt", b.request); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("with the job removed the answer is %v", err)
+	}
+}
+
+// TestRefusals: what is wrong is refused with its status and code, and changes nothing.
+func TestRefusals(t *testing.T) {
+	s := startServer(t, "other")
+	who := `"uid": "u1", "slot": "worker[0]", "incarnation": 1`
+	ok := `{` + who + `, "host": "h", "state": "waiting"}`
+	for _, c := range []struct {
+		name, verb, token, body string
+		status                  int
+		code                    Code
+	}{
+		{"wrong token", "register", "wrong", ok, 401, Unauthorized},
+		{"another job's token", "register", "other", ok, 401, Unauthorized},
+		{"wrong token with a body that is no JSON", "register", "wrong", "}", 401, Unauthorized},
+		{"empty body", "register", "", "", 400, Malformed},
+		{"no JSON", "register", "", "hello", 400, Malformed},
+		{"an array", "register", "", "[]", 400, Malformed},
+		{"trailing garbage", "register", "", ok + "x", 400, Malformed},
+		{"two values", "register", "", ok + ok, 400, Malformed},
+		{"cut off", "register", "", ok[:20], 400, Malformed},
+		{"huge body", "register", "", `{"host": "` + strings.Repeat("x", maxBody) + `"}`, 413, TooLarge},
+		{"deep nesting", "register", "", strings.Repeat("[", 30000), 400, Malformed},
+		{"invalid UTF-8", "register", "", strings.Replace(ok, "}", ", \"note\": \"\xff\"}", 1), 400, Malformed},
+		{"no host", "register", "", `{` + who + `, "state": "waiting"}`, 400, Malformed},
+		{"a host with a newline", "register", "", strings.Replace(ok, `"h"`, `"a\nb"`, 1), 400, Malformed},
+		{"a host that is no name", "register", "", strings.Replace(ok, `"h"`, `"$(reboot)"`, 1), 400, Malformed},
+		{"unknown state", "register", "", strings.Replace(ok, "waiting", "fine", 1), 400, Malformed},
+		{"no state", "sync", "", `{` + who + `}`, 400, Malformed},
+		{"negative incarnation", "register", "", strings.Replace(ok, `"incarnation": 1`, `"incarnation": -1`, 1), 400, Malformed},
+		{"negative generation", "sync", "", `{` + who + `, "state": "running", "generation": -1}`, 400, Malformed},
+		{"generation that would overflow", "sync", "", `{` + who + `, "state": "running", "generation": 9223372036854775807}`, 400, Malformed},
+		{"negative step", "sync", "", `{` + who + `, "state": "running", "step": -5}`, 400, Malformed},
+		{"negative memory", "sync", "", `{` + who + `, "state": "running", "memory": "-5B"}`, 400, Malformed},
+		{"no such port", "sync", "", `{` + who + `, "state": "waiting", "port": 70000}`, 400, Malformed},
+		{"rank outside the world", "sync", "", `{` + who + `, "state": "running", "rank": 4, "world_slots": 4}`, 400, Malformed},
+		{"negative seen", "sync", "", `{` + who + `, "state": "running", "seen": -1}`, 400, Malformed},
+		{"no slot", "register", "", strings.Replace(ok, "worker[0]", "worker", 1), 400, Malformed},
+		{"a set of slots", "register", "", strings.Replace(ok, "worker[0]", "worker[0-1]", 1), 400, Malformed},
+		{"a slot that does not exist", "register", "", strings.Replace(ok, "worker[0]", "worker[9]", 1), 404, NoSuchSlot},
+		{"a role that does not exist", "register", "", strings.Replace(ok, "worker[0]", "ps[0]", 1), 404, NoSuchSlot},
+		{"another UID", "register", "", strings.Replace(ok, "u1", "u0", 1), 404, NoSuchJob},
+		{"not registered", "sync", "", `{` + who + `, "state": "waiting"}`, 409, RegisterFirst},
+		{"replaced", "register", "", strings.Replace(ok, `"incarnation": 1`, `"incarnation": 0`, 1), 410, Fenced},
+		{"newer than the plan", "register", "", strings.Replace(ok, `"incarnation": 1`, `"incarnation": 2`, 1), 503, NotReady},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, body := s.send(t, "POST", "/v1/jobs/gpt/"+c.verb, c.token, c.body)
+			var e ErrorReply
+			if err := json.Unmarshal([]byte(body), &e); err != nil || e.Message == "" {
+				t.Fatalf("the answer is no ErrorReply: %s", body)
+			}
+			if status != c.status || e.Code != c.code {
+				t.Errorf("answered %d %+v, want %d %s", status, e, c.status, c.code)
+			}
+		})
+	}
+	if m := s.Observe()["gpt"].Members; len(m) != 0 {
+		t.Errorf("something was registered: %+v", m)
+	}
+	unknown, a := s.send(t, "GET", "/v1/jobs/nojob/members", "", "")
+	wrong, b := s.send(t, "GET", "/v1/jobs/gpt/members", "wrong", "")
+	if unknown != 401 || wrong != 401 || a != b {
+		t.Errorf("an unknown job is told apart from a wrong token: %d %s, %d %s", unknown, a, wrong, b)
+	}
+	if status, _ := s.send(t, "POST", "/v1/jobs/gpt/register", "", strings.Replace(ok, "}", `, "from_the_future": {"x": 1}}`, 1)); status != 200 {
+		t.Errorf("an unknown field is answered %d", status)
+	}
+}
+
+// TestHeadersAreBounded: a huge header is refused before anything is read into it.
+func TestHeadersAreBounded(t *testing.T) {
+	s := startServer(t, "")
+	if status, _ := s.send(t, "GET", "/healthz", strings.Repeat("x", 64<<10), ""); status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a header of 64 KiB is answered %d", status)
+	}
+}
+
+func TestExitIsBounded(t *testing.T) {
+	e := &job.Exit{Message: strings.Repeat("é", maxText), Tail: make([]string, 200)}
+	e.Tail[199] = strings.Repeat("x", 10*maxText) + "end"
+	r := Report{State: job.MemberFailed, Exit: e}
+	if err := checkMember("worker[0]", 1, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Tail) != maxTail || !strings.HasSuffix(e.Tail[maxTail-1], "end") || len(e.Tail[maxTail-1]) > maxText || len(e.Message) > maxText {
+		t.Errorf("%d lines, the last of %d bytes, a message of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message))
+	}
+	if strings.ContainsRune(e.Message, '\uFFFD') {
+		t.Error("a character was cut")
+	}
+}
+
+// TestReadiness: before the first Set members are put off, not refused for good.
+func TestReadiness(t *testing.T) {
+	s := NewServer(ServerOptions{})
+	get := func(method, path string) int {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w.Code
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 503, "/v1/jobs/gpt/members": 503} {
+		if got := get("GET", path); got != want {
+			t.Errorf("%s is answered %d before the first Set, want %d", path, got, want)
+		}
+	}
+	if got := get("POST", "/v1/jobs/gpt/register"); got != 503 {
+		t.Errorf("register is answered %d before the first Set", got)
+	}
+	s.SetReady()
+	if got := get("GET", "/readyz"); got != 200 {
+		t.Errorf("/readyz is answered %d", got)
+	}
+	if got := get("POST", "/v1/jobs/gpt/register"); got != 401 {
+		t.Errorf("register with an unknown job is answered %d", got)
+	}
+}
+
+// TestWakesOnlyForFacts: a beat, a step or a load wakes nobody; a state, a broken connection does.
+func TestWakesOnlyForFacts(t *testing.T) {
+	s := startServer(t, "")
+	a, _ := s.train(t)
+	drain := func() bool {
+		select {
+		case <-s.Wake():
+			return true
+		default:
+			return false
+		}
+	}
+	drain()
+	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, .5
+	a.say(job.MemberRunning, 1)
+	if drain() {
+		t.Error("a step wakes the planner")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Sync(ctx, "gpt", a.request)
+	}()
+	s.awaitPolls(t, 1)
+	if drain() {
+		t.Error("an open request wakes the planner")
+	}
+	cancel()
+	<-done
+	select {
+	case <-s.Wake():
+	case <-time.After(5 * time.Second):
+		t.Error("a broken connection does not wake the planner")
+	}
+	if f := s.Observe()["gpt"]; f.World.Broken || f.Members[0].Member.Silent {
+		t.Errorf("a broken connection alone decides something: %+v", f)
+	}
+}
+
+// TestLeaseRunsOut: with the real clock, a member that is not heard is gone after its lease and a survivor knows.
+func TestLeaseRunsOut(t *testing.T) {
+	s := startServer(t, "")
+	s.Set("gpt", desiredOf("gpt", 2, 600*time.Millisecond))
+	a, _ := s.train(t)
+	a.until(Wait)
+	f := s.Observe()["gpt"]
+	if !f.World.Broken || !f.Members[1].Member.Expired || f.Members[0].Member.Expired {
+		t.Errorf("observed %+v", f)
+	}
+}
+
+// TestLedgerThatFails: nobody hears of a world that could not be written, and it is tried again.
+func TestLedgerThatFails(t *testing.T) {
+	ledger := &failingLedger{failures: 2}
+	s := &testServer{Server: NewServer(ServerOptions{Ledger: ledger})}
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.base = s.URL()
+	defer s.Close(context.Background())
+	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
+	a := s.member(t, 0)
+	a.register()
+	if o := a.until(Run); o.World.Generation != 1 {
+		t.Errorf("told to run %+v", o.World)
+	}
+	if ledger.calls() != 3 {
+		t.Errorf("the ledger was called %d times", ledger.calls())
+	}
+}
+
+type failingLedger struct {
+	mu       sync.Mutex
+	failures int
+	called   int
+}
+
+func (l *failingLedger) Form(string, job.World) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.called++
+	if l.called <= l.failures {
+		return errors.New("no space left on device")
+	}
+	return nil
+}
+
+func (l *failingLedger) calls() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.called
+}
+
+func TestCloseAnswersOpenRequests(t *testing.T) {
+	s := startServer(t, "")
+	s.Set("gpt", desiredOf("gpt", 2, 10*time.Minute))
+	a := s.member(t, 0)
+	a.register()
+	a.until(Wait)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := a.Sync(context.Background(), "gpt", a.request)
+		answered <- err
+	}()
+	s.awaitPolls(t, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the open request ends with %v", err)
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	s := startServer(t, "")
+	err := NewServer(ServerOptions{}).Start(s.Addr().String())
+	if err == nil || !strings.Contains(err.Error(), s.Addr().String()) || !strings.Contains(err.Error(), "another") {
+		t.Errorf("a port that is taken gives %v", err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	cert, key, pool := selfSigned(t)
+	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key})
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
+	c, err := NewClient(s.URL(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Members(t.Context(), "gpt"); err == nil {
+		t.Error("a certificate that nobody vouches for is taken")
+	}
+	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+	if _, err := c.Members(t.Context(), "gpt"); err != nil {
+		t.Error(err)
+	}
+	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
+		t.Error("a file that is no key is taken for one")
+	}
+}
+
+func selfSigned(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eltrain"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(
+		os.WriteFile(cert, certPEM, 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return cert, key, pool
+}
+
+// TestClientTellsServicesFromOthers: a proxy's page, a redirect or an endless answer is no refusal of the service.
+func TestClientTellsServicesFromOthers(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page":         func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>Gone fishing", http.StatusGone) },
+		"a redirect":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"no JSON":        func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") },
+		"endless answer": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("[", 1<<20)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := httptest.NewServer(handler)
+			defer other.Close()
+			c, err := NewClient(other.URL, "secret")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, err = c.Members(t.Context(), "gpt")
+			var refusal *Error
+			if err == nil || errors.As(err, &refusal) {
+				t.Errorf("it is taken for the service: %v", err)
+			}
+			if strings.Contains(fmt.Sprint(err), "secret") {
+				t.Errorf("the token is in the error: %v", err)
+			}
+		})
+	}
+	for _, bad := range []string{"", "127.0.0.1:80", "ftp://x", "http://", "::"} {
+		if _, err := NewClient(bad, "t"); err == nil {
+			t.Errorf("%q is taken for a URL", bad)
+		}
+	}
+}
+
+// TestNoTokenOpensNothing: a job that was given no token is closed, not open.
+func TestNoTokenOpensNothing(t *testing.T) {
+	c := NewCoordinator()
+	d := desiredOf("gpt", 1, 15*time.Second)
+	d.Token = ""
+	c.Set(time.Now(), "gpt", d)
+	if err := c.Authorize("gpt", ""); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("no token is answered %v", err)
+	}
+	if _, err := c.Owner(""); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("no token belongs to a job: %v", err)
+	}
+}
+
+// TestSameNameIsAnotherJob: a job that is made anew under an old name knows nothing of the old one's members.
+func TestSameNameIsAnotherJob(t *testing.T) {
+	s := startServer(t, "")
+	a, _ := s.train(t)
+	d := desiredOf("gpt", 2, 15*time.Second)
+	d.UID = "u2"
+	s.Set("gpt", d)
+	if _, err := a.Sync(t.Context(), "gpt", a.request); !errors.Is(err, ErrNoSuchJob) {
+		t.Errorf("a member of the old one is answered %v", err)
+	}
+	if f := s.Observe()["gpt"]; f.World.Generation != 0 || len(f.Members) != 0 {
+		t.Errorf("observed %+v", f)
+	}
+}
+
+// TestMetrics: a job's token gives that job's figures and nobody else's; the figures are right.
+func TestMetrics(t *testing.T) {
+	s := startServer(t, "other")
+	s.train(t)
+	if status, _ := s.send(t, "GET", "/metrics", "wrong", ""); status != 401 {
+		t.Errorf("a wrong token is answered %d", status)
+	}
+	s.send(t, "POST", "/v1/jobs/gpt/register", "", `{"uid": "u1", "slot": "worker[0]", "incarnation": 0, "host": "h", "state": "waiting"}`)
+	status, text := s.send(t, "GET", "/metrics", "", "")
+	if status != 200 {
+		t.Fatalf("answered %d %s", status, text)
+	}
+	for _, line := range []string{
+		`eltrain_members{job="gpt",state="running"} 2`,
+		`eltrain_members{job="gpt",state="failed"} 0`,
+		`eltrain_world_slots{job="gpt"} 2`,
+		`eltrain_world_generation{job="gpt"} 1`,
+		`eltrain_worlds_formed_total{job="gpt"} 1`,
+		`eltrain_leases_expired_total{job="gpt"} 0`,
+		`eltrain_requests_fenced_total{job="gpt"} 1`,
+		`eltrain_service_requests_total{code="410",route="register"} 1`,
+		`eltrain_service_requests_total{code="401",route="metrics"} 1`,
+		`eltrain_service_request_seconds_count{route="register"} 3`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if strings.Contains(text, `job="other"`) {
+		t.Error("another job's figures are shown")
+	}
+	if strings.Contains(text, "secret") {
+		t.Error("the token is shown")
+	}
+}
+
+// FuzzHandlers: whatever is sent, the answer is a JSON reply with a known status, and the coordinator stays whole.
+func FuzzHandlers(f *testing.F) {
+	f.Add("register", `{"uid":"u1","slot":"worker[0]","incarnation":1,"host":"h","state":"waiting"}`)
+	f.Add("sync", `{"uid":"u1","slot":"worker[0]","incarnation":1,"seen":9,"state":"running","generation":1,"world_slots":2,"exit":{"code":1,"tail":["x"]}}`)
+	f.Add("sync", `{"uid":"u1","slot":"worker[1]","incarnation":1,"state":"failed","memory":"1GiB","pids":[1,2]}`)
+	f.Add("members", "")
+	f.Add("sync", "\xff")
+	f.Fuzz(func(t *testing.T, verb, body string) {
+		s := NewServer(ServerOptions{})
+		s.Set("gpt", desiredOf("gpt", 2, 15*time.Second))
+		close(s.closing) // nothing is held
+		for _, b := range []string{`{"uid":"u1","slot":"worker[0]","incarnation":1,"host":"h","state":"waiting"}`, body} {
+			for _, v := range []string{"register", verb} {
+				r := httptest.NewRequest("POST", "/v1/jobs/gpt/x", strings.NewReader(b))
+				r.URL.Path = "/v1/jobs/gpt/" + v
+				r.Header.Set("Authorization", "Bearer secret")
+				w := httptest.NewRecorder()
+				s.Handler().ServeHTTP(w, r)
+				if w.Code == http.StatusMovedPermanently || w.Code == http.StatusTemporaryRedirect {
+					continue // the mux cleans paths
+				}
+				if !json.Valid(w.Body.Bytes()) {
+					t.Fatalf("%d %q", w.Code, w.Body)
+				}
+				if w.Code == http.StatusInternalServerError {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+			}
+		}
+		s.Observe()
+		s.c.Membership("gpt")
+	})
+}

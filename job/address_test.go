@@ -1,0 +1,114 @@
+package job
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var anyName = rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9_-]{0,20}`)
+
+func anyAddress(t *rapid.T) Address {
+	return Address{anyName.Draw(t, "job"), anyName.Draw(t, "role"), rapid.IntRange(0, maxIndex).Draw(t, "index")}
+}
+
+func TestAddressRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyAddress(t)
+		if got, err := ParseAddress(a.String()); err != nil || got != a {
+			t.Fatalf("%s is read as %s, %v", a, got, err)
+		}
+		if got, err := ParseShort(a.Job, a.Short()); err != nil || got != a {
+			t.Fatalf("%s is read as %s, %v", a.Short(), got, err)
+		}
+		b, err := json.Marshal(map[Address]Address{a: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back map[Address]Address
+		if err := json.Unmarshal(b, &back); err != nil || back[a] != a {
+			t.Fatalf("%s is read as %v, %v", b, back, err)
+		}
+		sel, err := ParseSelector(a.String())
+		if err != nil || !sel.Matches(a) || sel.Matches(Address{a.Job, a.Role, a.Index + 1}) || sel.Matches(Address{a.Job + "x", a.Role, a.Index}) {
+			t.Fatalf("%s selects wrongly: %+v, %v", a, sel, err)
+		}
+	})
+}
+
+func TestSelectors(t *testing.T) {
+	worker := func(i int) Address { return Address{"gpt", "worker", i} }
+	tests := []struct {
+		text    string
+		matches []Address
+		misses  []Address
+	}{
+		{"job.gpt", []Address{worker(0), {"gpt", "ps", 7}}, []Address{{"gpt2", "worker", 0}}},
+		{"job.gpt.worker", []Address{worker(0), worker(99)}, []Address{{"gpt", "ps", 0}}},
+		{"job.gpt.worker[*]", []Address{worker(5)}, []Address{{"gpt", "ps", 0}}},
+		{"job.gpt.worker[0-2,7]", []Address{worker(0), worker(2), worker(7)}, []Address{worker(3), worker(6), worker(8)}},
+	}
+	for _, test := range tests {
+		sel, err := ParseSelector(test.text)
+		if err != nil {
+			t.Errorf("%s: %v", test.text, err)
+		}
+		for _, a := range test.matches {
+			if !sel.Matches(a) {
+				t.Errorf("%s does not match %s", test.text, a)
+			}
+		}
+		for _, a := range test.misses {
+			if sel.Matches(a) {
+				t.Errorf("%s matches %s", test.text, a)
+			}
+		}
+	}
+	for _, text := range []string{"", "gpt", "job.", "job.gpt.", "job.gpt.worker[", "job.gpt.worker[]", "job.gpt.worker[1", "job.gpt.worker[a]",
+		"job.gpt.worker[-1]", "job.gpt.worker[3-1]", "job.gpt.worker[1,]", "job.gpt.worker[+1]", "job.gpt.worker[0-9999999999]",
+		"job.gpt.worker[0].x", "job.-x", "job.gpt.wörker", "job.gpt.worker[99999999999999999999]"} {
+		if sel, err := ParseSelector(text); err == nil {
+			t.Errorf("%q was taken for %+v", text, sel)
+		}
+	}
+	for _, text := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[0-1]", "job.gpt.worker[*]"} {
+		if a, err := ParseAddress(text); err == nil {
+			t.Errorf("%q was taken for one slot, %s", text, a)
+		}
+	}
+}
+
+func FuzzParseSelector(f *testing.F) {
+	for _, s := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[3]", "job.a.b[0-3,7]", "job.a.b[*]", "job.a.b[-]", "job.a.b[,]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		sel, err := ParseSelector(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseSelector(sel.String())
+		if err != nil || again.String() != sel.String() || !slices.Equal(again.Ranges, sel.Ranges) {
+			t.Fatalf("%q is written %q, and that read as %+v, %v", s, sel, again, err)
+		}
+	})
+}
+
+func TestFold(t *testing.T) {
+	indices := []int{7, 0, 1, 3, 2, 12, 11}
+	if got := Fold("worker", indices); got != "worker[0-3,7,11-12]" {
+		t.Error(got)
+	}
+	if !slices.Equal(indices, []int{7, 0, 1, 3, 2, 12, 11}) {
+		t.Error("Fold sorts its argument in place")
+	}
+}
+
+func TestCompareIndicesAsNumbers(t *testing.T) {
+	sorted := []Address{{"a", "w", 2}, {"a", "w", 10}, {"a", "x", 0}, {"b", "a", 0}}
+	if !slices.IsSortedFunc(sorted, Address.Compare) {
+		t.Error("order is not job, role, index as a number")
+	}
+}

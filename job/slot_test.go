@@ -1,0 +1,75 @@
+package job
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+var (
+	allPhases = []Phase{Pending, Scheduling, Registered, Running, Suspect, Lost, Failing, Succeeded, Failed, Canceling, Canceled}
+	allEvents = []Event{Granted, Register, WorldFormed, WorldBroke, ExitedZero, Fault, BeatsMissed, Heard, LeaseExpired, Retry, GiveUp,
+		Evicted, Replaced, Cancel, Stopped}
+)
+
+// TestStepTable writes the slot's life down a second time, as a person reads it: what is not here is rejected.
+func TestStepTable(t *testing.T) {
+	table := map[Phase]map[Event]Phase{
+		Pending:    {Granted: Scheduling, Stopped: Canceled},
+		Scheduling: {Register: Registered, Fault: Failing, LeaseExpired: Lost},
+		Registered: {WorldFormed: Running, Fault: Failing, BeatsMissed: Suspect},
+		Running:    {WorldBroke: Registered, ExitedZero: Succeeded, Fault: Failing, BeatsMissed: Suspect},
+		Suspect:    {Heard: Registered, LeaseExpired: Lost, Fault: Failing},
+		Lost:       {Fault: Failing},
+		Failing:    {Retry: Scheduling, GiveUp: Failed},
+		Canceling:  {Stopped: Canceled, Replaced: Scheduling},
+		Canceled:   {Granted: Scheduling},
+	}
+	for _, p := range []Phase{Pending, Scheduling, Registered, Running, Suspect, Lost, Failing} {
+		table[p][Cancel], table[p][Evicted], table[p][Replaced] = Canceling, Pending, Scheduling
+	}
+	for _, p := range allPhases {
+		for _, e := range allEvents {
+			got, err := p.Step(e)
+			want, legal := table[p][e]
+			switch {
+			case legal && (err != nil || got != want):
+				t.Errorf("%s on %q: %s, %v; want %s", p, e, got, err, want)
+			case !legal && (err == nil || got != p):
+				t.Errorf("%s on %q: %s, %v; want it to be rejected", p, e, got, err)
+			}
+		}
+	}
+}
+
+// TestStepWalks: whatever happens, a slot that ended well or failed stays so, a slot is live as long as it can
+// be canceled, and Running is only ever reached by way of a registration.
+func TestStepWalks(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		p, registered := Pending, false
+		for range 40 {
+			e := allEvents[random.IntN(len(allEvents))]
+			next, err := p.Step(e)
+			if err != nil {
+				continue
+			}
+			if p == Succeeded || p == Failed {
+				t.Fatalf("%s went on to %s on %q", p, next, e)
+			}
+			switch next {
+			case Registered:
+				registered = true
+			case Scheduling, Pending:
+				registered = false
+			case Running, Succeeded:
+				if !registered {
+					t.Fatalf("%s on %q: %s without a registration", p, e, next)
+				}
+			}
+			p = next
+		}
+		if _, err := p.Step(Cancel); p.Live() && p != Canceling && err != nil {
+			t.Fatalf("%s is live and cannot be canceled", p)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package lang
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// The bounds are far above what a person or a generator writes, and low enough that the worst input is
+// refused within seconds and without exhausting memory or the stack.
+const (
+	maxFileBytes = 16 << 20 // of a .hcl or .vars file
+	maxReadBytes = 10 << 20 // of a file that file() or templatefile() reads
+	maxNesting   = 500      // brackets and operators open at one place; the parser recurses on each
+	maxSteps     = 3e6      // evaluation steps of one directory: one to two seconds
+	maxBlocks    = 20_000   // blocks that dynamic blocks expand to
+	maxSlots     = 200_000  // slots of one directory: twice the scale that eltrain is designed for
+	maxExponent  = 4096     // binary exponent of a number: a longer one takes megabytes to print
+	bytesPerStep = 16       // text that is as much work as one step
+)
+
+var hugeNumber = regexp.MustCompile(`^[0-9.]{1000}|[eE][+-]?0*[1-9][0-9]{3}`)
+
+// checkSource refuses source that would make the parser overflow the stack or compute for ever. It counts
+// how deep the syntax tree can become: each open bracket and each operator that is not yet ended is a level.
+func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hclsyntax.Tokens, hcl.Diagnostics)) *hcl.Diagnostic {
+	if len(src) > maxFileBytes {
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "File too large",
+			Detail:   fmt.Sprintf("The file has %d bytes; %s is the most.", len(src), job.Bytes(maxFileBytes)),
+			Subject:  &hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos},
+		}
+	}
+	if !utf8.Valid(src) {
+		at := invalidAt(src, name)
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Not UTF-8",
+			Detail:   "The file has a byte here that is not UTF-8 text. Save it in that encoding.",
+			Subject:  &at,
+		}
+	}
+	tokens, _ := lex(src, name, hcl.InitialPos) // its complaints come again from the parser
+	levels := []level{{opener: hclsyntax.TokenOBrace}}
+	depth := 0
+	for i, t := range tokens {
+		top := &levels[len(levels)-1]
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOQuote,
+			hclsyntax.TokenOHeredoc, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			levels = append(levels, level{opener: t.Type})
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCQuote,
+			hclsyntax.TokenCHeredoc, hclsyntax.TokenTemplateSeqEnd:
+			if len(levels) == 1 {
+				continue // unbalanced: the parser says so
+			}
+			depth -= 1 + top.pending
+			levels = levels[:len(levels)-1]
+			outer := &levels[len(levels)-1]
+			// a[b][b] nests to the left; siblings in a list are ended by their commas.
+			if t.Type == hclsyntax.TokenCBrack {
+				outer.pending++
+				depth++
+			}
+		case hclsyntax.TokenComma:
+			depth -= top.pending
+			top.pending = 0
+		case hclsyntax.TokenNewline:
+			if top.opener == hclsyntax.TokenOBrace {
+				depth -= top.pending
+				top.pending = 0
+			}
+		case hclsyntax.TokenIdent:
+			// "%{ if" and "%{ for" nest until their "%{ end…".
+			if i == 0 || tokens[i-1].Type != hclsyntax.TokenTemplateControl || len(levels) < 2 {
+				continue
+			}
+			outer := &levels[len(levels)-2]
+			switch string(t.Bytes) {
+			case "if", "for":
+				outer.pending++
+				depth++
+			case "endif", "endfor":
+				if outer.pending > 0 {
+					outer.pending--
+					depth--
+				}
+			}
+		case hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPlus, hclsyntax.TokenMinus, hclsyntax.TokenPercent,
+			hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq,
+			hclsyntax.TokenGreaterThan, hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr,
+			hclsyntax.TokenBang, hclsyntax.TokenQuestion, hclsyntax.TokenColon:
+			top.pending++
+			depth++
+		case hclsyntax.TokenNumberLit:
+			if hugeNumber.Match(t.Bytes) {
+				return &hcl.Diagnostic{
+					Severity: hcl.DiagError,
+					Summary:  "Number out of range",
+					Detail:   "No argument takes a number of that size.",
+					Subject:  t.Range.Ptr(),
+				}
+			}
+		}
+		if depth > maxNesting {
+			return &hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "Nested too deeply",
+				Detail:   fmt.Sprintf("More than %d brackets and operators are open here. Split the expression with locals.", maxNesting),
+				Subject:  t.Range.Ptr(),
+			}
+		}
+	}
+	return nil
+}
+
+// invalidAt is the place of the first byte that is not UTF-8.
+func invalidAt(src []byte, name string) hcl.Range {
+	pos := hcl.InitialPos
+	for pos.Byte < len(src) {
+		r, size := utf8.DecodeRune(src[pos.Byte:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		pos.Byte, pos.Column = pos.Byte+size, pos.Column+1
+		if r == '\n' {
+			pos.Line, pos.Column = pos.Line+1, 1
+		}
+	}
+	end := hcl.Pos{Line: pos.Line, Column: pos.Column + 1, Byte: pos.Byte + 1}
+	return hcl.Range{Filename: name, Start: pos, End: end}
+}
+
+// level is one open bracket, and the operators and index brackets seen since the last item ended in it.
+type level struct {
+	opener  hclsyntax.TokenType
+	pending int
+}
+
+// meter counts the work of evaluating a directory and stops it when it is too much. Expressions have no
+// loops without end, but "${local.a}${local.a}" through thirty locals, or five nested for expressions, come
+// close.
+type meter struct {
+	limit  int // steps
+	steps  int
+	blocks int
+	// at is where the budget ran out; why says which one.
+	at  *hcl.Range
+	why string
+}
+
+func newMeter() *meter { return &meter{limit: maxSteps} }
+
+// spend counts n steps and tells whether there is still room.
+func (m *meter) spend(n int) bool {
+	if m.why != "" {
+		return false
+	}
+	m.steps += n
+	if m.steps > m.limit {
+		m.why = "Evaluating the expressions of this directory takes too long or makes too large values. Look for nested for expressions and for locals that multiply each other."
+		return false
+	}
+	return true
+}
+
+// spendBlocks counts blocks that a dynamic block expands to.
+func (m *meter) spendBlocks(n int) bool {
+	if m.why != "" {
+		return false
+	}
+	m.blocks += n
+	if m.blocks > maxBlocks {
+		m.why = fmt.Sprintf("Dynamic blocks expand to more than %d blocks.", maxBlocks)
+		return false
+	}
+	return true
+}
+
+// spendOn counts what v is made of. It fails for numbers that cannot be printed in sensible time, too.
+func (m *meter) spendOn(v cty.Value) bool {
+	v, _ = v.Unmark()
+	if !m.spend(1) {
+		return false
+	}
+	if v == cty.NilVal || !v.IsKnown() || v.IsNull() {
+		return true
+	}
+	ty := v.Type()
+	switch {
+	case ty == cty.String:
+		return m.spend(len(v.AsString()) / bytesPerStep)
+	case ty == cty.Number:
+		return m.checkNumber(v.AsBigFloat())
+	case ty.IsCollectionType() || ty.IsTupleType() || ty.IsObjectType():
+		for it := v.ElementIterator(); it.Next(); {
+			key, value := it.Element()
+			if !m.spendOn(key) || !m.spendOn(value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (m *meter) checkNumber(n *big.Float) bool {
+	if e := n.MantExp(nil); n.IsInf() || e > maxExponent || e < -maxExponent {
+		m.why = "A number here is out of range: no argument takes one of that size."
+		return false
+	}
+	return true
+}
+
+// diagnostic is non-nil once a budget was exceeded. It is reported once, at the end: try() would swallow it.
+func (m *meter) diagnostic() *hcl.Diagnostic {
+	if m.why == "" {
+		return nil
+	}
+	at := m.at
+	if at == nil {
+		at = &hcl.Range{}
+	}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too much to evaluate", Detail: m.why, Subject: at}
+}
+
+// attach makes every expression below node count its work.
+func (m *meter) attach(node hclsyntax.Node) {
+	hclsyntax.Walk(node, attacher{m})
+}
+
+type attacher struct{ m *meter }
+
+func (a attacher) Enter(hclsyntax.Node) hcl.Diagnostics { return nil }
+
+// Exit wraps the children of a node after they have been visited themselves.
+func (a attacher) Exit(node hclsyntax.Node) hcl.Diagnostics {
+	switch n := node.(type) {
+	case *hclsyntax.Attribute:
+		a.wrap(&n.Expr, shallow)
+	case *hclsyntax.ParenthesesExpr:
+		a.wrap(&n.Expression, shallow)
+	case *hclsyntax.RelativeTraversalExpr:
+		a.wrap(&n.Source, shallow)
+	case *hclsyntax.FunctionCallExpr:
+		a.wrapAll(n.Args) // what is in them is counted by the function
+	case *hclsyntax.ConditionalExpr:
+		a.wrap(&n.Condition, shallow)
+		a.wrap(&n.TrueResult, deep) // both are converted to one type
+		a.wrap(&n.FalseResult, deep)
+	case *hclsyntax.BinaryOpExpr:
+		a.wrap(&n.LHS, deep) // "==" compares all there is
+		a.wrap(&n.RHS, deep)
+	case *hclsyntax.UnaryOpExpr:
+		a.wrap(&n.Val, shallow)
+	case *hclsyntax.IndexExpr:
+		a.wrap(&n.Collection, shallow)
+		a.wrap(&n.Key, shallow)
+	case *hclsyntax.TupleConsExpr:
+		a.wrapAll(n.Exprs)
+	case *hclsyntax.ObjectConsExpr:
+		for i := range n.Items {
+			a.wrap(&n.Items[i].ValueExpr, shallow)
+		}
+	case *hclsyntax.ObjectConsKeyExpr:
+		a.wrap(&n.Wrapped, shallow)
+	case *hclsyntax.ForExpr:
+		a.wrap(&n.CollExpr, loop)
+		a.wrap(&n.KeyExpr, shallow)
+		a.wrap(&n.ValExpr, shallow)
+		a.wrap(&n.CondExpr, shallow)
+	case *hclsyntax.SplatExpr:
+		a.wrap(&n.Source, loop)
+		a.wrap(&n.Each, shallow)
+	case *hclsyntax.TemplateExpr:
+		a.wrapAll(n.Parts)
+	case *hclsyntax.TemplateJoinExpr:
+		a.wrap(&n.Tuple, loop)
+	case *hclsyntax.TemplateWrapExpr:
+		a.wrap(&n.Wrapped, shallow)
+	}
+	return nil
+}
+
+// cost is how the result of an expression is counted.
+type cost int
+
+const (
+	shallow cost = iota // a step, and its text
+	loop                // its elements, each of which something is done with
+	deep                // all that is in it
+)
+
+func (a attacher) wrapAll(exprs []hclsyntax.Expression) {
+	for i := range exprs {
+		a.wrap(&exprs[i], shallow)
+	}
+}
+
+// wrap leaves out literals, whose size is the file's, and the loop symbol of a splat. What is put together
+// of other values counts with all that is in it: values share their parts, so a small structure can stand
+// for one that nobody could ever walk.
+func (a attacher) wrap(e *hclsyntax.Expression, c cost) {
+	switch (*e).(type) {
+	case nil, *hclsyntax.LiteralValueExpr, *hclsyntax.AnonSymbolExpr, *metered:
+		return
+	case *hclsyntax.TupleConsExpr, *hclsyntax.ObjectConsExpr, *hclsyntax.ForExpr, *hclsyntax.SplatExpr:
+		c = deep
+	}
+	*e = &metered{&hclsyntax.ParenthesesExpr{Expression: *e, SrcRange: (*e).Range()}, a.m, c}
+}
+
+// metered is an expression that counts the work of evaluating it. To HCL's walkers it is a pair of
+// parentheses, so they see what is inside.
+type metered struct {
+	*hclsyntax.ParenthesesExpr
+	m    *meter
+	cost cost
+}
+
+// UnwrapExpression lets HCL's static analysis (keywords, lists, type expressions) see the original.
+func (e *metered) UnwrapExpression() hcl.Expression { return e.Expression }
+
+func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	if e.m.why != "" {
+		return cty.DynamicVal, exhausted(e.Range())
+	}
+	v, diags := e.Expression.Value(ctx)
+	if !e.m.spendAs(e.cost, v) {
+		if e.m.at == nil {
+			e.m.at = e.Range().Ptr()
+		}
+		return cty.DynamicVal, exhausted(e.Range())
+	}
+	return v, diags
+}
+
+func (m *meter) spendAs(c cost, v cty.Value) bool {
+	v, _ = v.Unmark()
+	switch {
+	case c == deep:
+		return m.spendOn(v)
+	case !m.spend(1):
+		return false
+	case v == cty.NilVal || !v.IsKnown() || v.IsNull():
+		return true
+	case v.Type() == cty.String:
+		return m.spend(len(v.AsString()) / bytesPerStep)
+	case v.Type() == cty.Number:
+		return m.checkNumber(v.AsBigFloat())
+	case c == loop && v.CanIterateElements():
+		return m.spend(v.LengthInt())
+	}
+	return true
+}
+
+// alreadyReported marks diagnostics whose cause is told elsewhere.
+type alreadyReported struct{}
+
+// exhausted ends an evaluation; the meter's own diagnostic says why.
+func exhausted(r hcl.Range) hcl.Diagnostics {
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Too much to evaluate", Subject: &r, Extra: alreadyReported{}}}
+}
+
+// unwrap is the expression without the meter around it.
+func unwrap(n hclsyntax.Node) hclsyntax.Node {
+	if m, ok := n.(*metered); ok {
+		return m.Expression
+	}
+	return n
+}
+
+// broken replaces an expression that was already complained about: evaluating it fails silently.
+type broken struct{ hclsyntax.Expression }
+
+func (b *broken) Value(*hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	r := b.Range()
+	return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid expression", Subject: &r, Extra: alreadyReported{}}}
+}

@@ -1,0 +1,338 @@
+// Package lang turns a job directory's HCL into declared jobs: parsing, variables, locals, evaluation,
+// validation and formatting. Whatever a person wrote wrong becomes a diagnostic with its place in the
+// file and what to do about it, all of them in one go.
+//
+// The language is not written down here a second time: arguments, blocks, defaults and docs are the tags
+// that job.Fields reads from the declared types, and a provider's own block is decoded by the same rules
+// into the type that the caller names. The package knows no provider, asks no clock and opens no
+// connection; the only files it reads are those of the job directory, and those that expressions name.
+//
+// Input is never trusted to be small: size, nesting and the work of evaluating are bounded (see bounds.go).
+package lang
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Options is what a directory's meaning depends on besides its files.
+type Options struct {
+	// BaseDir is what file() and templatefile() paths are relative to. Load sets it to its directory.
+	BaseDir string
+	// Assignments are the command line's -var and -var-file, in order: the last one wins.
+	Assignments []Assignment
+	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
+	Environ []string
+	// Providers gives the type of each provider's configuration: a struct with the tags that job.Fields reads.
+	Providers map[string]reflect.Type
+	// Version is eltrain's own, held against required_version. Empty skips the check.
+	Version string
+}
+
+// Assignment is one -var NAME=VALUE, or one -var-file if File is set.
+type Assignment struct {
+	Name  string
+	Value string
+	File  string
+}
+
+// Config is a directory's meaning. After errors it holds what could be made of the rest, for tools that
+// show it; only Files is then sure to be of use.
+type Config struct {
+	Settings  Settings
+	Providers []ProviderConfig
+	Jobs      []job.Job
+	Variables []Variable
+	// Files are the sources that diagnostics point into, by the name in their ranges.
+	Files map[string]*hcl.File
+}
+
+// ProviderConfig is one provider block. Value is a value of the type that Options.Providers gives for Name.
+type ProviderConfig struct {
+	Name   string
+	Value  any
+	Source job.Source
+}
+
+// Load reads all *.hcl of dir (not below), eltrain.vars and *.auto.vars beside them, and the -var-files.
+// The Config is never nil. A missing or empty directory is an error: it must not read as "no jobs wanted".
+func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
+	o.BaseDir = dir
+	files := map[string][]byte{}
+	var diags hcl.Diagnostics
+
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return &Config{Files: map[string]*hcl.File{}}, hcl.Diagnostics{unreadable(dir, err)}
+	}
+	for _, e := range entries {
+		if e.IsDir() || !isConfig(e.Name()) && !isVars(e.Name()) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		src, err := readBounded(path, maxFileBytes)
+		// A file that went away since the listing is as one that was never there.
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			diags = append(diags, unreadable(path, err))
+			continue
+		}
+		files[path] = src
+	}
+	for _, a := range o.Assignments {
+		if a.File == "" {
+			continue
+		}
+		src, err := readBounded(a.File, maxFileBytes)
+		if err != nil {
+			diags = append(diags, unreadable(a.File, err))
+			continue
+		}
+		files[a.File] = src
+	}
+	if diags.HasErrors() {
+		cfg, more := Parse(files, o)
+		return cfg, append(diags, more...)
+	}
+	return Parse(files, o)
+}
+
+// Parse is Load from memory. The files are by name: those ending in .hcl are configuration, eltrain.vars
+// and *.auto.vars set variables, and others are read if an assignment names them.
+func Parse(files map[string][]byte, o Options) (*Config, hcl.Diagnostics) {
+	return newLoader(o).run(files)
+}
+
+func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
+	l.parse(files)
+	l.variables()
+	l.locals()
+	l.settings()
+	l.providers()
+	l.jobs()
+	return l.cfg, l.finish()
+}
+
+// root is the language's outermost level.
+type root struct {
+	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once."`
+	Variables []variableBlock `hcl:"variable,block" doc:"An input, set from outside."`
+	Locals    []struct{}      `hcl:"locals,block" doc:"Named values: any arguments."`
+	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. What may be in it is the provider's own."`
+	Jobs      []job.Job       `hcl:"job,block" doc:"A training job."`
+}
+
+type providerBlock struct {
+	Name string `hcl:"name,label" doc:"The provider's name."`
+}
+
+// loader carries one Parse from step to step.
+type loader struct {
+	opts  Options
+	cfg   *Config
+	diags hcl.Diagnostics
+	meter *meter
+
+	blocks    map[string][]*hclsyntax.Block // by type, in file order
+	varFiles  map[string]*hclsyntax.Body
+	declared  map[string]*variable
+	localDefs map[string]*local
+	slots     int // declared so far, over all jobs
+
+	ctx *hcl.EvalContext // var, local and the functions
+}
+
+func newLoader(o Options) *loader {
+	l := &loader{
+		opts:      o,
+		cfg:       &Config{Files: map[string]*hcl.File{}},
+		meter:     newMeter(),
+		blocks:    map[string][]*hclsyntax.Block{},
+		varFiles:  map[string]*hclsyntax.Body{},
+		declared:  map[string]*variable{},
+		localDefs: map[string]*local{},
+	}
+	l.ctx = &hcl.EvalContext{Functions: l.functions()}
+	return l
+}
+
+func (l *loader) report(d ...*hcl.Diagnostic) { l.diags = append(l.diags, d...) }
+
+// parse reads the syntax of every file and sorts the top-level blocks by type.
+func (l *loader) parse(files map[string][]byte) {
+	wanted := map[string]bool{}
+	for _, a := range l.opts.Assignments {
+		wanted[a.File] = true
+	}
+	schema := bodySchema(reflect.TypeFor[root]())
+	configs := 0
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		base := filepath.Base(name)
+		vars := isVars(base) || wanted[name]
+		if !isConfig(base) && !vars {
+			continue
+		}
+		body := l.parseFile(name, files[name])
+		if vars {
+			l.varFiles[name] = body
+			continue
+		}
+		configs++
+		if body == nil {
+			continue
+		}
+		content, diags := body.Content(schema)
+		l.report(diags...)
+		accepted := map[hcl.Range]bool{}
+		for _, b := range content.Blocks {
+			accepted[b.TypeRange] = true
+		}
+		for _, b := range body.Blocks {
+			if accepted[b.TypeRange] {
+				l.blocks[b.Type] = append(l.blocks[b.Type], b)
+			}
+		}
+	}
+	if configs == 0 {
+		dir := l.opts.BaseDir
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No configuration",
+			Detail:   fmt.Sprintf("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", dir),
+			Subject:  &hcl.Range{Filename: dir, Start: hcl.InitialPos, End: hcl.InitialPos},
+		})
+	}
+}
+
+// parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
+func (l *loader) parseFile(name string, src []byte) *hclsyntax.Body {
+	l.cfg.Files[name] = &hcl.File{Bytes: src}
+	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
+		l.report(d)
+		return nil
+	}
+	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	l.report(diags...)
+	l.cfg.Files[name] = file
+	if diags.HasErrors() {
+		// What a parser makes of the rest of a file after an error is guesswork, and so would be
+		// complaints about it.
+		return nil
+	}
+	body := file.Body.(*hclsyntax.Body)
+	l.meter.attach(body)
+	return body
+}
+
+// finish puts diagnostics in the order of the files, each once.
+func (l *loader) finish() hcl.Diagnostics {
+	if d := l.meter.diagnostic(); d != nil {
+		l.report(d)
+	}
+	return tidy(l.diags)
+}
+
+func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
+	type key struct {
+		summary, detail string
+		at              hcl.Range
+	}
+	seen := map[key]int{} // index in out
+	var out hcl.Diagnostics
+	for _, d := range diags {
+		if _, silent := d.Extra.(alreadyReported); silent {
+			continue
+		}
+		// The same, once with and once without a suggestion, is one.
+		stem, _, _ := strings.Cut(d.Detail, " Did you mean")
+		k := key{d.Summary, stem, subject(d)}
+		i, dup := seen[k]
+		switch {
+		case !dup:
+			seen[k] = len(out)
+			out = append(out, d)
+		case len(d.Detail) > len(out[i].Detail):
+			out[i] = d
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
+		ra, rb := subject(a), subject(b)
+		if c := strings.Compare(ra.Filename, rb.Filename); c != 0 {
+			return c
+		}
+		if c := ra.Start.Byte - rb.Start.Byte; c != 0 {
+			return c
+		}
+		return strings.Compare(a.Summary+a.Detail, b.Summary+b.Detail)
+	})
+	return out
+}
+
+func subject(d *hcl.Diagnostic) hcl.Range {
+	if d.Subject == nil {
+		return hcl.Range{}
+	}
+	return *d.Subject
+}
+
+func isConfig(base string) bool { return strings.HasSuffix(base, ".hcl") && !isHidden(base) }
+
+func isVars(base string) bool {
+	return base == defaultVarsFile || strings.HasSuffix(base, autoVarsSuffix) && !isHidden(base)
+}
+
+// isHidden leaves out what editors write beside a file while it is open.
+func isHidden(base string) bool {
+	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "#") || strings.HasSuffix(base, "~")
+}
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	// A pipe or device could block for ever.
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(src)) > limit {
+		return nil, fmt.Errorf("%s is larger than %s", path, job.Bytes(limit))
+	}
+	return src, nil
+}
+
+func unreadable(path string, err error) *hcl.Diagnostic {
+	return &hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Cannot read configuration",
+		Detail:   fmt.Sprintf("Reading failed: %s.", err),
+		Subject:  &hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos},
+	}
+}
+
+func sourceOf(r hcl.Range) job.Source { return job.Source{File: r.Filename, Line: r.Start.Line} }

@@ -1,0 +1,161 @@
+package lang
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+var update = flag.Bool("update", false, "write what the golden tests give to their files")
+
+// localConfig stands in for a provider's own type: the language knows none.
+type localConfig struct {
+	Nodes []localNode `hcl:"node,block" doc:"A node."`
+	Dir   string      `hcl:"dir,optional" default:".eltrain" doc:"Where logs go."`
+}
+
+type localNode struct {
+	Name     string `hcl:"name,label" doc:"The node's name."`
+	capacity `hcl:",inline"`
+	Labels   map[string]string `hcl:"labels,optional" doc:"Labels."`
+}
+
+type capacity struct {
+	CPU     job.CPU        `hcl:"cpu,required" doc:"Cores."`
+	Memory  job.Bytes      `hcl:"memory,optional" default:"1GiB" doc:"Memory."`
+	Devices map[string]int `hcl:"devices,optional" doc:"Devices."`
+}
+
+type kubernetesConfig struct {
+	Context   string `hcl:"context,optional" doc:"The context."`
+	Namespace string `hcl:"namespace,optional" default:"default" doc:"The namespace."`
+}
+
+func options() Options {
+	return Options{
+		Version: "0.1.0",
+		Providers: map[string]reflect.Type{
+			"local":      reflect.TypeFor[localConfig](),
+			"kubernetes": reflect.TypeFor[kubernetesConfig](),
+		},
+	}
+}
+
+// parseText parses one file.
+func parseText(t *testing.T, src string) (*Config, hcl.Diagnostics) {
+	t.Helper()
+	return Parse(map[string][]byte{"job.hcl": []byte(src)}, options())
+}
+
+// mustParse parses one file that is right.
+func mustParse(t *testing.T, src string) *Config {
+	t.Helper()
+	cfg, diags := parseText(t, src)
+	if len(diags) > 0 {
+		t.Fatalf("unexpected diagnostics:\n%s", render(cfg, diags))
+	}
+	return cfg
+}
+
+// mustFail parses one file that is wrong and gives its diagnostics as text.
+func mustFail(t *testing.T, src string) string {
+	t.Helper()
+	cfg, diags := parseText(t, src)
+	if !diags.HasErrors() {
+		t.Fatalf("no error in:\n%s", src)
+	}
+	return render(cfg, diags)
+}
+
+// inJob puts lines into a job that is otherwise right.
+func inJob(lines string) string {
+	return "job \"j\" {\n  role \"worker\" {\n    command = [\"true\"]\n  }\n" + lines + "\n}\n"
+}
+
+// inRole does so for its role.
+func inRole(lines string) string {
+	return "job \"j\" {\n  role \"worker\" {\n    command = [\"true\"]\n" + lines + "\n  }\n}\n"
+}
+
+func render(cfg *Config, diags hcl.Diagnostics) string {
+	var b bytes.Buffer
+	w := hcl.NewDiagnosticTextWriter(&b, cfg.Files, 120, false)
+	for _, d := range diags {
+		if d.Subject == nil || d.Detail == "" {
+			fmt.Fprintf(&b, "BAD DIAGNOSTIC without place or detail: %s\n", d.Summary)
+			continue
+		}
+		if err := w.WriteDiagnostic(d); err != nil {
+			fmt.Fprintf(&b, "cannot be shown: %v\n", err)
+		}
+	}
+	return b.String()
+}
+
+// TestGolden loads each directory of testdata: golden.txt holds the diagnostics, golden.json what was
+// declared, for those without errors.
+func TestGolden(t *testing.T) {
+	dirs, err := filepath.Glob("testdata/*/*.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, file := range dirs {
+		dir := filepath.Dir(file)
+		if seen[dir] || strings.HasPrefix(dir, "testdata/fuzz") {
+			continue
+		}
+		seen[dir] = true
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			cfg, diags := Load(dir, options())
+			text := render(cfg, diags)
+			if strings.Contains(text, "BAD DIAGNOSTIC") {
+				t.Error(text)
+			}
+			golden(t, filepath.Join(dir, "golden.txt"), text)
+			if diags.HasErrors() {
+				return
+			}
+			declared, err := json.MarshalIndent(struct {
+				Settings  Settings
+				Providers []ProviderConfig
+				Jobs      []job.Job
+			}{cfg.Settings, cfg.Providers, cfg.Jobs}, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join(dir, "golden.json"), string(declared)+"\n")
+		})
+	}
+	if len(seen) < 3 {
+		t.Fatalf("only %d cases found", len(seen))
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test ./lang -update writes it)", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}

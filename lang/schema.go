@@ -1,0 +1,164 @@
+package lang
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+var schemaCache sync.Map // reflect.Type -> *hcl.BodySchema
+
+// bodySchema is what HCL has to know of a declared struct type.
+func bodySchema(t reflect.Type) *hcl.BodySchema {
+	if cached, ok := schemaCache.Load(t); ok {
+		return cached.(*hcl.BodySchema)
+	}
+	schema := &hcl.BodySchema{}
+	for _, f := range job.Fields(t) {
+		switch f.Kind {
+		case job.Label:
+		case job.Block:
+			var labels []string
+			for _, inner := range job.Fields(f.ElemType()) {
+				if inner.Kind == job.Label {
+					labels = append(labels, inner.Name)
+				}
+			}
+			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: f.Name, LabelNames: labels})
+		default:
+			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: f.Name, Required: f.Kind == job.Required})
+		}
+	}
+	schemaCache.Store(t, schema)
+	return schema
+}
+
+// fieldNamed finds a field of a declared struct type.
+func fieldNamed(t reflect.Type, name string) (job.Field, bool) {
+	for _, f := range job.Fields(t) {
+		if f.Name == name && f.Kind != job.Label {
+			return f, true
+		}
+	}
+	return job.Field{}, false
+}
+
+// tree is one block as written, with dynamic blocks expanded, before anything in it is evaluated.
+type tree struct {
+	typ         reflect.Type // the struct that it declares
+	labels      []string
+	labelRanges []hcl.Range
+	def         hcl.Range // header, or the file's beginning
+	attrs       map[string]*hcl.Attribute
+	blocks      map[string][]*tree
+	failed      map[string]bool // arguments with no valid value; more about them would be noise
+}
+
+// label is the block's only label, or "".
+func (t *tree) label() string {
+	if len(t.labels) == 0 {
+		return ""
+	}
+	return t.labels[0]
+}
+
+// block is the nested block of a type that occurs at most once; nil if it is not there.
+func (t *tree) block(name string) *tree {
+	if t == nil || len(t.blocks[name]) == 0 {
+		return nil
+	}
+	return t.blocks[name][0]
+}
+
+// at is where an argument's value is written, or the block's header if it is left out.
+func (t *tree) at(name string) *hcl.Range {
+	if a := t.attrs[name]; a != nil {
+		return a.Expr.Range().Ptr()
+	}
+	return t.def.Ptr()
+}
+
+// sound tells whether all these arguments have valid values (defaults included).
+func (t *tree) sound(names ...string) bool {
+	for _, n := range names {
+		if t.failed[n] {
+			return false
+		}
+	}
+	return true
+}
+
+// tree reads the structure of a block: which arguments and blocks are in it, and that they may be.
+func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
+	out := &tree{
+		typ: t, labels: b.Labels, labelRanges: b.LabelRanges, def: b.DefRange,
+		blocks: map[string][]*tree{}, failed: map[string]bool{},
+	}
+	content, diags := b.Body.Content(bodySchema(t))
+	for _, d := range diags {
+		// HCL points at nothing but the opening brace for what is missing.
+		if d.Summary == "Missing required argument" {
+			d.Subject = b.DefRange.Ptr()
+			d.Detail = strings.TrimSuffix(d.Detail, ", but no definition was found.") + " in a " + b.Type + " block."
+		}
+	}
+	l.report(diags...)
+	out.attrs = content.Attributes
+	for _, f := range job.Fields(t) {
+		if f.Kind == job.Required && out.attrs[f.Name] == nil {
+			out.failed[f.Name] = true
+		}
+	}
+	seen := map[string]hcl.Range{} // labels by block type
+	for _, inner := range content.Blocks {
+		f, _ := fieldNamed(t, inner.Type)
+		if !f.Repeated() && out.blocks[inner.Type] != nil {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  fmt.Sprintf("Duplicate %s block", inner.Type),
+				Detail:   fmt.Sprintf("Only one %s block is allowed here; the first is at line %d. Put both together.", inner.Type, out.blocks[inner.Type][0].def.Start.Line),
+				Subject:  inner.DefRange.Ptr(),
+			})
+			continue
+		}
+		if f.Repeated() && len(inner.Labels) > 0 {
+			l.checkLabel(inner.Type, inner, seen)
+		}
+		out.blocks[inner.Type] = append(out.blocks[inner.Type], l.tree(inner, f.ElemType()))
+	}
+	return out
+}
+
+// checkLabel holds a block's name against the rules for names and against its siblings in seen.
+func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range) {
+	name, at := b.Labels[0], b.DefRange
+	if len(b.LabelRanges) > 0 {
+		at = b.LabelRanges[0]
+	}
+	if !job.ValidName(name) {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  fmt.Sprintf("Invalid name of a %s", kind),
+			Detail:   fmt.Sprintf("%q cannot be a name: use letters, digits, \"-\" and \"_\", at most 63, beginning with a letter or digit.", name),
+			Subject:  &at,
+			Context:  b.DefRange.Ptr(),
+		})
+	}
+	key := kind + " " + name
+	if first, dup := seen[key]; dup {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  fmt.Sprintf("Duplicate %s %q", kind, name),
+			Detail:   fmt.Sprintf("There is a %s of this name already, at %s:%d. Give one of them another name.", kind, first.Filename, first.Start.Line),
+			Subject:  &at,
+			Context:  b.DefRange.Ptr(),
+		})
+		return
+	}
+	seen[key] = at
+}

@@ -1,0 +1,360 @@
+package lang
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// scope is what an expression may refer to, known before anything is evaluated. So every unknown name is
+// found in one pass, also where evaluation would never come.
+type scope struct {
+	vars      bool
+	locals    bool
+	roles     map[string]bool // nil outside jobs
+	slot      bool
+	iterators []string
+	where     string // completes "… in "
+}
+
+func (s scope) with(iterator string) scope {
+	s.iterators = append(slices.Clone(s.iterators), iterator)
+	return s
+}
+
+// roots are the first words of references, for suggestions.
+func (s scope) roots() []string {
+	roots := slices.Clone(s.iterators)
+	if s.vars {
+		roots = append(roots, "var")
+	}
+	if s.locals {
+		roots = append(roots, "local")
+	}
+	if s.roles != nil {
+		roots = append(roots, "role")
+	}
+	if s.slot {
+		roots = append(roots, "slot")
+	}
+	return roots
+}
+
+// checkBody reports every unknown name in a block's arguments, and replaces those expressions so that
+// evaluation does not complain of the same.
+func (l *loader) checkBody(body *hclsyntax.Body, t reflect.Type, s scope) {
+	for _, attr := range body.Attributes {
+		f, known := fieldNamed(t, attr.Name)
+		if known && (f.Kind == job.References || f.Type == exprType) {
+			continue
+		}
+		inner := s
+		inner.slot = known && f.Late && s.roles != nil
+		l.checkExpr(&attr.Expr, inner)
+	}
+	eachBlock(body, t, s, l.checkBody)
+}
+
+// checkExpansion does the same for what decides which blocks there are: for_each and labels of dynamic
+// blocks. That is before any role has values.
+func (l *loader) checkExpansion(body *hclsyntax.Body, t reflect.Type, s scope) {
+	for _, b := range body.Blocks {
+		if b.Type == "dynamic" && len(b.Labels) == 1 {
+			l.checkDynamic(b, t, s)
+		}
+	}
+	eachBlock(body, t, s, l.checkExpansion)
+}
+
+// eachBlock calls f for the bodies of all known nested blocks, those of dynamic blocks with the iterator in scope.
+func eachBlock(body *hclsyntax.Body, t reflect.Type, s scope, f func(*hclsyntax.Body, reflect.Type, scope)) {
+	for _, b := range body.Blocks {
+		name := b.Type
+		if b.Type == "dynamic" && len(b.Labels) == 1 {
+			name = b.Labels[0]
+		}
+		field, known := fieldNamed(t, name)
+		if !known || field.Kind != job.Block {
+			continue
+		}
+		if b.Type != "dynamic" {
+			f(b.Body, field.ElemType(), s)
+			continue
+		}
+		for _, inner := range b.Body.Blocks {
+			if inner.Type == "content" {
+				f(inner.Body, field.ElemType(), s.with(iteratorOf(b)))
+			}
+		}
+	}
+}
+
+// iteratorOf is the name under which the content of a dynamic block sees the current element.
+func iteratorOf(b *hclsyntax.Block) string {
+	if attr := b.Body.Attributes["iterator"]; attr != nil {
+		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {
+			return name
+		}
+	}
+	return b.Labels[0]
+}
+
+func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
+	s.where = "the for_each or labels of a dynamic block"
+	if attr := b.Body.Attributes["for_each"]; attr != nil {
+		l.checkExpr(&attr.Expr, s)
+	}
+	if attr := b.Body.Attributes["labels"]; attr != nil {
+		inner := s.with(iteratorOf(b))
+		if tuple, ok := unwrap(attr.Expr).(*hclsyntax.TupleConsExpr); ok {
+			for i := range tuple.Exprs {
+				l.checkExpr(&tuple.Exprs[i], inner)
+			}
+		} else {
+			l.checkExpr(&attr.Expr, inner)
+		}
+	}
+	f, known := fieldNamed(t, b.Labels[0])
+	if known && f.Kind == job.Block {
+		return
+	}
+	var blocks []string
+	for _, candidate := range job.Fields(t) {
+		if candidate.Kind == job.Block {
+			blocks = append(blocks, candidate.Name)
+		}
+	}
+	// HCL says so too, without the suggestion; tidy keeps the one that knows more.
+	l.report(&hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unsupported block type",
+		Detail:   fmt.Sprintf("Blocks of type %q are not expected here.%s", b.Labels[0], suggest(b.Labels[0], blocks)),
+		Subject:  b.LabelRanges[0].Ptr(),
+	})
+}
+
+// checkExpr reports unknown names in an expression. It gives true if there are none; else the expression
+// is replaced by one that fails silently.
+func (l *loader) checkExpr(expr *hclsyntax.Expression, s scope) bool {
+	var diags hcl.Diagnostics
+	for _, ref := range (*expr).Variables() {
+		if d := l.checkReference(ref, s); d != nil {
+			diags = append(diags, d)
+		}
+	}
+	hclsyntax.VisitAll(*expr, func(n hclsyntax.Node) hcl.Diagnostics {
+		if call, ok := n.(*hclsyntax.FunctionCallExpr); ok {
+			if d := l.checkCall(call); d != nil {
+				diags = append(diags, d)
+			}
+		}
+		return nil
+	})
+	if len(diags) == 0 {
+		return true
+	}
+	l.report(diags...)
+	*expr = &broken{*expr}
+	return false
+}
+
+func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
+	root := ref.RootName()
+	if slices.Contains(s.iterators, root) {
+		return nil
+	}
+	switch {
+	case root == "var" && s.vars:
+		return l.checkMember(ref, "variable", "var", slices.Collect(maps.Keys(l.declared)))
+	case root == "local" && s.locals:
+		return l.checkMember(ref, "local value", "local", slices.Collect(maps.Keys(l.localDefs)))
+	case root == "role" && s.roles != nil:
+		return checkRoleReference(ref, s.roles)
+	case root == "slot" && s.slot:
+		return checkSlotReference(ref)
+	}
+	at := ref.SourceRange()
+	switch root {
+	case "slot":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No slot here",
+			Detail:   "slot.index, slot.role, slot.job and slot.address differ from slot to slot: only a role's " + list(lateFields()) + " can refer to them.",
+			Subject:  &at,
+		}
+	case "role":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No roles here",
+			Detail:   fmt.Sprintf("The values of roles are known inside their job only, and not in %s. Use a variable or a local value for both.", s.where),
+			Subject:  &at,
+		}
+	case "var", "local":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Reference not allowed",
+			Detail:   fmt.Sprintf("%s cannot be used in %s.", ref.RootName(), s.where),
+			Subject:  &at,
+		}
+	}
+	detail := fmt.Sprintf("There is nothing called %q.%s", root, suggest(root, s.roots()))
+	switch {
+	case s.vars && l.declared[root] != nil:
+		detail = fmt.Sprintf("There is nothing called %q. Did you mean var.%s?", root, root)
+	case s.locals && l.localDefs[root] != nil:
+		detail = fmt.Sprintf("There is nothing called %q. Did you mean local.%s?", root, root)
+	case s.roles[root]:
+		detail = fmt.Sprintf("There is nothing called %q. Did you mean role.%s?", root, root)
+	case len(ref) == 1:
+		detail += " A string has to be in quotes."
+	}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown reference", Detail: detail, Subject: &at}
+}
+
+// checkMember checks var.NAME or local.NAME.
+func (l *loader) checkMember(ref hcl.Traversal, what, root string, known []string) *hcl.Diagnostic {
+	at := ref.SourceRange()
+	name, ok := attrName(ref, 1)
+	if !ok {
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Invalid reference",
+			Detail:   fmt.Sprintf("A reference to a %s names it: %s.NAME.", what, root),
+			Subject:  &at,
+		}
+	}
+	if slices.Contains(known, name) {
+		return nil
+	}
+	hint := suggest(name, known)
+	if hint == "" {
+		hint = fmt.Sprintf(" Declare it with a %s block.", map[string]string{"var": fmt.Sprintf("variable %q", name), "local": "locals"}[root])
+	}
+	return &hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unknown " + what,
+		Detail:   fmt.Sprintf("No %s is called %q.%s", what, name, hint),
+		Subject:  &at,
+	}
+}
+
+// checkRoleReference checks role.NAME.ARGUMENT and role.NAME.BLOCK.ARGUMENT.
+func checkRoleReference(ref hcl.Traversal, roles map[string]bool) *hcl.Diagnostic {
+	at := ref.SourceRange()
+	bad := func(summary, format string, args ...any) *hcl.Diagnostic {
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &at}
+	}
+	role, ok := attrName(ref, 1)
+	if !ok {
+		return bad("Invalid reference", "A reference to a role names it and one of its arguments: role.worker.replicas.")
+	}
+	if !roles[role] {
+		known := slices.Collect(maps.Keys(roles))
+		return bad("Unknown role", "No role of this job is called %q.%s", role, suggest(role, known))
+	}
+	name, ok := attrName(ref, 2)
+	if !ok {
+		return bad("Invalid reference", "A value is needed here, and a role is none: name one of its arguments, like role.%s.replicas.", role)
+	}
+	t := reflect.TypeFor[job.Role]()
+	path := "role." + role
+	for i := 2; ; i++ {
+		f, known := fieldNamed(t, name)
+		if !known {
+			var names []string
+			for _, f := range job.Fields(t) {
+				if f.Kind != job.Label {
+					names = append(names, f.Name)
+				}
+			}
+			return bad("Unknown argument", "%s has no argument %q.%s", path, name, suggest(name, names))
+		}
+		if f.Kind == job.References {
+			return bad("Invalid reference", "%s.%s is no value: it tells the order in which roles start.", path, name)
+		}
+		if f.Kind != job.Block {
+			return nil
+		}
+		path, t = path+"."+name, f.ElemType()
+		if len(ref) == i+1 {
+			return nil // the whole block
+		}
+		if name, ok = attrName(ref, i+1); !ok {
+			return bad("Invalid reference", "%s is a block: name one of its arguments.", path)
+		}
+	}
+}
+
+var slotAttributes = []string{"address", "index", "job", "role"}
+
+func checkSlotReference(ref hcl.Traversal) *hcl.Diagnostic {
+	name, ok := attrName(ref, 1)
+	if len(ref) == 1 || ok && slices.Contains(slotAttributes, name) {
+		return nil
+	}
+	return &hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unknown attribute of slot",
+		Detail:   fmt.Sprintf("A slot has %s, not %q.%s", list(slotAttributes), name, suggest(name, slotAttributes)),
+		Subject:  ref.SourceRange().Ptr(),
+	}
+}
+
+// attrName is the name in step i of a reference, written .name or ["name"].
+func attrName(ref hcl.Traversal, i int) (string, bool) {
+	if i >= len(ref) {
+		return "", false
+	}
+	switch step := ref[i].(type) {
+	case hcl.TraverseAttr:
+		return step.Name, true
+	case hcl.TraverseIndex:
+		if step.Key.Type().FriendlyName() == "string" && step.Key.IsKnown() && !step.Key.IsNull() {
+			return step.Key.AsString(), true
+		}
+	}
+	return "", false
+}
+
+// lateFields are the arguments that may refer to slot.
+func lateFields() []string {
+	var names []string
+	for _, f := range job.Fields(reflect.TypeFor[job.Role]()) {
+		if f.Late {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+func (l *loader) checkCall(call *hclsyntax.FunctionCallExpr) *hcl.Diagnostic {
+	if _, known := l.ctx.Functions[call.Name]; known {
+		return nil
+	}
+	at := call.NameRange
+	if why := unstable[call.Name]; why != "" {
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Function not available",
+			Detail:   fmt.Sprintf("%s() %s. The same files must mean the same jobs tomorrow, or every plan would show changes. Pass such a value in as a variable.", call.Name, why),
+			Subject:  &at,
+		}
+	}
+	if strings.Contains(call.Name, "::") {
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown function", Detail: "Functions here have no namespaces.", Subject: &at}
+	}
+	known := slices.Collect(maps.Keys(l.ctx.Functions))
+	return &hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unknown function",
+		Detail:   fmt.Sprintf("There is no function called %q.%s", call.Name, suggest(call.Name, known)),
+		Subject:  &at,
+	}
+}

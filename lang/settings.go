@@ -1,0 +1,155 @@
+package lang
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// Settings is the eltrain block.
+type Settings struct {
+	RequiredVersion string  `hcl:"required_version,optional" doc:"Versions of eltrain that the files are for, as \">= 0.1, < 2.0\"."`
+	State           State   `hcl:"state,block" doc:"Where the state is kept."`
+	Service         Service `hcl:"service,block" doc:"The elastic training service, to which agents talk."`
+}
+
+// State says where the state is kept.
+type State struct {
+	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\"."`
+	Path string `hcl:"path,optional" default:"eltrain.state" doc:"The state file, relative to the job directory."`
+}
+
+// Service says how agents reach the master.
+type Service struct {
+	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 takes a free one."`
+	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if not the one listened on."`
+	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Needed where the address leaves the machine."`
+	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM)."`
+}
+
+// stores are the kinds of state store.
+var stores = []string{"file"}
+
+func (l *loader) settings() {
+	blocks := l.blocks["eltrain"]
+	if len(blocks) > 1 {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Duplicate eltrain block",
+			Detail:   fmt.Sprintf("Settings are given once for the directory; the first block is at %s:%d.", blocks[0].TypeRange.Filename, blocks[0].TypeRange.Start.Line),
+			Subject:  blocks[1].DefRange().Ptr(),
+		})
+	}
+	body := &hclsyntax.Body{}
+	if len(blocks) > 0 {
+		body = blocks[0].Body
+	}
+	t := reflect.TypeFor[Settings]()
+	l.checkBody(body, t, scope{vars: true, locals: true, where: "the eltrain block"})
+	block := &hcl.Block{Type: "eltrain", Body: body}
+	if len(blocks) > 0 {
+		block.DefRange = blocks[0].DefRange()
+	}
+	read := l.tree(block, t)
+	d := decoder{l: l, eval: l.plain}
+	d.into(reflect.ValueOf(&l.cfg.Settings).Elem(), read)
+	l.checkSettings(read)
+}
+
+func (l *loader) checkSettings(t *tree) {
+	s := &l.cfg.Settings
+	if t.attrs["required_version"] != nil && t.sound("required_version") {
+		l.checkVersion(s.RequiredVersion, t.at("required_version"))
+	}
+	if b := t.block("state"); b != nil && !slices.Contains(stores, s.State.Type) {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Unknown kind of state store",
+			Detail:   fmt.Sprintf("There is no store of the kind %q, only %s.%s", s.State.Type, list(stores), suggest(s.State.Type, stores)),
+			Subject:  b.labelRanges[0].Ptr(),
+		})
+	}
+	if b := t.block("service"); b != nil && (s.Service.TLSCert == "") != (s.Service.TLSKey == "") && b.sound("tls_cert", "tls_key") {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Half of a TLS configuration",
+			Detail:   "tls_cert and tls_key are given both or not at all.",
+			Subject:  b.def.Ptr(),
+		})
+	}
+}
+
+func (l *loader) checkVersion(required string, at *hcl.Range) {
+	constraint, err := version.NewConstraint(required)
+	if err != nil {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Invalid version constraint",
+			Detail:   fmt.Sprintf("%q is not a constraint: write one like \">= 0.1\" or \"~> 1.2\", several with commas between.", required),
+			Subject:  at,
+		})
+		return
+	}
+	have, err := version.NewVersion(l.opts.Version)
+	if err != nil {
+		return // a build without a version: nothing to hold against
+	}
+	// A pre-release of what is required will do: it is how people test it.
+	if !constraint.Check(have.Core()) {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Unsupported version of eltrain",
+			Detail:   fmt.Sprintf("These files need eltrain %s, and this is %s. Use a version that fits, or change required_version.", required, have),
+			Subject:  at,
+		})
+	}
+}
+
+func (l *loader) providers() {
+	known := slices.Sorted(maps.Keys(l.opts.Providers))
+	seen := map[string]hcl.Range{}
+	for _, b := range l.blocks["provider"] {
+		block := b.AsHCLBlock()
+		l.checkLabel("provider", block, seen)
+		name := b.Labels[0]
+		t := l.opts.Providers[name]
+		if t == nil {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "Unknown provider",
+				Detail:   fmt.Sprintf("There is no provider called %q, only %s.%s", name, list(known), suggest(name, known)),
+				Subject:  b.LabelRanges[0].Ptr(),
+			})
+			continue
+		}
+		inside := scope{vars: true, locals: true, where: "a provider block"}
+		l.checkExpansion(b.Body, t, inside)
+		l.checkBody(b.Body, t, inside)
+		block.Body = l.expand(b.Body)
+		block.Labels = nil // the provider's name, not of its own type
+		read := l.tree(block, t)
+		config := reflect.New(t).Elem()
+		d := decoder{l: l, eval: l.plain}
+		d.into(config, read)
+		l.cfg.Providers = append(l.cfg.Providers, ProviderConfig{Name: name, Value: config.Interface(), Source: sourceOf(b.DefRange())})
+	}
+}
+
+// usable names the providers that a job may run on.
+func (l *loader) usable() []string {
+	names := []string{localProvider}
+	for _, p := range l.blocks["provider"] {
+		if l.opts.Providers[p.Labels[0]] != nil && !slices.Contains(names, p.Labels[0]) {
+			names = append(names, p.Labels[0])
+		}
+	}
+	return names
+}
+
+// localProvider needs no block: without one it is this machine, as detected.
+const localProvider = "local"

@@ -1,0 +1,47 @@
+package lang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agext/levenshtein"
+)
+
+// suggest is ` Did you mean "x"?` for the known name closest to the given one, or "".
+func suggest(given string, known []string) string {
+	if len(given) > 64 {
+		return "" // no slip of a name, and the distance would take its time
+	}
+	best, bestDistance := "", 3
+	for _, k := range slices.Sorted(slices.Values(known)) {
+		// Case is the commonest slip, whatever the length.
+		if strings.EqualFold(given, k) {
+			best = k
+			break
+		}
+		if len(k) > 64 {
+			continue
+		}
+		// Half of a short name replaced is another name.
+		if d := levenshtein.Distance(given, k, nil); d < bestDistance && d <= max(1, len(k)/2) {
+			best, bestDistance = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" Did you mean %q?", best)
+}
+
+// list names things for a sentence: "a", "b" and "c".
+func list(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = fmt.Sprintf("%q", n)
+	}
+	if len(quoted) < 2 {
+		return strings.Join(quoted, "")
+	}
+	return strings.Join(quoted[:len(quoted)-1], ", ") + " and " + quoted[len(quoted)-1]
+}

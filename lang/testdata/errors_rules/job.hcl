@@ -1,0 +1,131 @@
+eltrain {
+  required_version = ">= 9.0"
+  state "fil" {}
+  service {
+    tls_cert = "cert.pem"
+  }
+}
+
+job "norole" {}
+
+job "scaling" {
+  role "a" {
+    command = ["x"]
+    scaling {
+      min = 4
+      max = 2
+    }
+  }
+  role "b" {
+    command = []
+    scaling {
+      min  = 0
+      max  = 2
+      step = 0
+    }
+  }
+  role "c" {
+    command  = ["x"]
+    replicas = 3
+    scaling {
+      min   = 2
+      max   = 8
+      step  = 2
+      sizes = [2, 4]
+    }
+  }
+  role "d" {
+    command = ["x"]
+    scaling {
+      min   = 2
+      max   = 8
+      sizes = [2, 16]
+    }
+  }
+  role "e" {
+    command = ["x"]
+    scaling {
+      min  = 3
+      max  = 3
+      step = 2
+    }
+  }
+  role "f" {
+    command  = ["x"]
+    replicas = 9
+    scaling {
+      min = 2
+      max = 8
+    }
+  }
+  role "g" {
+    command  = ["x"]
+    replicas = 3
+    scaling {
+      min  = 2
+      max  = 8
+      step = 2
+    }
+  }
+  role "h" {
+    command   = [""]
+    replicas  = 0
+    processes = 0
+    env       = { "A=B" = "c" }
+  }
+}
+
+job "policies" {
+  role "w" {
+    command  = ["x"]
+    replicas = 4
+    resources {
+      cpu     = 4
+      memory  = "4GiB"
+      devices = { "nvidia.com/gpu" = 1 }
+    }
+  }
+  limits {
+    cpu     = 8
+    devices = { "nvidia.com/gpu" = 2 }
+  }
+  progress { pattern = "step (\\d+)" }
+  checkpoint { signal = "USR1" }
+  rendezvous { settle = "20m" }
+  topology { rank_by = ["rack", "node.labels.x", "node.labels.x"] }
+  detect { lease = "100ms" }
+  heal {
+    budget {
+      restarts = -1
+      window   = "0s"
+    }
+    on "omo" {
+      memory = "x1.5"
+      limit  = 0
+    }
+  }
+}
+
+job "pattern" {
+  role "w" { command = ["x"] }
+  progress { pattern = "step (?P<step>" }
+}
+
+job "order" {
+  role "a" {
+    command    = ["x"]
+    depends_on = [role.b]
+  }
+  role "b" {
+    command    = ["x"]
+    depends_on = [role.c]
+  }
+  role "c" {
+    command    = ["x"]
+    depends_on = [role.a]
+  }
+  role "self" {
+    command    = ["x"]
+    depends_on = [role.self]
+  }
+}

@@ -1,0 +1,384 @@
+package lang
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// checkpointSignals are those that a process can catch and that mean nothing else to it.
+var checkpointSignals = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGURG"}
+
+// causes are those that heal's "on" can adjust.
+var causes = []string{string(job.OutOfMemory)}
+
+const (
+	// minLease is what a loaded host needs to beat in time: agents beat at a fraction of the lease.
+	minLease = job.Duration(time.Second)
+	// maxProcesses is far above the devices of any host.
+	maxProcesses = 1024
+)
+
+// maxContext is how many lines of a block are shown around what is wrong in it.
+const maxContext = 5
+
+// complain reports an error about one argument of a block.
+func (l *loader) complain(at *hcl.Range, t *tree, summary, format string, args ...any) {
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: at}
+	if around := hcl.RangeOver(t.def, *at); around.End.Line-around.Start.Line < maxContext {
+		d.Context = &around
+	}
+	l.report(d)
+}
+
+// checkJob holds a job against the rules that go beyond types. A rule is skipped where the values that it
+// is about are wrong already.
+func (l *loader) checkJob(j *job.Job, t *tree) {
+	if usable := l.usable(); t.sound("provider") && !slices.Contains(usable, j.Provider) {
+		known := slices.Sorted(maps.Keys(l.opts.Providers))
+		hint := suggest(j.Provider, usable)
+		if hint == "" && slices.Contains(known, j.Provider) {
+			hint = fmt.Sprintf(" Add a block: provider %q {}.", j.Provider)
+		}
+		l.complain(t.at("provider"), t, "Unknown provider", "No provider %q is declared; there are %s.%s", j.Provider, list(usable), hint)
+	}
+	if len(j.Roles) == 0 {
+		l.complain(&t.def, t, "No role", "A job needs at least one role: role \"worker\" { command = […] }.")
+	}
+	roles := t.blocks["role"]
+	for i := range j.Roles {
+		l.checkRole(&j.Roles[i], roles[i])
+	}
+	l.checkStartOrder(j, roles)
+	l.checkLimits(j, t, roles)
+	l.checkPolicies(j, t)
+}
+
+func (l *loader) checkRole(r *job.Role, t *tree) {
+	if t.sound("replicas") && r.Replicas < 1 {
+		l.complain(t.at("replicas"), t, "Invalid number of replicas", "A role has at least 1 slot, not %d. To run none of it, remove the role.", r.Replicas)
+		t.failed["replicas"] = true
+	}
+	if s := t.block("scaling"); s != nil && r.Scaling != nil {
+		l.checkScaling(r, t, s)
+	}
+	if t.sound("processes") && (r.Processes < 1 || r.Processes > maxProcesses) {
+		l.complain(t.at("processes"), t, "Invalid number of processes", "A slot runs 1 to %d training processes, not %d.", maxProcesses, r.Processes)
+	}
+	if t.sound("command") {
+		l.checkCommand(r, t)
+	}
+	if t.sound("env") {
+		l.checkEnv(r, t)
+	}
+	if b := t.block("resources"); b != nil {
+		l.checkDevices(r.Resources.Devices, b)
+	}
+}
+
+// eachProgram gives the role's program, or those of all its slots where they differ.
+func eachProgram(r *job.Role) []job.Program {
+	if len(r.PerSlot) > 0 {
+		return r.PerSlot
+	}
+	return []job.Program{r.Program}
+}
+
+func (l *loader) checkCommand(r *job.Role, t *tree) {
+	for _, p := range eachProgram(r) {
+		if len(p.Command) == 0 || p.Command[0] == "" {
+			l.complain(t.at("command"), t, "Empty command", "The command names a program and its arguments, as [\"python3\", \"train.py\"].")
+			return
+		}
+	}
+}
+
+func (l *loader) checkEnv(r *job.Role, t *tree) {
+	for _, p := range eachProgram(r) {
+		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+			if name == "" || strings.ContainsAny(name, "=\x00") {
+				l.complain(t.at("env"), t, "Invalid environment variable", "%q cannot name an environment variable: it must not be empty or contain \"=\".", name)
+				return
+			}
+		}
+	}
+}
+
+func (l *loader) checkDevices(devices map[string]int, t *tree) {
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		if devices[name] < 0 {
+			l.complain(t.at("devices"), t, "Invalid number of devices", "There cannot be %d of %q: write 0 or more.", devices[name], name)
+		}
+	}
+}
+
+func (l *loader) checkScaling(r *job.Role, role, t *tree) {
+	s := r.Scaling
+	sound := t.sound("min", "max", "step", "sizes")
+	if t.sound("min") && s.Min < 1 {
+		l.complain(t.at("min"), t, "Invalid minimum", "A role trains with at least 1 slot, so min cannot be %d.", s.Min)
+		sound = false
+	}
+	if t.sound("min", "max") && s.Max < s.Min {
+		l.complain(t.at("max"), t, "Minimum above maximum", "max is %d and min is %d: max must be the same or more.", s.Max, s.Min)
+		sound = false
+	}
+	if t.sound("max") && s.Max > maxSlots {
+		sound = false // reported as too many slots
+	}
+	if t.sound("step") && s.Step < 1 {
+		l.complain(t.at("step"), t, "Invalid step", "Sizes grow by at least 1, so step cannot be %d.", s.Step)
+		sound = false
+	}
+	if t.attrs["step"] != nil && t.attrs["sizes"] != nil {
+		l.complain(t.at("sizes"), t, "Both step and sizes", "Legal sizes are given either as multiples of step or as a list. Remove one of them.")
+		sound = false
+	}
+	if t.sound("sizes") && t.attrs["sizes"] != nil {
+		if len(s.Sizes) == 0 {
+			l.complain(t.at("sizes"), t, "No legal size", "The list of sizes is empty. Leave it out to allow all.")
+			sound = false
+		}
+		for _, size := range s.Sizes {
+			if t.sound("min", "max") && s.Min <= s.Max && (size < s.Min || size > s.Max) {
+				l.complain(t.at("sizes"), t, "Size out of bounds", "The size %d is not between min = %d and max = %d.", size, s.Min, s.Max)
+				sound = false
+				break
+			}
+		}
+	}
+	if !sound {
+		return
+	}
+	if r.Ceil(s.Min) == 0 {
+		l.complain(&t.def, t, "No legal size", "No multiple of step = %d is between min = %d and max = %d.", s.Step, s.Min, s.Max)
+		return
+	}
+	if !role.sound("replicas") || r.Legal(r.Replicas) {
+		return
+	}
+	if r.Replicas < s.Min || r.Replicas > s.Max {
+		l.complain(role.at("replicas"), role, "Replicas out of bounds", "The role starts with replicas = %d, which is not between min = %d and max = %d.", r.Replicas, s.Min, s.Max)
+		return
+	}
+	l.complain(role.at("replicas"), role, "Not a legal size", "The role starts with replicas = %d, which is not a legal size: %s.", r.Replicas, legalSizes(s))
+}
+
+func legalSizes(s *job.Scaling) string {
+	if len(s.Sizes) > 0 {
+		return fmt.Sprintf("sizes lists %v", s.Sizes)
+	}
+	return fmt.Sprintf("it is no multiple of step = %d", s.Step)
+}
+
+// checkStartOrder finds cycles in depends_on.
+func (l *loader) checkStartOrder(j *job.Job, trees []*tree) {
+	index := map[string]int{}
+	for i, r := range j.Roles {
+		index[r.Name] = i
+	}
+	state := make([]visit, len(j.Roles))
+	var path []int
+	var walk func(i int)
+	walk = func(i int) {
+		switch state[i] {
+		case visited:
+			return
+		case visiting:
+			var names []string
+			for _, p := range path[slices.Index(path, i):] {
+				names = append(names, "role."+j.Roles[p].Name)
+			}
+			names = append(names, "role."+j.Roles[i].Name)
+			l.complain(trees[i].at("depends_on"), trees[i], "Start order in a cycle",
+				"Each waits for the next one to run: %s. None of them would ever start. (A role's numbers may follow a role that starts later; only depends_on orders starts.)",
+				strings.Join(names, " -> "))
+			return
+		}
+		state[i] = visiting
+		path = append(path, i)
+		for _, name := range j.Roles[i].DependsOn {
+			walk(index[name])
+		}
+		path = path[:len(path)-1]
+		state[i] = visited
+	}
+	for i := range j.Roles {
+		walk(i)
+	}
+}
+
+// checkLimits finds a gang that can never be admitted: the least of every role together is above the limits.
+func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
+	b := t.block("limits")
+	if b == nil || j.Limits == nil || !b.sound("cpu", "memory", "devices") {
+		return
+	}
+	l.checkDevices(j.Limits.Devices, b)
+	gang := job.Resources{Devices: map[string]int{}}
+	var parts []string
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		if !roles[i].sound("replicas") || !soundBlock(roles[i].block("scaling")) || !soundBlock(roles[i].block("resources")) {
+			return
+		}
+		least, most := r.Bounds()
+		if least < 1 || most < least || most > maxSlots {
+			return
+		}
+		if legal := r.Ceil(least); legal > 0 {
+			least = legal
+		}
+		gang = plusTimes(gang, r.Resources, least)
+		parts = append(parts, fmt.Sprintf("%d %s", least, r.Name))
+	}
+	if gang.Within(j.Limits) {
+		return
+	}
+	l.complain(&b.def, b, "The job can never fit its limits",
+		"The least that trains is %s; together they hold %s, and the limits allow %s. Raise the limits, or lower min, replicas or resources.",
+		strings.Join(parts, " and "), gang, limitsText(j.Limits))
+}
+
+func soundBlock(t *tree) bool { return t == nil || len(t.failed) == 0 }
+
+// beyond is more than any cluster has, and small enough that two of it can be added.
+const beyond = math.MaxInt64 / 4
+
+// plusTimes is sum and n times r, cut off at beyond.
+func plusTimes(sum, r job.Resources, n int) job.Resources {
+	times := func(sum, one int64) int64 {
+		if one > beyond/int64(n) {
+			return beyond
+		}
+		return min(sum+one*int64(n), beyond)
+	}
+	out := job.Resources{
+		CPU:     job.CPU(times(int64(sum.CPU), int64(r.CPU))),
+		Memory:  job.Bytes(times(int64(sum.Memory), int64(r.Memory))),
+		Devices: maps.Clone(sum.Devices),
+	}
+	for name, count := range r.Devices {
+		out.Devices[name] = int(times(int64(sum.Devices[name]), int64(count)))
+	}
+	return out
+}
+
+func limitsText(l *job.Limits) string {
+	var parts []string
+	if l.CPU != nil {
+		parts = append(parts, l.CPU.String()+" cpu")
+	}
+	if l.Memory != nil {
+		parts = append(parts, l.Memory.String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Devices)) {
+		parts = append(parts, fmt.Sprintf("%d %s", l.Devices[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (l *loader) checkPolicies(j *job.Job, t *tree) {
+	if b := t.block("progress"); b != nil && b.sound("pattern") {
+		l.checkPattern(j.Progress.Pattern, b)
+	}
+	if b := t.block("checkpoint"); b != nil && b.attrs["signal"] != nil && b.sound("signal") && j.Checkpoint.Signal != "" {
+		l.checkSignal(j.Checkpoint.Signal, b)
+	}
+	if b := t.block("rendezvous"); b != nil && b.sound("settle", "timeout") && j.Rendezvous.Settle >= j.Rendezvous.Timeout {
+		at := b.at("timeout")
+		if b.attrs["timeout"] == nil {
+			at = b.at("settle")
+		}
+		l.complain(at, b, "Settle time above the timeout", "settle is %s and timeout is %s: a world that has to settle could never form in time. Make settle shorter.",
+			j.Rendezvous.Settle, j.Rendezvous.Timeout)
+	}
+	if b := t.block("topology"); b != nil && b.sound("rank_by") {
+		l.checkRankBy(j.Topology.RankBy, b)
+	}
+	if b := t.block("detect"); b != nil && b.sound("lease") && j.Detect.Lease < minLease {
+		l.complain(b.at("lease"), b, "Lease too short", "A lease of %s would take a busy host for a lost one: %s is the least.", j.Detect.Lease, minLease)
+	}
+	heal := t.block("heal")
+	if b := heal.block("budget"); b != nil {
+		l.checkBudget(j.Heal.Budget, b)
+	}
+	if heal != nil {
+		for i, b := range heal.blocks["on"] {
+			l.checkOn(j.Heal.On[i], b)
+		}
+	}
+}
+
+func (l *loader) checkPattern(pattern string, t *tree) {
+	if len(pattern) > maxPattern {
+		l.complain(t.at("pattern"), t, "Invalid pattern", "The pattern is longer than %d bytes.", maxPattern)
+		return
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		l.complain(t.at("pattern"), t, "Invalid pattern", "This is not a regular expression (RE2): %s.", err)
+		return
+	}
+	if re.SubexpIndex("step") < 0 {
+		l.complain(t.at("pattern"), t, "Pattern without step", "The pattern must have a group called step, as \"step (?P<step>\\\\d+)\": progress is measured in steps.")
+	}
+}
+
+func (l *loader) checkSignal(signal string, t *tree) {
+	if slices.Contains(checkpointSignals, signal) {
+		return
+	}
+	hint := suggest(signal, checkpointSignals)
+	if slices.Contains(checkpointSignals, "SIG"+strings.ToUpper(signal)) {
+		hint = fmt.Sprintf(" Did you mean %q?", "SIG"+strings.ToUpper(signal))
+	}
+	l.complain(t.at("signal"), t, "Unknown signal", "%q is not a signal that can ask for a checkpoint; these are %s.%s", signal, list(checkpointSignals), hint)
+}
+
+const labelPrefix = "node.labels."
+
+func (l *loader) checkRankBy(levels []string, t *tree) {
+	seen := map[string]bool{}
+	for _, level := range levels {
+		name, ok := strings.CutPrefix(level, labelPrefix)
+		if !ok || name == "" {
+			hint := ""
+			if level != "" && !strings.Contains(level, ".") {
+				hint = fmt.Sprintf(" Did you mean %q?", labelPrefix+level)
+			}
+			l.complain(t.at("rank_by"), t, "Invalid level", "%q does not name a node label: write \"node.labels.NAME\".%s", level, hint)
+			continue
+		}
+		if seen[level] {
+			l.complain(t.at("rank_by"), t, "Duplicate level", "%q is listed twice; each level is used once.", level)
+		}
+		seen[level] = true
+	}
+}
+
+func (l *loader) checkBudget(b job.Budget, t *tree) {
+	if t.sound("restarts") && b.Restarts < 0 {
+		l.complain(t.at("restarts"), t, "Invalid budget", "restarts cannot be %d: 0 heals nothing of the program's own faults, more allows so many.", b.Restarts)
+	}
+	if t.sound("window") && b.Window < job.Duration(time.Second) {
+		l.complain(t.at("window"), t, "Invalid budget", "A window of %s never sees two faults: 1s is the least.", b.Window)
+	}
+}
+
+func (l *loader) checkOn(on job.On, t *tree) {
+	if !slices.Contains(causes, on.Cause) {
+		l.complain(&t.labelRanges[0], t, "Unknown cause", "Healing cannot be adjusted for %q, only for %s.%s", on.Cause, list(causes), suggest(on.Cause, causes))
+	}
+	if t.sound("limit") && on.Limit < 1 {
+		l.complain(t.at("limit"), t, "Invalid limit", "limit cannot be %d: remove the block to do nothing about the cause.", on.Limit)
+	}
+}

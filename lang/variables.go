@@ -1,0 +1,411 @@
+package lang
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	defaultVarsFile = "eltrain.vars"
+	autoVarsSuffix  = ".auto.vars"
+	envPrefix       = "ELTRAIN_VAR_"
+)
+
+// mark is the type of Sensitive, so that no other package's marks are taken for it.
+type mark string
+
+// Sensitive is on every value that comes from a sensitive variable or from sensitive().
+const Sensitive = mark("sensitive")
+
+// Variable is a declared input with its value.
+type Variable struct {
+	Name        string
+	Type        cty.Type
+	Description string
+	Sensitive   bool
+	Value       cty.Value // carries the mark Sensitive if it is; unknown after an error
+	Source      job.Source
+}
+
+// variableBlock declares an input.
+type variableBlock struct {
+	Name        string            `hcl:"name,label" doc:"The variable's name, used as var.NAME."`
+	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
+	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set."`
+	Description string            `hcl:"description,optional" doc:"What it is for."`
+	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown or stored."`
+	Nullable    bool              `hcl:"nullable,optional" default:"true" doc:"Whether null is a value. If not, null means the default."`
+	Validations []validationBlock `hcl:"validation,block" doc:"A rule that the value must keep."`
+}
+
+type validationBlock struct {
+	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true. It may refer to any variable."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+}
+
+// variable is one declaration while its value is being found.
+type variable struct {
+	name  string
+	decl  variableBlock
+	tree  *tree
+	ty    cty.Type
+	fill  *typeexpr.Defaults // of optional() attributes
+	typed bool
+	value cty.Value
+	// from is where the value was written: what a failed rule points at.
+	from hcl.Range
+}
+
+// literal tells whether a value from the command line or environment is taken as it is, not as an expression.
+func (v *variable) literal() bool { return !v.typed || v.ty.IsPrimitiveType() }
+
+// variables reads the declarations, finds each one's value, and checks the rules.
+func (l *loader) variables() {
+	seen := map[string]hcl.Range{}
+	var order []*variable
+	for _, b := range l.blocks["variable"] {
+		v := l.declare(b, seen)
+		if l.declared[v.name] == nil {
+			l.declared[v.name] = v
+			order = append(order, v)
+		}
+	}
+
+	given := l.givenValues()
+	values := map[string]cty.Value{}
+	for _, v := range order {
+		v.value = l.valueOf(v, given[v.name])
+		if v.decl.Sensitive {
+			v.value = v.value.Mark(Sensitive)
+		}
+		values[v.name] = v.value
+	}
+	l.ctx.Variables = map[string]cty.Value{"var": cty.ObjectVal(values)}
+
+	for _, v := range order {
+		l.checkRules(v)
+		l.cfg.Variables = append(l.cfg.Variables, Variable{
+			Name: v.name, Type: v.ty, Description: v.decl.Description, Sensitive: v.decl.Sensitive,
+			Value: v.value, Source: sourceOf(v.tree.def),
+		})
+	}
+}
+
+func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variable {
+	block := b.AsHCLBlock()
+	l.checkLabel("variable", block, seen)
+	v := &variable{tree: l.tree(block, reflect.TypeFor[variableBlock]()), ty: cty.DynamicPseudoType}
+	// Only rules are evaluated with variables; the rest has to be constant.
+	l.checkBody(b.Body, v.tree.typ, scope{where: "the declaration of a variable"})
+	d := decoder{l: l, eval: func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
+		val, diags := attr.Expr.Value(nil)
+		return val, nil, diags
+	}}
+	d.into(reflect.ValueOf(&v.decl).Elem(), v.tree)
+	v.name = v.decl.Name
+	v.from = v.tree.def
+	if !hclsyntax.ValidIdentifier(v.name) && job.ValidName(v.name) {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Invalid name of a variable",
+			Detail:   fmt.Sprintf("%q cannot be written as var.NAME: begin it with a letter.", v.name),
+			Subject:  v.tree.labelRanges[0].Ptr(),
+		})
+	}
+	if v.decl.Type != nil {
+		ty, fill, diags := typeexpr.TypeConstraintWithDefaults(v.decl.Type)
+		l.report(diags...)
+		if !diags.HasErrors() {
+			v.ty, v.fill, v.typed = ty, fill, true
+		}
+	}
+	return v
+}
+
+// givenValue is a value from outside, not yet of the variable's type.
+type givenValue struct {
+	text string         // from the command line or the environment
+	expr hcl.Expression // from a file, or made of text
+	at   hcl.Range
+}
+
+// givenValues collects what was set from outside, in Terraform's order of precedence: environment,
+// eltrain.vars, *.auto.vars by name, then -var and -var-file as they come.
+func (l *loader) givenValues() map[string]givenValue {
+	given := map[string]givenValue{}
+	for _, pair := range l.opts.Environ {
+		name, value, _ := strings.Cut(pair, "=")
+		name, ok := strings.CutPrefix(name, envPrefix)
+		// An environment is shared by many directories: what is not declared here is meant for another.
+		if ok && l.declared[name] != nil {
+			given[name] = l.givenText("<environment variable "+envPrefix+name+">", value, l.declared[name].decl.Sensitive)
+		}
+	}
+	var automatic []string
+	assigned := map[string]bool{}
+	for _, a := range l.opts.Assignments {
+		assigned[a.File] = true
+	}
+	for _, path := range slices.Sorted(maps.Keys(l.varFiles)) {
+		if isVars(baseName(path)) && !assigned[path] {
+			automatic = append(automatic, path)
+		}
+	}
+	slices.SortStableFunc(automatic, func(a, b string) int {
+		return boolOrder(baseName(a) == defaultVarsFile, baseName(b) == defaultVarsFile)
+	})
+	for _, path := range automatic {
+		l.givenFile(given, path)
+	}
+	for _, a := range l.opts.Assignments {
+		switch {
+		case a.File != "":
+			l.givenFile(given, a.File)
+		case l.declared[a.Name] == nil:
+			at := l.givenText("<-var "+a.Name+">", a.Value, true).at
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "Value for an undeclared variable",
+				Detail:   fmt.Sprintf("-var sets %q, but no variable of that name is declared.%s", a.Name, suggest(a.Name, slices.Collect(maps.Keys(l.declared)))),
+				Subject:  &at,
+			})
+		default:
+			given[a.Name] = l.givenText("<-var "+a.Name+">", a.Value, l.declared[a.Name].decl.Sensitive)
+		}
+	}
+	return given
+}
+
+// boolOrder sorts true before false.
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func baseName(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:] }
+
+// givenText makes a value a source of its own, so that diagnostics can point into it. A sensitive one has
+// no source: a snippet would show it.
+func (l *loader) givenText(name, text string, sensitive bool) givenValue {
+	if !sensitive {
+		l.cfg.Files[name] = &hcl.File{Bytes: []byte(text)}
+	}
+	end := hcl.Pos{Line: 1, Column: 1 + len(text), Byte: len(text)}
+	return givenValue{text: text, at: hcl.Range{Filename: name, Start: hcl.InitialPos, End: end}}
+}
+
+func (l *loader) givenFile(given map[string]givenValue, path string) {
+	body := l.varFiles[path]
+	if body == nil {
+		return // it could not be read or parsed, which was reported
+	}
+	attrs, diags := body.JustAttributes()
+	for _, d := range diags {
+		d.Detail = "A file of variables has only lines of the form NAME = VALUE. Declare variables in a .hcl file."
+	}
+	l.report(diags...)
+	for name, attr := range attrs {
+		if l.declared[name] == nil {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagWarning,
+				Summary:  "Value for an undeclared variable",
+				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggest(name, slices.Collect(maps.Keys(l.declared)))),
+				Subject:  attr.NameRange.Ptr(),
+			})
+			continue
+		}
+		given[name] = givenValue{expr: attr.Expr, at: attr.Expr.Range()}
+	}
+}
+
+// valueOf gives the variable's value; unknown if there is none or it does not fit.
+func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
+	unknown := cty.UnknownVal(v.ty)
+	fallback := func() (cty.Value, bool) {
+		if v.decl.Default == nil {
+			return cty.NilVal, false
+		}
+		v.from = v.decl.Default.Range()
+		val, diags := constant(v.decl.Default)
+		l.report(diags...)
+		if diags.HasErrors() {
+			return unknown, true
+		}
+		return l.fit(v, val, "default"), true
+	}
+	if g.at.Filename == "" {
+		val, ok := fallback()
+		if !ok {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "No value for a required variable",
+				Detail: fmt.Sprintf("The variable %q has no default. Set it with -var '%s=…', in %s, or by %s%s=….",
+					v.name, v.name, defaultVarsFile, envPrefix, v.name),
+				Subject: v.tree.def.Ptr(),
+			})
+			return unknown
+		}
+		return val
+	}
+
+	v.from = g.at
+	val := cty.StringVal(g.text)
+	if g.expr == nil && !v.literal() {
+		g.expr = l.parseText(g)
+		if g.expr == nil {
+			return unknown
+		}
+	}
+	if g.expr != nil {
+		var diags hcl.Diagnostics
+		val, diags = constant(g.expr)
+		l.report(diags...)
+		if diags.HasErrors() {
+			return unknown
+		}
+	}
+	val = l.fit(v, val, "value")
+	if !val.IsNull() || v.decl.Nullable {
+		return val
+	}
+	if def, ok := fallback(); ok {
+		return def
+	}
+	l.report(&hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unsuitable value for a variable",
+		Detail:   fmt.Sprintf("The variable %q must not be null.", v.name),
+		Subject:  &g.at,
+	})
+	return unknown
+}
+
+// constant evaluates an expression that may refer to nothing.
+func constant(expr hcl.Expression) (cty.Value, hcl.Diagnostics) {
+	val, diags := expr.Value(nil)
+	for _, d := range diags {
+		if d.Summary == "Variables not allowed" || d.Summary == "Function calls not allowed" {
+			d.Detail = "The value of a variable has to be a constant. A string has to be in quotes."
+		}
+	}
+	return val, diags
+}
+
+// parseText reads a value for a variable of a complex type as an expression; nil after errors.
+func (l *loader) parseText(g givenValue) hcl.Expression {
+	if d := checkSource([]byte(g.text), g.at.Filename, hclsyntax.LexExpression); d != nil {
+		l.report(d)
+		return nil
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(g.text), g.at.Filename, hcl.InitialPos)
+	l.report(diags...)
+	if diags.HasErrors() {
+		return nil
+	}
+	l.meter.attach(expr)
+	return expr
+}
+
+// fit converts a value to the variable's type.
+func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
+	if v.fill != nil && !val.IsNull() && val.IsWhollyKnown() {
+		val = v.fill.Apply(val)
+	}
+	converted, err := convert.Convert(val, v.ty)
+	if err != nil {
+		detail := fmt.Sprintf("The %s of %q does not fit its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
+		if v.decl.Sensitive {
+			detail = fmt.Sprintf("The %s of %q does not fit its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
+		}
+		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: v.from.Ptr()})
+		return cty.UnknownVal(v.ty)
+	}
+	if !l.meter.spendOn(converted) {
+		return cty.UnknownVal(v.ty)
+	}
+	return converted
+}
+
+func conversionText(err error) string {
+	if path, ok := err.(cty.PathError); ok && len(path.Path) > 0 {
+		return pathText(path.Path) + ": " + err.Error()
+	}
+	return err.Error()
+}
+
+// checkRules evaluates a variable's validation blocks.
+func (l *loader) checkRules(v *variable) {
+	if !v.value.IsWhollyKnown() {
+		return
+	}
+	for i, rule := range v.decl.Validations {
+		t := v.tree.blocks["validation"][i]
+		if rule.Condition == nil || rule.ErrorMessage == nil {
+			continue // reported as missing
+		}
+		if !l.checkRule(rule.Condition) || !l.checkRule(rule.ErrorMessage) {
+			continue
+		}
+		held, diags := rule.Condition.Value(l.ctx)
+		l.report(diags...)
+		if diags.HasErrors() {
+			continue
+		}
+		held, _ = held.Unmark()
+		if !held.IsKnown() {
+			continue // it refers to a variable without a valid value
+		}
+		held, err := convert.Convert(held, cty.Bool)
+		if err != nil || held.IsNull() {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: "Invalid condition",
+				Detail:  "The condition must be true or false.",
+				Subject: rule.Condition.Range().Ptr(), Expression: rule.Condition, EvalContext: l.ctx,
+			})
+			continue
+		}
+		if held.True() {
+			continue
+		}
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: fmt.Sprintf("Invalid value for the variable %q", v.name),
+			Detail:  fmt.Sprintf("%s\n\nThis was checked by the validation rule at %s:%d.", l.ruleMessage(rule), t.def.Filename, t.def.Start.Line),
+			Subject: v.from.Ptr(), Expression: rule.Condition, EvalContext: l.ctx,
+		})
+	}
+}
+
+func (l *loader) checkRule(expr hcl.Expression) bool {
+	e := expr.(hclsyntax.Expression)
+	return l.checkExpr(&e, scope{vars: true, where: "a validation block"})
+}
+
+func (l *loader) ruleMessage(rule validationBlock) string {
+	msg, diags := rule.ErrorMessage.Value(l.ctx)
+	l.report(diags...)
+	if !diags.HasErrors() {
+		if msg.IsMarked() {
+			return "The rule's message refers to a sensitive value and is not shown."
+		}
+		if text, err := convert.Convert(msg, cty.String); err == nil && text.IsKnown() && !text.IsNull() {
+			return text.AsString()
+		}
+	}
+	return "The value does not keep the rule."
+}

@@ -1,0 +1,91 @@
+package plan_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// cluster is jobs of the given number of slots each, a GPU a slot, on nodes of eight.
+func cluster(jobs, slots int) *world {
+	w := newWorld()
+	for i := range (jobs*slots + 7) / 8 {
+		w.nodes = append(w.nodes, jobtest.Node(fmt.Sprintf("n%05d", i), jobtest.GPUs(8)))
+	}
+	for i := range jobs {
+		w.jobs = append(w.jobs, jobtest.Job(fmt.Sprintf("job%03d", i), jobtest.Role("worker", slots, jobtest.Needs(jobtest.GPUs(1)))))
+	}
+	return w
+}
+
+// BenchmarkMakeAllNew plans slots that are all new. Wanted: 10,000 in 200 ms, linear in slots.
+func BenchmarkMakeAllNew(b *testing.B) {
+	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
+		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
+			in := cluster(c.jobs, c.slots).input()
+			b.ReportAllocs()
+			for b.Loop() {
+				if p := plan.Make(in); len(p.Changes) != c.jobs*c.slots {
+					b.Fatalf("%d changes", len(p.Changes))
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkMakeNoop plans slots that all run as they should. Wanted: 10,000 in 50 ms, linear in slots.
+func BenchmarkMakeNoop(b *testing.B) {
+	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
+		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
+			w := settled(b, c.jobs, c.slots)
+			in := w.input()
+			b.ReportAllocs()
+			for b.Loop() {
+				if p := plan.Make(in); len(p.Changes) != 0 || p.Dirty {
+					b.Fatalf("%d changes, dirty %v", len(p.Changes), p.Dirty)
+				}
+			}
+		})
+	}
+}
+
+// settled is a cluster in which everything runs. It puts the outcome of a plan in place by itself: the world
+// of the scenarios looks each slot up in a list.
+func settled(b *testing.B, jobs, slots int) *world {
+	w := cluster(jobs, slots)
+	p := plan.Make(w.input())
+	w.take(p)
+	for _, c := range p.Changes {
+		l := c.Launch
+		w.incs = append(w.incs, &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node,
+			Fingerprint: l.Fingerprint, Reserved: l.Reserved, State: job.Up,
+			Member: &job.Member{State: job.MemberRunning, Generation: 1}})
+		formed := w.worlds[l.Slot.Job]
+		formed.Generation = 1
+		formed.Members = append(formed.Members, job.WorldMember{Slot: l.Slot, Incarnation: 1, Rank: len(formed.Members), Processes: 1})
+		w.worlds[l.Slot.Job], w.uids[l.Slot.Job] = formed, l.UID
+	}
+	for range 3 {
+		w.take(plan.Make(w.input()))
+	}
+	return w
+}
+
+// BenchmarkMakePending plans with a full cluster and as much again that waits for it.
+func BenchmarkMakePending(b *testing.B) {
+	w := settled(b, 50, 100)
+	for i := range 50 {
+		w.jobs = append(w.jobs, jobtest.Job(fmt.Sprintf("late%03d", i), jobtest.Role("worker", 100, jobtest.Needs(jobtest.GPUs(1)))))
+	}
+	w.take(plan.Make(w.input()))
+	in := w.input()
+	b.ReportAllocs()
+	for b.Loop() {
+		if p := plan.Make(in); len(p.Changes) != 0 || len(p.Waits) != 50 {
+			b.Fatalf("%d changes, %d waits", len(p.Changes), len(p.Waits))
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package file
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// envelope is what is in the file. The checksum is over the state's JSON without white space, so that
+// a changed indentation or line ending is no damage.
+type envelope struct {
+	Checksum *string         `json:"checksum"`
+	State    json.RawMessage `json:"state"`
+}
+
+// accepted, in the place of the checksum, is how a person says that an edit was meant. The next write
+// puts a real checksum there again.
+const accepted = "accept"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(compact []byte) string {
+	return fmt.Sprintf("crc32c:%08x", crc32.Checksum(compact, castagnoli))
+}
+
+// encode gives the file's content: indented, for people and for diff.
+func encode(s state.State) ([]byte, error) {
+	compact, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	var b bytes.Buffer
+	b.Grow(3 * len(compact))
+	fmt.Fprintf(&b, "{\n  \"checksum\": %q,\n  \"state\": ", checksum(compact))
+	if err := json.Indent(&b, compact, "  ", "  "); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	b.WriteString("\n}\n")
+	return b.Bytes(), nil
+}
+
+// contentError says what is wrong inside a file.
+type contentError struct {
+	problem string
+	remedy  string // a full sentence, or ""
+	err     error
+}
+
+func (e *contentError) Error() string { return e.problem }
+func (e *contentError) Unwrap() error { return e.err }
+
+// decode reads a file's content. Every error is a *contentError.
+func decode(content []byte) (state.State, error) {
+	var e envelope
+	if err := json.Unmarshal(content, &e); err != nil {
+		return state.State{}, &contentError{problem: unreadable(content, err), err: err}
+	}
+	if e.Checksum == nil || len(e.State) == 0 {
+		return state.State{}, &contentError{problem: `it is JSON but no state of eltrain: "checksum" or "state" is missing`}
+	}
+	// The version comes first: a newer one may well be checked in another way.
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(e.State, &head); err != nil {
+		return state.State{}, &contentError{problem: fmt.Sprintf("it is JSON but no state of eltrain: %v", err), err: err}
+	}
+	if head.Version > state.Version {
+		err := &state.VersionError{Version: head.Version}
+		return state.State{}, &contentError{problem: err.Error(), err: err}
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, e.State); err != nil {
+		return state.State{}, &contentError{problem: unreadable(content, err), err: err}
+	}
+	if want, got := *e.Checksum, checksum(compact.Bytes()); want != accepted && want != got {
+		return state.State{}, &contentError{
+			problem: fmt.Sprintf("it was changed after eltrain wrote it: its checksum is %q, its content gives %q", want, got),
+			remedy:  fmt.Sprintf(`If you edited it and mean what it says now, set its "checksum" to %q.`, accepted),
+		}
+	}
+	var s state.State
+	if err := json.Unmarshal(e.State, &s); err != nil {
+		return state.State{}, &contentError{problem: fmt.Sprintf("it does not hold a state of eltrain: %v", err), err: err}
+	}
+	if s.Version < 1 || s.Serial == 0 || s.Lineage == "" {
+		return state.State{}, &contentError{problem: "it does not hold a state of eltrain: version, serial or lineage is missing"}
+	}
+	for name, r := range s.Jobs {
+		if r == nil {
+			return state.State{}, &contentError{problem: fmt.Sprintf("it does not hold a state of eltrain: the record of job %q is null", name)}
+		}
+	}
+	return s, nil
+}
+
+// unreadable says how content fails to be JSON, in words that tell what probably happened.
+func unreadable(content []byte, err error) string {
+	if len(content) == 0 {
+		return "the file is empty"
+	}
+	if len(bytes.Trim(content, "\x00")) == 0 {
+		return "the file holds nothing but zero bytes, as after a power failure"
+	}
+	if strings.TrimSpace(string(content)) == "" {
+		return "the file holds nothing but white space"
+	}
+	if cutShort(content) {
+		return fmt.Sprintf("the file is cut off after %d bytes", len(content))
+	}
+	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+		return fmt.Sprintf("it is not JSON: line %d: %v", 1+bytes.Count(content[:min(int(syntax.Offset), len(content))], []byte("\n")), err)
+	}
+	return fmt.Sprintf("it is not a state of eltrain: %v", err)
+}
+
+// cutShort tells whether content is the beginning of a JSON object and no more.
+func cutShort(content []byte) bool {
+	var v json.RawMessage
+	err := json.NewDecoder(bytes.NewReader(content)).Decode(&v)
+	return errors.Is(err, io.ErrUnexpectedEOF) && bytes.HasPrefix(bytes.TrimSpace(content), []byte("{"))
+}
+
+// quote makes a path safe to paste into a shell.
+func quote(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+,@%", r))
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,350 @@
+// Package file keeps a state in one file, for masters that share a file system.
+//
+// Beside the state file S there are: S.backup, the state before the newest; S.<uuid>.tmp while a write is
+// under way; and in .eltrain/ the lock's files (see lock.go). The package must not know what is in the
+// records.
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+const (
+	// DefaultLease is how long a holder out of sight must be silent before another takes its lock: long
+	// enough for a stall of a network file system, short enough not to keep a successor waiting.
+	DefaultLease = 15 * time.Second
+	// DefaultRenew lets two renewals fail before the lease is in danger.
+	DefaultRenew = 5 * time.Second
+)
+
+// Options adjust a Store. Zero values are the defaults.
+type Options struct {
+	Lease time.Duration // how long the lock outlives its last renewal
+	Renew time.Duration // how often it is renewed; a third of Lease by default
+}
+
+// Store is one process's handle of a state file. It is safe for concurrent use.
+type Store struct {
+	path  string
+	lease time.Duration
+	renew time.Duration
+
+	mu sync.Mutex // of what follows; never held while waiting
+	// known is the head (all but Jobs) of the state in the file seen as knownFile. It saves reading the file
+	// again for every write; whoever else replaces the file makes another inode.
+	known     state.State
+	knownFile os.FileInfo
+}
+
+var _ state.Store = (*Store)(nil)
+
+// New gives a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
+// here, so that all names of one state share one lock, and a link survives a write.
+func New(path string, o Options) (*Store, error) {
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Renew == 0 {
+		o.Renew = o.Lease / 3
+	}
+	if o.Lease < 0 || o.Renew < 0 || o.Renew > o.Lease/2 {
+		return nil, fmt.Errorf("state file %s: a lease of %v renewed every %v cannot hold: renew at least twice per lease", path, o.Lease, o.Renew)
+	}
+	real, err := resolve(path)
+	if err != nil {
+		return nil, fmt.Errorf("state file %s: %w", path, err)
+	}
+	return &Store{path: real, lease: o.Lease, renew: o.Renew}, nil
+}
+
+// resolve is path without symbolic links; the file itself need not exist.
+func resolve(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return real, nil
+	}
+	if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", err // a link to nowhere: a write would replace the link
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
+}
+
+// Path is the state file's.
+func (s *Store) Path() string { return s.path }
+
+func (s *Store) backupPath() string { return s.path + ".backup" }
+
+// tempPath is a name of its own for every write: a holder that was fenced off may still be writing its own.
+// Store.sweep finds it by this form.
+func tempPath(path string) string { return path + "." + uuid.NewString() + ".tmp" }
+
+// Read implements state.Store. A file that cannot be understood is a *DamagedError.
+func (s *Store) Read(ctx context.Context) (state.State, error) {
+	if err := ctx.Err(); err != nil {
+		return state.State{}, fmt.Errorf("read state %s: %w", s.path, err)
+	}
+	st, info, err := load(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.State{}, nil
+	}
+	if err != nil {
+		return state.State{}, s.explain(err)
+	}
+	s.remember(st, info)
+	return st, nil
+}
+
+// remember notes what is in the file.
+func (s *Store) remember(st state.State, info os.FileInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Jobs = nil
+	s.known, s.knownFile = st, info
+}
+
+// load reads one file whole. An error that is not about the file's content is the system's.
+func load(path string) (state.State, os.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return state.State{}, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return state.State{}, nil, err
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return state.State{}, nil, err
+	}
+	st, err := decode(b)
+	if err != nil {
+		return state.State{}, nil, err
+	}
+	return st, info, nil
+}
+
+// explain makes a failed load a message for a person. Trouble with the content comes with what to do.
+func (s *Store) explain(err error) error {
+	var content *contentError
+	if !errors.As(err, &content) {
+		return fmt.Errorf("read state %s: %w", s.path, err)
+	}
+	e := &DamagedError{Path: s.path, Backup: s.backupPath(), cause: content}
+	if backup, _, err := load(e.Backup); err != nil {
+		e.backupErr = err
+	} else {
+		e.BackupSerial = backup.Serial
+	}
+	return e
+}
+
+// DamagedError is returned for a state file that is there but cannot be understood, or was edited by hand.
+// It is never taken for an empty one, and nothing is written over it.
+type DamagedError struct {
+	Path         string
+	Backup       string // path of the backup
+	BackupSerial uint64 // 0 if the backup cannot be read
+
+	cause     *contentError
+	backupErr error
+}
+
+func (e *DamagedError) Error() string {
+	msg := fmt.Sprintf("read state %s: %v.\n", e.Path, e.cause)
+	if e.cause.remedy != "" {
+		msg += e.cause.remedy + "\n"
+	}
+	if e.BackupSerial > 0 {
+		return msg + fmt.Sprintf("Its backup %s is whole (serial %d). To go back to that one, which loses history but no running job:\n  cp %s %s",
+			e.Backup, e.BackupSerial, quote(e.Backup), quote(e.Path))
+	}
+	if errors.Is(e.backupErr, fs.ErrNotExist) {
+		return msg + "There is no backup. To start with an empty state, move the file away: what runs is found and adopted again."
+	}
+	return msg + fmt.Sprintf("Its backup %s cannot be used either: %v. To start with an empty state, move both away: what runs is found and adopted again.", e.Backup, e.backupErr)
+}
+
+func (e *DamagedError) Unwrap() error { return e.cause }
+
+// Write implements state.Store. After an error the old state is there, whole; only if the last step failed,
+// to make the new name durable, may it be the new one already. The error then says so.
+func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if err := s.write(ctx, next, l); err != nil {
+		return fmt.Errorf("write state %s: %w", s.path, err)
+	}
+	return nil
+}
+
+func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error {
+	// All that takes long (encoding, writing, the disk's own time) is done before the guard is taken; so
+	// everything is checked twice: here, not to work in vain, and again under the guard.
+	next, err := s.accept(next, l)
+	if err != nil {
+		return err
+	}
+	content, err := encode(next)
+	if err != nil {
+		return err
+	}
+	temp := tempPath(s.path)
+	if err := writeSynced(temp, content); err != nil {
+		return err
+	}
+	defer os.Remove(temp) // it is gone already when all went well
+
+	g, err := s.takeGuard(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.release()
+	if next, err = s.accept(next, l); err != nil {
+		return err
+	}
+	if err := s.keepBackup(); err != nil {
+		return fmt.Errorf("keep the previous state as backup: %w", err)
+	}
+	info, err := os.Lstat(temp)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, s.path); err != nil {
+		return err
+	}
+	s.remember(next, info)
+	if err := syncDir(filepath.Dir(s.path)); err != nil {
+		return fmt.Errorf("the new state is in place, but may not outlive a power failure: %w", err)
+	}
+	return nil
+}
+
+// accept checks a write against the lock and what is stored now.
+func (s *Store) accept(next state.State, l state.Lock) (state.State, error) {
+	select {
+	case <-l.Lost():
+		return next, state.ErrFenced
+	default:
+	}
+	held, err := s.readLock()
+	if err != nil {
+		return next, err
+	}
+	if held.ID != l.Info().ID {
+		return next, state.ErrFenced
+	}
+	stored, err := s.head()
+	if err != nil {
+		return next, err
+	}
+	return state.Accept(stored, next, l.Info().Epoch)
+}
+
+// head is the stored state without its jobs; the zero State if there is none.
+func (s *Store) head() (state.State, error) {
+	now, err := os.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.State{}, nil
+	}
+	if err != nil {
+		return state.State{}, err
+	}
+	s.mu.Lock()
+	known, k := s.known, s.knownFile
+	s.mu.Unlock()
+	if k != nil && os.SameFile(k, now) && k.Size() == now.Size() && k.ModTime().Equal(now.ModTime()) {
+		return known, nil
+	}
+	st, info, err := load(s.path)
+	if err != nil {
+		return state.State{}, s.explain(err)
+	}
+	s.remember(st, info)
+	return st, nil
+}
+
+// keepBackup gives the current state its second name, S.backup. There is a state under S all the time. The
+// guard is held.
+func (s *Store) keepBackup() error {
+	now, err := os.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if old, err := os.Stat(s.backupPath()); err == nil && os.SameFile(old, now) {
+		return nil // a write that ended right after this step; a rename between two names of one file would do nothing
+	}
+	link := s.backupPath() + ".tmp"
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(s.path, link); err != nil {
+		if err := copySynced(s.path, link); err != nil { // a file system without hard links
+			return err
+		}
+	}
+	if err := os.Rename(link, s.backupPath()); err != nil {
+		os.Remove(link)
+		return err
+	}
+	return nil
+}
+
+func copySynced(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return writeSynced(to, b)
+}
+
+// writeSynced makes a new file with the given content, on the disk when it returns. On an error no file is left.
+func writeSynced(path string, content []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			os.Remove(path)
+		}
+	}()
+	if _, err = f.Write(content); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// syncDir makes renames in dir outlive a power failure.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

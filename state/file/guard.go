@@ -1,0 +1,80 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardPatience bounds the wait for the guard. It is held for some file operations only, so a longer wait
+// means a holder that is stopped, or hangs on its disk, in the very middle of them.
+const guardPatience = 5 * time.Second
+
+// guard is a short critical section across processes: a kernel lock on a file, which ends with its process.
+// It covers each check of the lock file together with what depends on it.
+type guard struct{ file *os.File }
+
+// takeGuard waits until no other handle, in this process or another, is in the critical section. Where the
+// lock's directory is gone, which claim makes, it fails with fs.ErrNotExist.
+func (s *Store) takeGuard(ctx context.Context) (*guard, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, guardPatience,
+		fmt.Errorf("a process has been in the middle of a write or a lock for more than %v (is it stopped?); see who has %s open", guardPatience, s.guardPath()))
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		g, err := s.tryGuard()
+		if g != nil || err != nil {
+			return g, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tryGuard returns nil without an error if the guard is held by somebody.
+func (s *Store) tryGuard() (*guard, error) {
+	f, err := os.OpenFile(s.guardPath(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("flock %s: %w", f.Name(), err)
+	}
+	// Somebody may have removed the file meanwhile: the lock would be on a file that nobody else opens.
+	g := &guard{f}
+	locked, err := f.Stat()
+	if err != nil {
+		g.release()
+		return nil, err
+	}
+	if named, err := os.Stat(s.guardPath()); err != nil || !os.SameFile(locked, named) {
+		g.release()
+		return nil, nil
+	}
+	return g, nil
+}
+
+func (g *guard) release() {
+	// Closing alone would not do while a process that is just being forked has a copy of the descriptor.
+	flock(g.file, unix.LOCK_UN)
+	g.file.Close()
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,393 @@
+package file
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+// The lock of state file S is .eltrain/S.lock: it is held while that file is there. Its content, a record, is
+// written once, when the lock is taken. The holder renews it by changing the file's modification time and
+// writes nothing. Giving it back renames it to .eltrain/S.unlocked, which works on a full disk and keeps the
+// epoch. Every step that depends on who holds the lock is done under .eltrain/S.guard.
+//
+// Another takes over when the holder is dead for sure (same kernel, and its PID is gone or has another start
+// time), or when it has not renewed for a whole lease. The latter is told by watching that the modification
+// time stays the same for so long; what time it shows means nothing, so no clocks are compared.
+
+func (s *Store) lockDir() string { return filepath.Join(filepath.Dir(s.path), ".eltrain") }
+func (s *Store) lockFile(ext string) string {
+	return filepath.Join(s.lockDir(), filepath.Base(s.path)+ext)
+}
+func (s *Store) lockPath() string     { return s.lockFile(".lock") }
+func (s *Store) unlockedPath() string { return s.lockFile(".unlocked") }
+func (s *Store) guardPath() string    { return s.lockFile(".guard") }
+
+// record is the lock file's content.
+type record struct {
+	state.LockInfo
+	Host   string       `json:"host"`   // for people
+	Kernel string       `json:"kernel"` // kernelID of the holder
+	Start  string       `json:"start"`  // startTime of the holder
+	Lease  job.Duration `json:"lease"`  // the holder's own: it renews accordingly
+}
+
+// held is the lock file as seen at one moment. Zero if there is none.
+type held struct {
+	record
+	raw     string // content
+	renewed time.Time
+}
+
+// unreadableHolder stands for a holder whose lock file makes no sense.
+const unreadableHolder = "somebody whose lock file cannot be read"
+
+// readLock gives the zero held if the lock is free. A lock file that makes no sense has a holder too, of
+// whom nothing is known: it is waited for like one on another host.
+func (s *Store) readLock() (held, error) {
+	f, err := os.Open(s.lockPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return held{}, nil
+	}
+	if err != nil {
+		return held{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return held{}, err
+	}
+	const most = 64 << 10 // a record is some hundred bytes
+	raw, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return held{}, err
+	}
+	h := held{raw: string(raw), renewed: info.ModTime()}
+	if err := json.Unmarshal(raw, &h.record); err != nil || h.ID == "" {
+		h.record = record{LockInfo: state.LockInfo{ID: "(unknown)", Who: unreadableHolder, Created: info.ModTime()}}
+	}
+	return h, nil
+}
+
+func (h held) free() bool { return h.ID == "" }
+
+// dead tells whether the holder has certainly ended. Where that cannot be known it is false.
+func (h held) dead() bool {
+	if h.Kernel == "" || h.Start == "" || h.PID <= 0 || h.Kernel != kernelID() {
+		return false
+	}
+	if errors.Is(unix.Kill(h.PID, 0), unix.ESRCH) {
+		return true
+	}
+	// Other users' processes may be hidden in /proc: that it cannot be seen there does not mean that it is gone.
+	start, err := startTime(h.PID)
+	return err == nil && start != h.Start
+}
+
+// same tells whether nothing happened to the lock between the two moments, no renewal either.
+func (h held) same(o held) bool { return h.raw == o.raw && h.renewed.Equal(o.renewed) }
+
+// silence measures for how long one holder has not renewed, as seen by this process alone.
+type silence struct {
+	last held
+	at   time.Time
+	sum  time.Duration
+}
+
+// observe takes one look at the lock and returns how long it has been seen to stay the same. A gap between
+// two looks counts for most at most: when this process was stopped together with the holder, nobody has
+// watched meanwhile.
+func (w *silence) observe(h held, now time.Time, most time.Duration) time.Duration {
+	if w.at.IsZero() || !h.same(w.last) {
+		*w = silence{last: h, at: now}
+		return 0
+	}
+	w.sum += min(now.Sub(w.at), most)
+	w.at = now
+	return w.sum
+}
+
+// looks is how many looks per lease it takes, at least, to call a holder silent.
+const looks = 10
+
+// Lock implements state.Store. To take over from a holder that is silent, but not known to be dead, it has to
+// watch for a whole lease of that holder; a shorter timeout ends before.
+func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (state.Lock, error) {
+	l, err := s.lock(ctx, info, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("lock state %s: %w", s.path, err)
+	}
+	return l, nil
+}
+
+func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (*lock, error) {
+	deadline := time.Now().Add(timeout)
+	var silent silence
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h, err := s.readLock()
+		if err != nil {
+			return nil, err
+		}
+		lease := h.Lease.Std()
+		if lease <= 0 {
+			lease = s.lease
+		}
+		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/looks) >= lease {
+			l, err := s.claim(ctx, info, h)
+			if l != nil || err != nil {
+				return l, err
+			}
+			continue // somebody was faster, or the holder woke up
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil, &state.LockedError{Holder: h.LockInfo}
+		}
+		// A quarter of what counts, so that a late look does not prolong the wait.
+		pause := min(max(lease/looks/4, time.Millisecond), 100*time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(left, pause)):
+		}
+	}
+}
+
+// claim takes the lock if it is still as it was judged; nil without an error if not.
+func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*lock, error) {
+	// Not MkdirAll: a directory of jobs that somebody removed is not made anew.
+	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	g, err := s.takeGuard(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer g.release()
+	now, err := s.readLock()
+	if err != nil {
+		return nil, err
+	}
+	if !now.same(judged) {
+		return nil, nil
+	}
+	info.ID, info.PID = uuid.NewString(), os.Getpid()
+	info.Epoch = max(now.Epoch, s.lastEpoch()) + 1
+	if info.Created.IsZero() {
+		info.Created = time.Now().UTC()
+	}
+	if err := s.putLock(info); err != nil {
+		return nil, err
+	}
+	s.sweep()
+	l := &lock{store: s, info: info, lost: make(chan struct{})}
+	l.start()
+	return l, nil
+}
+
+// lastEpoch is the newest epoch known besides the lock file's: of the last holder that gave it back, and of
+// the stored state. What cannot be read counts as 0: locking must work to mend a damaged state.
+func (s *Store) lastEpoch() uint64 {
+	var last record
+	if raw, err := os.ReadFile(s.unlockedPath()); err == nil && json.Unmarshal(raw, &last) != nil {
+		last = record{}
+	}
+	stored, err := s.head()
+	if err != nil {
+		return last.Epoch
+	}
+	return max(last.Epoch, stored.Epoch)
+}
+
+// putLock writes the lock file. The guard is held.
+func (s *Store) putLock(info state.LockInfo) error {
+	r := record{LockInfo: info, Kernel: kernelID(), Lease: job.Duration(s.lease)}
+	r.Host, _ = os.Hostname()
+	if start, err := startTime(info.PID); err == nil {
+		r.Start = start // else a successor has to wait for a lease
+	}
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := tempPath(s.lockPath())
+	if err := writeSynced(temp, append(content, '\n')); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, s.lockPath()); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	return nil
+}
+
+// sweep removes what holders left behind that died in the middle of a write. One that is alive but was taken
+// over from may lose its temporary file too; it is fenced off anyway. The guard is held.
+func (s *Store) sweep() {
+	for _, path := range []string{s.path, s.lockPath()} {
+		entries, err := os.ReadDir(filepath.Dir(path))
+		if err != nil {
+			continue // what is left over does no harm
+		}
+		for _, e := range entries {
+			id, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+			if id, isTemp := strings.CutSuffix(id, ".tmp"); ok && isTemp && uuid.Validate(id) == nil {
+				os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
+			}
+		}
+	}
+}
+
+// Holder implements state.Store. A holder that is known to be dead is none.
+func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read lock of state %s: %w", s.path, err)
+	}
+	h, err := s.readLock()
+	if err != nil {
+		return nil, fmt.Errorf("read lock of state %s: %w", s.path, err)
+	}
+	if h.free() || h.dead() {
+		return nil, nil
+	}
+	return &h.LockInfo, nil
+}
+
+// lock is a held lock. It owns the goroutine that renews it, until Unlock.
+type lock struct {
+	store *Store
+	info  state.LockInfo
+
+	loseOnce sync.Once
+	lost     chan struct{}
+
+	mu   sync.Mutex // of what follows
+	stop context.CancelFunc
+	done chan struct{} // closed when the renewing goroutine has ended
+	// expiry fires when the lease is up. It is a timer of its own because a renewal can hang with its disk.
+	expiry *time.Timer
+}
+
+func (l *lock) Info() state.LockInfo  { return l.info }
+func (l *lock) Lost() <-chan struct{} { return l.lost }
+
+func (l *lock) lose() { l.loseOnce.Do(func() { close(l.lost) }) }
+
+// start begins to renew.
+func (l *lock) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop, l.done = cancel, make(chan struct{})
+	l.expiry = time.AfterFunc(l.store.lease, l.lose)
+	go l.renew(ctx, l.expiry, l.done)
+}
+
+// halt ends the renewing and waits for it, until ctx ends. l.mu is held.
+func (l *lock) halt(ctx context.Context) error {
+	l.stop()
+	defer l.expiry.Stop()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *lock) renew(ctx context.Context, expiry *time.Timer, done chan<- struct{}) {
+	defer close(done)
+	tick := time.NewTicker(l.store.renew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.lost:
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		err := l.touch(ctx)
+		if errors.Is(err, state.ErrFenced) {
+			l.lose()
+			return
+		}
+		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried
+		// again until it is up. If it was up already, it stays so.
+		if err == nil && expiry.Stop() {
+			expiry.Reset(l.store.lease - time.Since(began))
+		}
+	}
+}
+
+// touch renews once, or returns state.ErrFenced if the lock is another's. It does so under the guard: a
+// contender that has just found this holder silent either sees the renewal or has taken over before it.
+func (l *lock) touch(ctx context.Context) error {
+	g, err := l.store.takeGuard(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.ErrFenced // the directory was removed, and the lock with it
+	}
+	if err != nil {
+		return err
+	}
+	defer g.release()
+	h, err := l.store.readLock()
+	if err != nil {
+		return err
+	}
+	if h.ID != l.info.ID {
+		return state.ErrFenced
+	}
+	// It has to change, whatever the clock does.
+	stamp := time.Now()
+	if !stamp.After(h.renewed) {
+		stamp = h.renewed.Add(time.Millisecond)
+	}
+	return os.Chtimes(l.store.lockPath(), stamp, stamp)
+}
+
+// Unlock gives the lock back. Where another holds it by now, or nobody, there is nothing to give back.
+func (l *lock) Unlock(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.unlock(ctx); err != nil {
+		return fmt.Errorf("unlock state %s: %w", l.store.path, err)
+	}
+	return nil
+}
+
+func (l *lock) unlock(ctx context.Context) error {
+	if err := l.halt(ctx); err != nil {
+		return err
+	}
+	g, err := l.store.takeGuard(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer g.release()
+	h, err := l.store.readLock()
+	if err != nil || h.ID != l.info.ID {
+		return err
+	}
+	return os.Rename(l.store.lockPath(), l.store.unlockedPath())
+}

@@ -1,0 +1,320 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The journal is a directory of files, each named after the sequence number of its first record, as
+// 00000000000000000001.journal. Records are lines (see record.go), so that `tail` shows them. Files are only
+// ever appended to; the oldest is removed when there are too many. Readers lock nothing.
+
+const (
+	// DefaultJournalFileSize and DefaultJournalFiles bound the journal to 256 MiB: some ten thousand decisions
+	// over a job of 1,000 slots, or some million notices.
+	DefaultJournalFileSize = 64 << 20
+	DefaultJournalFiles    = 4
+
+	journalExt = ".journal"
+)
+
+// Entry is one record of the journal.
+type Entry struct {
+	Seq  uint64          `json:"-"` // from 1, without a gap; given by Append
+	Time time.Time       `json:"time"`
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+const (
+	// NoticeEntry holds a job.Notice.
+	NoticeEntry = "notice"
+	// DecisionEntry holds a plan's input and the plan, from which it can be replayed.
+	DecisionEntry = "decision"
+)
+
+// Damage is a stretch of a journal file that could not be read. What lies around it was.
+type Damage struct {
+	File   string
+	Offset int64
+	Bytes  int64
+	Reason string
+}
+
+func (d Damage) String() string {
+	return fmt.Sprintf("%s: %d bytes at offset %d: %s", d.File, d.Bytes, d.Offset, d.Reason)
+}
+
+// JournalOptions adjust a Journal. Zero values are the defaults.
+type JournalOptions struct {
+	FileSize int64 // bytes, at which a new file is begun
+	Files    int   // how many are kept, with the one that is written
+	// Damaged, if set, is told of a torn tail that OpenJournal cut off.
+	Damaged func(Damage)
+}
+
+// Journal is the journal's one writer. It is safe for concurrent use.
+type Journal struct {
+	dir      string
+	fileSize int64
+	files    int
+	owner    *os.File // flocked for as long as this is the writer
+
+	mu     sync.Mutex
+	active *os.File
+	size   int64
+	next   uint64 // sequence number of the next record
+	broken error  // why nothing can be appended any more
+}
+
+// JournalBusyError is returned when another process, or another Journal of this one, writes the journal.
+type JournalBusyError struct{ Dir string }
+
+func (e *JournalBusyError) Error() string {
+	return fmt.Sprintf("the journal %s is being written by another process: there can be one writer only", e.Dir)
+}
+
+// OpenJournal makes this process the journal's writer. The directory is made if need be. What a crash left
+// incomplete at the end is cut off.
+func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
+	if o.FileSize == 0 {
+		o.FileSize = DefaultJournalFileSize
+	}
+	if o.Files == 0 {
+		o.Files = DefaultJournalFiles
+	}
+	if o.FileSize < 0 || o.Files < 1 {
+		return nil, fmt.Errorf("journal %s: %d files of %d bytes cannot hold anything", dir, o.Files, o.FileSize)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j := &Journal{dir: dir, fileSize: o.FileSize, files: o.Files}
+	if err := j.open(o.Damaged); err != nil {
+		j.Close()
+		return nil, fmt.Errorf("open journal %s: %w", dir, err)
+	}
+	return j, nil
+}
+
+func (j *Journal) open(damaged func(Damage)) error {
+	// A file of its own is locked, not the active one: that one changes.
+	var err error
+	j.owner, err = os.OpenFile(filepath.Join(j.dir, "writer"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Flock(int(j.owner.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return &JournalBusyError{j.dir}
+	}
+	if err != nil {
+		return fmt.Errorf("flock: %w", err)
+	}
+	names, err := journalFiles(j.dir)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		j.next = 1
+		return j.begin()
+	}
+	return j.resume(names[len(names)-1], damaged)
+}
+
+// resume goes on writing the newest file, behind its last whole record.
+func (j *Journal) resume(name string, damaged func(Damage)) error {
+	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	j.active = f
+	j.next = firstSeq(name)
+	s := newScanner(f, 0)
+	for {
+		r, _, ok := s.next()
+		if !ok {
+			break
+		}
+		j.next = max(j.next, r.seq+1)
+	}
+	if s.err != nil {
+		return s.err
+	}
+	j.size = s.whole
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	torn := info.Size() - j.size
+	if torn == 0 {
+		return nil
+	}
+	if err := f.Truncate(j.size); err != nil {
+		return fmt.Errorf("cut off the torn tail: %w", err)
+	}
+	if damaged != nil {
+		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "the end was torn by a crash and has been cut off"})
+	}
+	return f.Sync()
+}
+
+// begin starts a file whose first record is the next one.
+func (j *Journal) begin() error {
+	f, err := os.OpenFile(filepath.Join(j.dir, fmt.Sprintf("%020d%s", j.next, journalExt)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syncDir(j.dir); err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return err
+	}
+	j.active, j.size = f, 0
+	return nil
+}
+
+// Append adds entries in one write, all or none. They outlive this process at once, and a crash of the
+// machine after Sync. Their Seq is ignored; they get the next ones.
+func (j *Journal) Append(entries ...Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return fmt.Errorf("append to journal: %w", j.broken)
+	}
+	var lines []byte
+	for i, e := range entries {
+		e.Seq = j.next + uint64(i)
+		var err error
+		if lines, err = appendRecord(lines, e); err != nil {
+			return fmt.Errorf("append to journal: %s: %w", e.Kind, err)
+		}
+	}
+	if j.size > 0 && j.size+int64(len(lines)) > j.fileSize {
+		if err := j.rotate(); err != nil {
+			return fmt.Errorf("append to journal: begin a new file: %w", err)
+		}
+	}
+	if _, err := j.active.Write(lines); err != nil {
+		// What was written of it must go, or the next record would be glued to it.
+		if cut := j.active.Truncate(j.size); cut != nil {
+			j.broken = fmt.Errorf("an earlier write failed and could not be undone: %w", cut)
+		}
+		return fmt.Errorf("append to journal: %w", err)
+	}
+	j.size += int64(len(lines))
+	j.next += uint64(len(entries))
+	return nil
+}
+
+// rotate begins a new file and removes the oldest. When that fails the current file goes on.
+func (j *Journal) rotate() error {
+	old := j.active
+	if err := old.Sync(); err != nil {
+		return err
+	}
+	if err := j.begin(); err != nil {
+		return err
+	}
+	old.Close() // synced, so there is nothing left to fail
+	names, err := journalFiles(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names[:max(0, len(names)-j.files)] {
+		if err := os.Remove(filepath.Join(j.dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sync makes all that was appended outlive a crash of the machine.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return fmt.Errorf("sync journal: %w", j.broken)
+	}
+	if err := j.active.Sync(); err != nil {
+		// The kernel reports lost pages once and forgets them: a later success would mean nothing.
+		j.broken = fmt.Errorf("an earlier sync failed: %w", err)
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	return nil
+}
+
+// Close syncs and lets another writer in. A second call does nothing.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.owner == nil {
+		return nil
+	}
+	var err error
+	if j.active != nil {
+		err = errors.Join(j.active.Sync(), j.active.Close())
+	}
+	err = errors.Join(err, j.owner.Close())
+	j.owner, j.active = nil, nil
+	j.broken = errors.New("it is closed")
+	if err != nil {
+		return fmt.Errorf("close journal: %w", err)
+	}
+	return nil
+}
+
+// journalFiles lists the names of a journal's files, oldest first. There are none if there is no directory.
+func journalFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if firstSeq(e.Name()) > 0 && e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// firstSeq is the sequence number in a journal file's name, or 0 if it is not one.
+func firstSeq(name string) uint64 {
+	digits, ok := strings.CutSuffix(name, journalExt)
+	if !ok || len(digits) != 20 {
+		return 0
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n > maxSeq {
+		return 0
+	}
+	return n
+}
+
+// syncDir makes new names in dir outlive a crash of the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

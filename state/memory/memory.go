@@ -1,0 +1,179 @@
+// Package memory keeps a state in this process, for tests and simulations. It starts no goroutine and reads
+// the clock only to wait for a lock, so that it can serve a simulation on a virtual clock.
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// Store keeps one state. What several processes would open is shared here by sharing the pointer.
+//
+// A holder lives in this very process, so its lease needs no renewal; Silence stands for a hang or a death.
+type Store struct {
+	mu     sync.Mutex
+	stored []byte // JSON: what was written shares no memory with what is read
+	epoch  uint64
+	holder *lock
+	freed  chan struct{} // closed, and made anew, when the holder lets go or falls silent
+}
+
+var _ state.Store = (*Store)(nil)
+
+// New makes an empty store.
+func New() *Store { return &Store{freed: make(chan struct{})} }
+
+// Read implements state.Store.
+func (s *Store) Read(ctx context.Context) (state.State, error) {
+	if err := ctx.Err(); err != nil {
+		return state.State{}, fmt.Errorf("read state: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read()
+}
+
+func (s *Store) read() (state.State, error) {
+	var st state.State
+	if s.stored == nil {
+		return st, nil
+	}
+	if err := json.Unmarshal(s.stored, &st); err != nil {
+		return state.State{}, fmt.Errorf("read state: %w", err)
+	}
+	return st, nil
+}
+
+// Write implements state.Store.
+func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder == nil || s.holder.info.ID != l.Info().ID {
+		return fmt.Errorf("write state: %w", state.ErrFenced)
+	}
+	stored, err := s.read()
+	if err != nil {
+		return err
+	}
+	next, err = state.Accept(stored, next, s.holder.info.Epoch)
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	b, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	s.stored = b
+	return nil
+}
+
+// Lock implements state.Store.
+func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (state.Lock, error) {
+	expired := time.NewTimer(timeout)
+	defer expired.Stop()
+	for {
+		l, freed, err := s.tryLock(info)
+		if err == nil {
+			return l, nil
+		}
+		select {
+		case <-freed:
+		case <-expired.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lock state: %w", ctx.Err())
+		}
+	}
+}
+
+// tryLock returns a channel that is closed when it is worth another try, with a *state.LockedError.
+func (s *Store) tryLock(info state.LockInfo) (*lock, <-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder != nil && !s.holder.silent {
+		return nil, s.freed, &state.LockedError{Holder: s.holder.info}
+	}
+	if s.holder != nil {
+		close(s.holder.lost)
+	}
+	s.epoch++
+	info.ID, info.Epoch, info.PID = uuid.NewString(), s.epoch, os.Getpid()
+	if info.Created.IsZero() {
+		info.Created = time.Now().UTC()
+	}
+	s.holder = &lock{store: s, info: info, lost: make(chan struct{})}
+	return s.holder, nil, nil
+}
+
+// Holder implements state.Store.
+func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read lock: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder == nil {
+		return nil, nil
+	}
+	info := s.holder.info
+	return &info, nil
+}
+
+// Silence makes the current holder one whose lease ran out: the next Lock takes over from it. It still
+// holds until then, as a process does that hangs while nobody else wants the lock.
+func (s *Store) Silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder == nil {
+		return
+	}
+	s.holder.silent = true
+	s.wake()
+}
+
+// Resume ends what Silence did, if nobody took over.
+func (s *Store) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder != nil {
+		s.holder.silent = false
+	}
+}
+
+// wake makes those who wait in Lock try again. s.mu is held.
+func (s *Store) wake() {
+	close(s.freed)
+	s.freed = make(chan struct{})
+}
+
+type lock struct {
+	store  *Store
+	info   state.LockInfo
+	silent bool // guarded by store.mu
+	lost   chan struct{}
+}
+
+func (l *lock) Info() state.LockInfo  { return l.info }
+func (l *lock) Lost() <-chan struct{} { return l.lost }
+
+// Unlock does nothing if the lock was given back before or taken over.
+func (l *lock) Unlock(context.Context) error {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	if l.store.holder == l {
+		l.store.holder = nil
+		l.store.wake()
+	}
+	return nil
+}

@@ -1,0 +1,495 @@
+// Package statetest is what every state.Store has to pass.
+package statetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// Opener is one place that keeps a state, empty at first, with a short lease.
+type Opener interface {
+	// Open gives a further handle of the place, as another process would have.
+	Open() state.Store
+	// Silence stops the renewal of a held lock, as if its process hung; Resume lets it go on.
+	Silence(l state.Lock)
+	Resume(l state.Lock)
+	// Lease is how long a lock outlives its last renewal.
+	Lease() time.Duration
+}
+
+// Run runs the suite in real time, for stores across a network.
+func Run(t *testing.T, open func(*testing.T) Opener) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
+	}
+}
+
+// RunInBubble runs the suite, and a random walk, on synctest's clock, for stores that wait for nothing but
+// time and this process.
+func RunInBubble(t *testing.T, open func(*testing.T) Opener) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.run(t, open(t)) })
+		})
+	}
+	t.Run("random walk of two holders", func(t *testing.T) { walk(t, open) })
+}
+
+var cases = []struct {
+	name string
+	run  func(*testing.T, Opener)
+}{
+	{"nothing stored reads as the zero state", readNothing},
+	{"what is written is read", roundTrip},
+	{"what was read or written is not shared", notShared},
+	{"only the successor may be written", onlySuccessor},
+	{"another lineage is refused", otherLineage},
+	{"a newer version is refused", newerVersion},
+	{"a lock excludes other handles", excludes},
+	{"the holder is told", tellsHolder},
+	{"waiting ends at the timeout", timeoutRespected},
+	{"waiting ends with the context", contextRespected},
+	{"a release ends the wait", releaseEndsWait},
+	{"unlock twice is unlock once", unlockTwice},
+	{"a late unlock leaves the successor's lock alone", lateUnlock},
+	{"every holder has a greater epoch", epochsGrow},
+	{"a live holder keeps its lock", liveHolderKeeps},
+	{"a silent holder does not block", silentHolder},
+	{"who lost the lock is told and fenced", lostIsFenced},
+	{"a write after unlock is fenced", unlockedIsFenced},
+	{"one of concurrent writes wins", oneWriteWins},
+	{"holders in turn lose no update", noUpdateLost},
+}
+
+// patience bounds waits for what must come.
+func patience(o Opener) time.Duration { return 20*o.Lease() + 10*time.Second }
+
+var self = state.LockInfo{Operation: "apply -watch", Who: "ada@host"}
+
+func lock(t *testing.T, o Opener, s state.Store) state.Lock {
+	t.Helper()
+	l, err := s.Lock(t.Context(), self, patience(o))
+	if err != nil {
+		t.Fatalf("lock: %v", err)
+	}
+	// Not t.Context: that one has ended when cleanups run.
+	t.Cleanup(func() {
+		if err := l.Unlock(context.Background()); err != nil {
+			t.Errorf("unlock at the end: %v", err)
+		}
+	})
+	return l
+}
+
+func unlock(t *testing.T, l state.Lock) {
+	t.Helper()
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Fatalf("unlock: %v", err)
+	}
+}
+
+func read(t *testing.T, s state.Store) state.State {
+	t.Helper()
+	st, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	return st
+}
+
+func write(t *testing.T, s state.Store, st state.State, l state.Lock) state.State {
+	t.Helper()
+	if err := s.Write(t.Context(), st, l); err != nil {
+		t.Fatalf("write serial %d: %v", st.Serial, err)
+	}
+	return read(t, s)
+}
+
+// unchanged checks that every handle reads want.
+func unchanged(t *testing.T, o Opener, want state.State) {
+	t.Helper()
+	if diff := diff(want, read(t, o.Open())); diff != "" {
+		t.Fatalf("a refused write changed the state (-before +after):\n%s", diff)
+	}
+}
+
+func diff(want, got state.State) string { return cmp.Diff(want, got, cmpopts.EquateEmpty()) }
+
+func isLost(l state.Lock) bool {
+	select {
+	case <-l.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+func readNothing(t *testing.T, o Opener) {
+	if diff := diff(state.State{}, read(t, o.Open())); diff != "" {
+		t.Fatal(diff)
+	}
+	holder, err := o.Open().Holder(t.Context())
+	if holder != nil || err != nil {
+		t.Fatalf("holder %v, %v; want nobody", holder, err)
+	}
+}
+
+func roundTrip(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	want := state.State{}.Next(Records(3))
+	if err := s.Write(t.Context(), want, l); err != nil {
+		t.Fatal(err)
+	}
+	want.Epoch = l.Info().Epoch
+	for _, handle := range []state.Store{s, o.Open()} {
+		if diff := diff(want, read(t, handle)); diff != "" {
+			t.Fatalf("(-written +read):\n%s", diff)
+		}
+	}
+	// Handles that read before see what another writes later.
+	other := o.Open()
+	first := read(t, other)
+	second := write(t, s, want.Next(nil), l)
+	if diff := diff(second, read(t, other)); diff != "" || second.Serial != first.Serial+1 {
+		t.Fatalf("serial %d after %d; %s", second.Serial, first.Serial, diff)
+	}
+}
+
+func notShared(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	records := Records(1)
+	want := write(t, s, state.State{}.Next(records), l)
+	records["gpt"].Slots[0].Rank = 99
+	read(t, s).Jobs["gpt"].Slots[0].Rank = 98
+	if diff := diff(want, read(t, s)); diff != "" {
+		t.Fatalf("the stored state changed with what was handed in or out:\n%s", diff)
+	}
+}
+
+func onlySuccessor(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	first := state.State{}.Next(Records(1))
+	first.Serial = 2
+	refused := func(st state.State, stored uint64) {
+		t.Helper()
+		var e *state.SerialError
+		if err := s.Write(t.Context(), st, l); !errors.As(err, &e) || e.Given != st.Serial || e.Stored != stored {
+			t.Fatalf("serial %d over %d: %v; want a SerialError", st.Serial, stored, err)
+		}
+	}
+	refused(first, 0)
+	unchanged(t, o, state.State{})
+	now := write(t, s, state.State{}.Next(Records(1)), l)
+	for _, serial := range []uint64{0, 1, 3} {
+		next := now.Next(nil)
+		next.Serial = serial
+		refused(next, 1)
+		unchanged(t, o, now)
+	}
+}
+
+func otherLineage(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	var e *state.LineageError
+	if err := s.Write(t.Context(), state.State{Serial: 1}, l); !errors.As(err, &e) {
+		t.Fatalf("no lineage: %v; want a LineageError", err)
+	}
+	now := write(t, s, state.State{}.Next(Records(1)), l)
+	for _, lineage := range []string{"", "another"} {
+		next := now.Next(nil)
+		next.Lineage = lineage
+		if err := s.Write(t.Context(), next, l); !errors.As(err, &e) || e.Stored != now.Lineage || e.Given != lineage {
+			t.Fatalf("lineage %q: %v; want a LineageError", lineage, err)
+		}
+		unchanged(t, o, now)
+	}
+}
+
+func newerVersion(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	now := write(t, s, state.State{}.Next(Records(1)), l)
+	next := now.Next(nil)
+	next.Version = state.Version + 1
+	var e *state.VersionError
+	if err := s.Write(t.Context(), next, l); !errors.As(err, &e) {
+		t.Fatalf("%v; want a VersionError", err)
+	}
+	unchanged(t, o, now)
+}
+
+func excludes(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	l := lock(t, o, a)
+	for _, s := range []state.Store{a, b} {
+		var locked *state.LockedError
+		if second, err := s.Lock(t.Context(), self, 0); !errors.As(err, &locked) {
+			t.Fatalf("a second lock: %v, %v; want a LockedError", second, err)
+		}
+	}
+	unlock(t, l)
+	lock(t, o, b)
+}
+
+func tellsHolder(t *testing.T, o Opener) {
+	s, other := o.Open(), o.Open()
+	l := lock(t, o, s)
+	info := l.Info()
+	if info.ID == "" || info.Epoch == 0 || info.PID == 0 || info.Created.IsZero() || info.Who != self.Who || info.Operation != self.Operation {
+		t.Fatalf("incomplete: %+v", info)
+	}
+	var locked *state.LockedError
+	if _, err := other.Lock(t.Context(), self, 0); !errors.As(err, &locked) {
+		t.Fatalf("%v; want a LockedError", err)
+	}
+	holder, err := other.Holder(t.Context())
+	if err != nil || holder == nil {
+		t.Fatalf("holder %v, %v", holder, err)
+	}
+	for _, got := range []state.LockInfo{locked.Holder, *holder} {
+		if diff := cmp.Diff(info, got); diff != "" {
+			t.Errorf("(-held +told):\n%s", diff)
+		}
+	}
+	unlock(t, l)
+	if holder, err := other.Holder(t.Context()); holder != nil || err != nil {
+		t.Fatalf("after unlock: %v, %v; want nobody", holder, err)
+	}
+}
+
+func timeoutRespected(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	lock(t, o, a)
+	const timeout = 150 * time.Millisecond
+	start := time.Now()
+	var locked *state.LockedError
+	if _, err := b.Lock(t.Context(), self, timeout); !errors.As(err, &locked) {
+		t.Fatalf("%v; want a LockedError", err)
+	}
+	if waited := time.Since(start); waited < timeout || waited > timeout+patience(o) {
+		t.Fatalf("waited %v, asked for %v", waited, timeout)
+	}
+}
+
+func contextRespected(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	lock(t, o, a)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if _, err := b.Lock(ctx, self, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v; want the context's error", err)
+	}
+	if waited := time.Since(start); waited > patience(o) {
+		t.Fatalf("waited %v for a context of 50ms", waited)
+	}
+}
+
+func releaseEndsWait(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	l := lock(t, o, a)
+	got := make(chan error, 1)
+	go func() {
+		second, err := b.Lock(context.Background(), self, patience(o))
+		if err == nil {
+			err = second.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // the wait may or may not have begun; both must end well
+	unlock(t, l)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unlockTwice(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	l := lock(t, o, a)
+	unlock(t, l)
+	second := lock(t, o, b)
+	unlock(t, l)
+	write(t, b, state.State{}.Next(nil), second)
+	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
+		t.Fatalf("a second unlock gave another's lock back: %v, %v", holder, err)
+	}
+}
+
+func lateUnlock(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	o.Silence(first)
+	second := lock(t, o, b)
+	unlock(t, first)
+	write(t, b, state.State{}.Next(nil), second)
+}
+
+func epochsGrow(t *testing.T, o Opener) {
+	last := uint64(0)
+	var st state.State
+	for i := range 6 {
+		s := o.Open()
+		l := lock(t, o, s)
+		if e := l.Info().Epoch; e <= last {
+			t.Fatalf("holder %d has epoch %d after %d", i, e, last)
+		}
+		last = l.Info().Epoch
+		if i%2 == 0 { // grows without a write in between, too
+			if st = write(t, s, st.Next(nil), l); st.Epoch != last {
+				t.Fatalf("written under epoch %d, stored with %d", last, st.Epoch)
+			}
+		}
+		if i%3 == 0 {
+			o.Silence(l)
+		} else {
+			unlock(t, l)
+		}
+	}
+}
+
+func liveHolderKeeps(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	l := lock(t, o, a)
+	var locked *state.LockedError
+	if _, err := b.Lock(t.Context(), self, 4*o.Lease()); !errors.As(err, &locked) {
+		t.Fatalf("%v; want a LockedError: the holder renews", err)
+	}
+	if isLost(l) {
+		t.Fatal("the holder was told that it lost the lock")
+	}
+	write(t, a, state.State{}.Next(nil), l)
+}
+
+func silentHolder(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	o.Silence(first)
+	start := time.Now()
+	second := lock(t, o, b)
+	if waited := time.Since(start); waited > 2*o.Lease()+patience(o)/4 {
+		t.Fatalf("a silent holder blocked for %v at a lease of %v", waited, o.Lease())
+	}
+	if second.Info().Epoch <= first.Info().Epoch {
+		t.Fatalf("epoch %d after %d", second.Info().Epoch, first.Info().Epoch)
+	}
+}
+
+func lostIsFenced(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	before := write(t, a, state.State{}.Next(Records(1)), first)
+	o.Silence(first)
+	second := lock(t, o, b)
+	// Fenced before the successor's first write, and after it.
+	for range 2 {
+		if err := a.Write(t.Context(), before.Next(nil), first); !errors.Is(err, state.ErrFenced) {
+			t.Fatalf("a write under the lost lock: %v; want ErrFenced", err)
+		}
+		unchanged(t, o, before)
+		before = write(t, b, before.Next(Records(2)), second)
+	}
+	o.Resume(first)
+	select {
+	case <-first.Lost():
+	case <-time.After(patience(o)):
+		t.Fatal("Lost was not closed")
+	}
+	if isLost(second) {
+		t.Fatal("the successor was told that it lost the lock")
+	}
+}
+
+func unlockedIsFenced(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	before := write(t, s, state.State{}.Next(Records(1)), l)
+	unlock(t, l)
+	if err := s.Write(t.Context(), before.Next(nil), l); !errors.Is(err, state.ErrFenced) {
+		t.Fatalf("%v; want ErrFenced", err)
+	}
+	unchanged(t, o, before)
+}
+
+func oneWriteWins(t *testing.T, o Opener) {
+	s := o.Open()
+	l := lock(t, o, s)
+	before := write(t, s, state.State{}.Next(nil), l)
+	const writers = 8
+	errs := make([]error, writers)
+	var wg sync.WaitGroup
+	for i := range writers {
+		handle := s
+		if i%2 == 1 {
+			handle = o.Open()
+		}
+		wg.Go(func() { errs[i] = handle.Write(context.Background(), before.Next(Records(i+1)), l) })
+	}
+	wg.Wait()
+	winner := -1
+	for i, err := range errs {
+		var stale *state.SerialError
+		switch {
+		case err == nil && winner < 0:
+			winner = i
+		case err == nil:
+			t.Fatalf("writes %d and %d of the same serial both won", winner, i)
+		case !errors.As(err, &stale):
+			t.Fatalf("write %d: %v; want a SerialError", i, err)
+		}
+	}
+	if winner < 0 {
+		t.Fatal("nobody won")
+	}
+	want := before.Next(Records(winner + 1))
+	want.Epoch = l.Info().Epoch
+	if diff := diff(want, read(t, s)); diff != "" {
+		t.Fatalf("the winner's state is not what is stored:\n%s", diff)
+	}
+}
+
+func noUpdateLost(t *testing.T, o Opener) {
+	const holders, rounds = 4, 5
+	update := func() error {
+		ctx := context.Background()
+		s := o.Open()
+		for range rounds {
+			l, err := s.Lock(ctx, self, patience(o))
+			if err != nil {
+				return err
+			}
+			st, err := s.Read(ctx)
+			if err == nil {
+				err = s.Write(ctx, st.Next(nil), l)
+			}
+			if err = errors.Join(err, l.Unlock(ctx)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	errs := make(chan error, holders)
+	for range holders {
+		go func() { errs <- update() }()
+	}
+	for range holders {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if st := read(t, o.Open()); st.Serial != holders*rounds {
+		t.Fatalf("serial %d after %d updates", st.Serial, holders*rounds)
+	}
+}
