@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,7 +174,7 @@ func (r *Reconciler) observe(ctx context.Context) {
 	}
 }
 
-// tellGone passes certain deaths on to the service, each once.
+// tellGone passes certain deaths on to the service, each once, as soon as it knows the job.
 func (r *Reconciler) tellGone(seen providers.Observation) {
 	if r.o.Service == nil {
 		return
@@ -184,7 +185,7 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 	for i := range seen.Incarnations {
 		inc := &seen.Incarnations[i]
 		key := incarnation{inc.Slot, inc.Number}
-		if inc.State == job.Gone && !r.gone[key] && uids[inc.Slot.Job] == inc.UID {
+		if inc.State == job.Gone && !r.gone[key] && r.sent[inc.Slot.Job] && uids[inc.Slot.Job] == inc.UID {
 			r.gone[key] = true
 			r.o.Service.Gone(inc.Slot, inc.Number)
 		}
@@ -276,10 +277,9 @@ func (r *Reconciler) Form(jobName string, w job.World) error {
 	}
 	rec := *old
 	rec.World = w
-	next := r.state
-	next.Jobs = maps.Clone(r.state.Jobs)
-	next.Jobs[jobName] = &rec
-	if err := r.write(ctx, next); err != nil {
+	jobs := maps.Clone(r.state.Jobs)
+	jobs[jobName] = &rec
+	if err := r.write(ctx, jobs); err != nil {
 		return err
 	}
 	processes := 0
@@ -287,24 +287,52 @@ func (r *Reconciler) Form(jobName string, w job.World) error {
 		processes += m.Processes
 	}
 	r.formed = append(r.formed, job.Notice{Time: w.Formed, Type: "world_formed", Address: "job." + jobName,
-		Message: fmt.Sprintf("generation %d: %d slots, %d processes, rank 0 at %s:%d", w.Generation, len(w.Members), processes, w.MasterAddr, w.MasterPort)})
+		Message: fmt.Sprintf("generation %d: %s, %s, rank 0 at %s:%d", w.Generation,
+			count(len(w.Members), "slot"), count(processes, "process"), w.MasterAddr, w.MasterPort)})
 	return nil
+}
+
+// count is a number of things: "1 slot", "2 processes".
+func count(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "s"):
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // storeTimeout bounds one write of the state.
 const storeTimeout = 30 * time.Second
 
-// write stores the next state. r.mu is held.
-func (r *Reconciler) write(ctx context.Context, next state.State) error {
-	next.Version = state.Version
-	next.Serial = r.state.Serial + 1
-	if next.Lineage == "" {
-		next.Lineage = r.o.NewUID("")
+// write stores the records as the next state. r.mu is held.
+func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
+	if r.unsure {
+		if err := r.reread(ctx); err != nil {
+			return err
+		}
 	}
+	next := r.state.Next(jobs)
 	if err := r.o.Store.Write(ctx, next, r.o.Lock); err != nil {
+		r.unsure = true
 		return fmt.Errorf("store the state: %w", err)
 	}
 	r.state = next
+	return nil
+}
+
+// reread finds out whether the write that failed last is stored all the same: a store may fail after that.
+func (r *Reconciler) reread(ctx context.Context) error {
+	stored, err := r.o.Store.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state again: %w", err)
+	}
+	ours := stored.Lineage == r.state.Lineage || r.state.Lineage == ""
+	if ours && stored.Serial == r.state.Serial+1 && stored.Epoch == r.o.Lock.Info().Epoch {
+		r.state.Lineage, r.state.Serial = stored.Lineage, stored.Serial
+	}
+	r.unsure = false
 	return nil
 }
 
@@ -313,19 +341,18 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.Dirty {
-		next := r.state
-		next.Jobs = maps.Clone(r.state.Jobs)
+		jobs := maps.Clone(r.state.Jobs)
 		for name := range in.Records {
-			delete(next.Jobs, name)
+			delete(jobs, name)
 		}
 		for name, rec := range p.Records {
 			// A world may have formed while the plan was made.
 			if now := r.state.Jobs[name]; now != nil && now.UID == rec.UID && now.World.Generation > rec.World.Generation {
 				rec.World = now.World
 			}
-			next.Jobs[name] = rec
+			jobs[name] = rec
 		}
-		if err := r.write(ctx, next); err != nil {
+		if err := r.write(ctx, jobs); err != nil {
 			return err
 		}
 	}

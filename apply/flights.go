@@ -22,6 +22,7 @@ type flights struct {
 	landed chan struct{} // gets a value when one has ended
 
 	mu     sync.Mutex
+	turn   int               // number of the newest observation
 	begun  map[target]*begun // every change that the newest plan asks for and that may be done now
 	paused map[target]pause
 }
@@ -39,6 +40,7 @@ type begun struct {
 	still  time.Time // when the view was last told of it
 	flying bool
 	done   bool
+	seen   int // with done: the newest observation when it was, which may not show it yet
 }
 
 // pause is the wait after a failure.
@@ -68,6 +70,13 @@ func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
 
 func (b *begun) is(c *plan.Change) bool {
 	return b != nil && b.change.Action == c.Action && b.change.Incarnation == c.Incarnation
+}
+
+// look begins an observation.
+func (f *flights) look() {
+	f.mu.Lock()
+	f.turn++
+	f.mu.Unlock()
 }
 
 // anyNew tells whether the plan has something to do that was not begun before.
@@ -101,7 +110,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			continue
 		}
 		b := f.begun[t]
-		if b != nil && b.flying {
+		if b != nil && (b.flying || b.is(c) && b.done && b.seen >= f.turn) {
 			continue
 		}
 		if !b.is(c) {
@@ -191,7 +200,7 @@ func (f *flights) fly(ctx context.Context, b *begun) {
 		wait := min(pauseFirst<<min(n, 10), pauseMost)
 		f.paused[t] = pause{n + 1, now.Add(wait + rand.N(wait/4))}
 	} else {
-		b.done = true
+		b.done, b.seen = true, f.turn
 		delete(f.paused, t)
 	}
 	f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })

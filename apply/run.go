@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -57,7 +58,13 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			r.view(func(v View) { v.Warned(storeTrouble, err.Error()) })
 			due = r.o.Clock().Add(retryStore)
 		case watch == nil && r.settled(&p):
-			return p, nil
+			proven := r.proven(&p)
+			if proven.IsZero() {
+				return p, nil
+			}
+			if due.IsZero() || proven.Before(due) {
+				due = proven
+			}
 		}
 		// A pass over many slots takes its time: the loop rests as long, so that bursts of news coalesce.
 		if !sleep(ctx, min(time.Since(begun), time.Second)) {
@@ -82,7 +89,9 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		case <-progress.C:
 			r.tellProgress()
 			r.flights.tellStill(r.o.Clock())
-			goto wait
+			if watch != nil {
+				goto wait
+			}
 		}
 		timer.Stop()
 	}
@@ -118,6 +127,7 @@ func (w *Watch) changed() <-chan struct{} {
 // Turn is one turn of the loop: observe, plan, store, tell, act. due is when the next one has to be, if
 // nothing wakes it earlier; zero is never. With an error nothing was changed.
 func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
+	r.flights.look()
 	r.observe(ctx)
 	in := r.input(r.o.Clock())
 	p = plan.Make(in)
@@ -127,6 +137,9 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		return p, due, err
 	}
 	r.tell(ctx, &p)
+	for _, seen := range r.known {
+		r.tellGone(seen)
+	}
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
 		if news {
@@ -166,6 +179,43 @@ func (r *Reconciler) settled(p *plan.Plan) bool {
 		}
 	}
 	return true
+}
+
+// proof is how long a world has to train before a run that does not watch takes it for healthy, if no
+// progress is read from its output: a script with a bug in its first lines has shown it by then.
+const proof = 3 * time.Second
+
+// proven is when every job that runs will have shown that it does; zero if they all have.
+func (r *Reconciler) proven(p *plan.Plan) (at time.Time) {
+	now := r.o.Clock()
+	facts := r.o.Service.Observe()
+	for _, j := range r.o.Jobs {
+		rec := p.Records[j.Name]
+		if rec == nil || rec.Phase != job.JobRunning || steps(facts[j.Name]) > 0 {
+			continue
+		}
+		since := rec.World.Formed
+		for i := range rec.Slots {
+			if s := &rec.Slots[i]; s.Phase == job.Running && s.Since.After(since) {
+				since = s.Since
+			}
+		}
+		if until := since.Add(proof); now.Before(until) && until.After(at) {
+			at = until
+		}
+	}
+	return at
+}
+
+// steps is how far the job has come in its world.
+func steps(f elastic.Facts) int64 {
+	var most int64
+	for i := range f.Members {
+		if m := &f.Members[i].Member; m.State == job.MemberRunning && m.Generation == f.World.Generation {
+			most = max(most, m.Step)
+		}
+	}
+	return most
 }
 
 // reload takes up changed files, or says why not.

@@ -2,15 +2,189 @@ package elastic
 
 import (
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/eltrain/eltrain/job"
 )
 
-// Stands in while go.sum lacks client_golang's own dependencies; the real file follows with go.mod.
-type traffic struct{}
+// traffic counts the service's requests, whoever they are of.
+type traffic struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
 
-func newTraffic(*Server) *traffic          { return &traffic{} }
-func (t *traffic) of(string) *traffic      { return t }
-func (t *traffic) done(int, time.Duration) {}
+// requestBuckets reach from a request that is answered at once to a sync that is held for a long beat.
+var requestBuckets = []float64{.0005, .002, .01, .05, .25, 1, 5, 20}
+
+func newTraffic(s *Server) *traffic {
+	t := &traffic{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eltrain_service_requests_total",
+			Help: "Requests answered, by route and HTTP status.",
+		}, []string{"route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "eltrain_service_request_seconds",
+			Help:    "Time from a request to its answer, by route. A sync is held until there is something to say.",
+			Buckets: requestBuckets,
+		}, []string{"route"}),
+	}
+	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "eltrain_service_open_requests",
+		Help: "Requests of members that are held open now.",
+	}, func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return float64(len(s.polls))
+	})
+	t.registry.MustRegister(t.requests, t.seconds, open)
+	return t
+}
+
+// routeTraffic is one route's share, with what costs a look-up per request done once.
+type routeTraffic struct {
+	ok      prometheus.Counter
+	refused *prometheus.CounterVec
+	seconds prometheus.Observer
+}
+
+func (t *traffic) of(route string) routeTraffic {
+	return routeTraffic{
+		ok:      t.requests.WithLabelValues(route, "200"),
+		refused: t.requests.MustCurryWith(prometheus.Labels{"route": route}),
+		seconds: t.seconds.WithLabelValues(route),
+	}
+}
+
+func (t routeTraffic) done(status int, took time.Duration) {
+	if status == http.StatusOK {
+		t.ok.Inc()
+	} else {
+		t.refused.WithLabelValues(strconv.Itoa(status)).Inc()
+	}
+	t.seconds.Observe(took.Seconds())
+}
+
+// metrics answers whoever has a job's token with that job's figures and the service's own.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
-	return &Error{NotReady, "no metrics yet"}
+	token := bearer(r)
+	s.mu.Lock()
+	ready := s.ready
+	name, err := s.c.Owner(token)
+	s.mu.Unlock()
+	if !ready {
+		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+	}
+	if err != nil {
+		return err
+	}
+	own := prometheus.NewRegistry()
+	own.MustRegister(jobMetrics{s, name})
+	both := prometheus.Gatherers{s.traffic.registry, own}
+	promhttp.HandlerFor(both, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+// jobMetrics collects one job's figures when they are asked for; beats do not pay for them.
+type jobMetrics struct {
+	server *Server
+	job    string
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("eltrain_"+name, help, append([]string{"job"}, labels...), nil)
+}
+
+var (
+	descMembers    = describe("members", "Registered members, by what they say of themselves.", "state")
+	descSilent     = describe("members_silent", "Members that missed a beat.")
+	descGeneration = describe("world_generation", "Generation of the newest world.")
+	descSize       = describe("world_slots", "Slots of the world that trains; 0 if none does.")
+	descProcesses  = describe("world_processes", "Processes of the world that trains (WORLD_SIZE); 0 if none does.")
+	descFormed     = describe("worlds_formed_total", "Worlds formed since this master started.")
+	descBroken     = describe("worlds_broken_total", "Worlds that ended since this master started, planned or not.")
+	descExpired    = describe("leases_expired_total", "Leases that ran out since this master started.")
+	descFenced     = describe("requests_fenced_total", "Requests of replaced incarnations since this master started.")
+	descStep       = describe("step", "Newest training step that a member reported.")
+)
+
+func (m jobMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descMembers, descSilent, descGeneration, descSize, descProcesses, descFormed, descBroken, descExpired, descFenced, descStep,
+	} {
+		out <- d
+	}
+}
+
+func (m jobMetrics) Collect(out chan<- prometheus.Metric) {
+	m.server.mu.Lock()
+	f, ok := m.server.c.figures(m.job)
+	m.server.mu.Unlock()
+	if !ok {
+		return // removed since the token was checked
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{m.job}, labels...)...)
+	}
+	counter := func(d *prometheus.Desc, n int) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), m.job)
+	}
+	for _, state := range memberStates {
+		gauge(descMembers, float64(f.members[state]), string(state))
+	}
+	gauge(descSilent, float64(f.silent))
+	gauge(descGeneration, float64(f.generation))
+	gauge(descSize, float64(f.slots))
+	gauge(descProcesses, float64(f.processes))
+	gauge(descStep, float64(f.step))
+	counter(descFormed, f.counts.Worlds)
+	counter(descBroken, f.counts.Broken)
+	counter(descExpired, f.counts.Expired)
+	counter(descFenced, f.counts.Fenced)
+}
+
+var memberStates = []job.MemberState{
+	job.MemberWaiting, job.MemberRunning, job.MemberFailed, job.MemberSucceeded, job.MemberLeaving,
+}
+
+// figures are one job's numbers at one moment.
+type figures struct {
+	members          map[job.MemberState]int
+	silent           int
+	generation       int
+	slots, processes int
+	step             int64
+	counts           Counts
+}
+
+func (c *Coordinator) figures(name string) (figures, bool) {
+	j := c.jobs[name]
+	if j == nil {
+		return figures{}, false
+	}
+	world := j.rdzv.World()
+	f := figures{members: map[job.MemberState]int{}, generation: world.Generation, counts: j.counts}
+	for addr, m := range j.members {
+		s := j.rdzv.slots[addr]
+		if !s.here {
+			continue
+		}
+		f.members[s.report.State]++
+		f.step = max(f.step, s.report.Step)
+		if m.silent {
+			f.silent++
+		}
+	}
+	if j.rdzv.trains() {
+		f.slots = len(world.Members)
+		for _, m := range world.Members {
+			f.processes += m.Processes
+		}
+	}
+	return f, true
 }

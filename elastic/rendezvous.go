@@ -518,9 +518,9 @@ func (r *Rendezvous) outgrown() bool {
 }
 
 // outgrows tells whether a slot is a reason for the world to end on purpose. One that succeeded may go without
-// the others noticing; one that is awaited may have done so under the last master, and says so when it comes.
+// the others noticing; one that is not here may have done so under the last master, and says so if it comes.
 func (r *Rendezvous) outgrows(s *slot) bool {
-	return s.member && s.role != nil && !s.wanted && !s.awaited && s.report.State != job.MemberSucceeded
+	return s.member && s.role != nil && !s.wanted && s.here && s.report.State != job.MemberSucceeded
 }
 
 func (r *Rendezvous) tick() {
@@ -548,7 +548,7 @@ func (r *Rendezvous) advance() {
 		return
 	}
 	size, all, ok := r.outlook()
-	if !ok || r.trains() && size <= len(r.world.Members) {
+	if !ok || r.trains() && size <= r.trainees() {
 		return
 	}
 	if !all && !(r.settled && !r.trains()) {
@@ -583,6 +583,15 @@ func (r *Rendezvous) outlook() (size int, all, ok bool) {
 		all = all && there == ro.desired
 	}
 	return size, all, size > 0
+}
+
+// trainees counts the wanted members of the world that run. One that was to leave and did not come back to this
+// master is not among them: the world may have another in its stead.
+func (r *Rendezvous) trainees() (n int) {
+	for _, ro := range r.roles {
+		n += ro.count[training]
+	}
+	return n
 }
 
 func (r *Rendezvous) propose(w job.World) {

@@ -30,8 +30,8 @@ type AgentConfig struct {
 	Command          []string
 }
 
-// flags declares the agent's flags on fs, bound to c.
-func (c *AgentConfig) flags(fs *flag.FlagSet) {
+// Declare declares the agent's flags on fs, bound to c.
+func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.Job, "job", "", "name of the job")
 	fs.StringVar(&c.UID, "uid", "", "UID of the job")
 	fs.StringVar(&c.Slot, "slot", "", "slot within the job, as worker[3]")
@@ -58,7 +58,7 @@ func (c AgentConfig) Args() []string {
 	var args []string
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
 	bound := c
-	bound.flags(fs) // sets bound's fields to their defaults
+	bound.Declare(fs) // sets bound's fields to their defaults
 	defaults := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { defaults[f.Name] = f.Value.String() })
 	command := c.Command
@@ -76,7 +76,7 @@ func ParseAgentArgs(args []string, usage io.Writer) (AgentConfig, error) {
 	var c AgentConfig
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
 	fs.SetOutput(usage)
-	c.flags(fs)
+	c.Declare(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}

@@ -83,7 +83,7 @@ func (r Resources) String() string {
 		parts = append(parts, r.CPU.String()+" cpu")
 	}
 	if r.Memory != 0 {
-		parts = append(parts, r.Memory.String())
+		parts = append(parts, r.Memory.Approx())
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Devices)) {
 		if r.Devices[name] != 0 {

@@ -86,6 +86,19 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + units[i]
 }
 
+// Approx is for a person: at most one digit after the point where String would need a long number.
+func (b Bytes) Approx() string {
+	if exact := b.String(); len(exact) <= 7 {
+		return exact
+	}
+	n, unit := float64(b), 0
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	for n >= 1024 && unit < len(units)-1 {
+		n, unit = n/1024, unit+1
+	}
+	return strconv.FormatFloat(n, 'f', 1, 64) + units[unit]
+}
+
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 func (b *Bytes) UnmarshalText(t []byte) (err error) {

@@ -214,7 +214,6 @@ func (l *loader) parse(files map[string][]byte) {
 			Severity: hcl.DiagError,
 			Summary:  "No configuration",
 			Detail:   fmt.Sprintf("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", dir),
-			Subject:  &hcl.Range{Filename: dir, Start: hcl.InitialPos, End: hcl.InitialPos},
 		})
 	}
 }

@@ -161,6 +161,8 @@ func (c *checker) event(t *rapid.T) {
 		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == fmt.Sprint("j", i) })
 	case "forget":
 		c.records = job.Records{}
+		clear(c.launched) // with the records goes what was planned and not carried out
+		clear(c.newest)
 	case "rerun":
 		c.rerun = true
 	}

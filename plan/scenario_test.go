@@ -33,6 +33,8 @@ import (
 //	forget         loses the state
 //	rerun          the next pass is an explicit apply
 //	slow, stopped  stops take until "stopped"
+//	lag, seen      what is launched is not in the snapshots until "seen"
+//	keep           the jobs that are not declared any more go on
 //	status         what runs
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -101,6 +103,11 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.rerun = true
 	case "keep":
 		w.keep = true
+	case "lag":
+		w.lag = true
+	case "seen":
+		w.lag = false
+		clear(w.unseen)
 	case "slow":
 		w.slowStop = true
 	case "stopped":

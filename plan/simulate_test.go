@@ -15,35 +15,40 @@ import (
 // world is an infrastructure in memory: it carries plans out on a snapshot at once, forms worlds as the
 // service does, and lets a test do to it what happens in a cluster. Its time is the test's.
 type world struct {
-	now      time.Time
-	jobs     []job.Job
-	nodes    []job.Node
-	incs     []*job.Incarnation
-	worlds   map[string]job.World
-	uids     map[string]string // of the world in worlds
-	records  job.Records
-	wants    map[string]job.Want
-	rerun    bool
-	keep     bool
-	noPlaces bool
-	made     int // UIDs given
-	joined   map[string]time.Time
+	now     time.Time
+	jobs    []job.Job
+	nodes   []job.Node
+	incs    []*job.Incarnation
+	worlds  map[string]job.World
+	uids    map[string]string // of the world in worlds
+	records job.Records
+	wants   map[string]job.Want
+	rerun   bool
+	keep    bool
+	made    int // UIDs given
+	joined  map[string]time.Time
 	// stuck agents start but never register.
 	stuck map[job.Address]bool
-	// deaf slots keep running when they are asked to stop, until settleStops.
+	// slowStop: what is asked to stop goes on until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
+	// lag: what is launched is not in the next snapshots, until it is seen.
+	lag    bool
+	unseen map[*job.Incarnation]bool
 }
 
 func newWorld() *world {
 	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
-		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}}
+		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{}}
 }
 
 // input is what the planner is given. It shares nothing with the world that a later event changes.
 func (w *world) input() plan.Input {
 	snap := job.Snapshot{At: w.now, Nodes: slices.Clone(w.nodes), Worlds: map[string]job.World{}}
 	for _, inc := range w.incs {
+		if w.unseen[inc] {
+			continue
+		}
 		c := *inc
 		if inc.Member != nil {
 			m := *inc.Member
@@ -151,6 +156,9 @@ func (w *world) launch(l *job.Launch) {
 		w.joined[l.Slot.Job] = w.now
 	}
 	w.incs = append(w.incs, inc)
+	if w.lag {
+		w.unseen[inc] = true
+	}
 }
 
 // serve is what the service does between two plans: restarts in place, fencing, worlds.
