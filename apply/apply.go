@@ -67,11 +67,11 @@ type Options struct {
 type Reconciler struct {
 	o Options
 
-	// mu guards the state and what was last planned. It is never held while the service is called: the
-	// service calls Form under its own lock.
+	// mu guards what flights, the service's ledger and status read beside the loop: the state, the snapshot
+	// and the last good observations.
 	mu     sync.Mutex
 	state  state.State
-	newest plan.Plan
+	unsure bool // the last write failed: it may be stored all the same
 
 	snapshot job.Snapshot
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
@@ -422,7 +422,10 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 				continue
 			}
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
-				Leave: leaving[s.Address] || s.Phase == job.Succeeded}
+				Leave: leaving[s.Address] || s.Phase == job.Succeeded, Processes: 1}
+			if role := rec.Spec.Role(s.Address.Role); role != nil {
+				slot.Processes = role.Processes
+			}
 			for _, label := range d.Want.RankBy {
 				slot.Levels = append(slot.Levels, labels[s.Node][label])
 			}

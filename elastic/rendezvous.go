@@ -479,11 +479,13 @@ func (r *Rendezvous) assignUnranked() {
 	}
 	for _, like := range byRole {
 		slices.SortFunc(like, bySlot)
+		processes := 0
 		for i, s := range like {
-			s.unranked = &Place{
-				GroupRank: i, GroupSize: len(like), RankBase: i, WorldSize: len(like),
-				RoleRankBase: i, RoleWorldSize: len(like),
-			}
+			s.unranked = &Place{GroupRank: i, GroupSize: len(like), RankBase: processes, RoleRankBase: processes}
+			processes += max(s.Processes, 1)
+		}
+		for _, s := range like {
+			s.unranked.WorldSize, s.unranked.RoleWorldSize = processes, processes
 		}
 	}
 }

@@ -1,5 +1,5 @@
-# Four ranks on this machine, as if it were a cluster of four nodes in two racks. Try, while
-# `eltrain apply -watch` runs: kill a python3, change the replicas, delete a node.
+# Two to four ranks on this machine, as if it were the cluster that nodes.hcl declares. Try, while
+# `eltrain apply -watch` runs: kill a python3, kill an agent, take a node out of nodes.hcl.
 
 eltrain {
   required_version = ">= 0.1"
@@ -23,29 +23,6 @@ variable "replicas" {
 variable "steps" {
   type    = number
   default = 2000
-}
-
-provider "local" {
-  node "n1" {
-    cpu    = 1
-    memory = "512MiB"
-    labels = { rack = "r1", switch = "s1" }
-  }
-  node "n2" {
-    cpu    = 1
-    memory = "512MiB"
-    labels = { rack = "r1", switch = "s1" }
-  }
-  node "n3" {
-    cpu    = 1
-    memory = "512MiB"
-    labels = { rack = "r2", switch = "s2" }
-  }
-  node "n4" {
-    cpu    = 1
-    memory = "512MiB"
-    labels = { rack = "r2", switch = "s2" }
-  }
 }
 
 job "mnist" {

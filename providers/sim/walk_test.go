@@ -198,7 +198,7 @@ func (k *walker) invariants(p *plan.Plan) {
 			}
 		}
 	}
-	seen, _ := k.cluster.Observe(nil)
+	seen, _ := k.cluster.Observe(k.t.Context())
 	for _, n := range seen.Nodes {
 		if !held[n.Name].Fits(n.Capacity) {
 			k.t.Errorf("node %s holds %v of %v", n.Name, held[n.Name], n.Capacity)

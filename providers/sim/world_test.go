@@ -248,14 +248,9 @@ func (v teller) Planned(p *plan.Plan) {
 }
 
 func (v teller) Started(c *plan.Change) {
-	name := c.Slot.Short()
-	if c.Slot == (job.Address{}) {
-		name = "the job"
-	}
-	if c.Job != "" && c.Slot != (job.Address{}) {
+	name := "job." + c.Job
+	if c.Slot != (job.Address{}) {
 		name = c.Slot.String()
-	} else {
-		name = "job." + c.Job
 	}
 	why := ""
 	if len(c.Reasons) > 0 {
