@@ -15,7 +15,7 @@ import (
 const (
 	// filesDebounce joins the events of one save or one swap of links. It runs from the first event on: what
 	// goes on in the directory all the time, a log for instance, must not put the look off for ever.
-	filesDebounce = 250 * time.Millisecond
+	filesDebounce = 100 * time.Millisecond
 	// filesRescan finds what no event told: network file systems, lost events, and other files that the
 	// configuration reads. It always counts as a change.
 	filesRescan = 30 * time.Second

@@ -119,8 +119,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			f.r.view(func(v View) { v.Started(c) })
 		}
 		b.change = *c
-		if pause := f.paused[t]; now.Before(pause.until) {
-			at(pause.until)
+		if now.Before(f.paused[t].until) {
 			continue
 		}
 		if until := b.since.Add(leaveTime(c)); now.Before(until) && f.r.leavesByItself(c) {
@@ -138,6 +137,13 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			defer f.wg.Done()
 			f.fly(ctx, b)
 		})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t, pause := range f.paused { // one may have failed by now
+		if asked[t] && now.Before(pause.until) {
+			at(pause.until)
+		}
 	}
 	return due
 }

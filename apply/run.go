@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// rescan is how often a pass is made though nothing woke the loop: for what no event tells.
-const rescan = 30 * time.Second
+// Rescan is how often a turn is made though nothing woke the loop: for what no event tells.
+const Rescan = 30 * time.Second
 
 // progressEvery is how often the view is told how training goes.
 const progressEvery = 2 * time.Second
@@ -112,9 +112,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (r *Reconciler) untilDue(due time.Time) time.Duration {
 	if due.IsZero() {
-		return rescan
+		return Rescan
 	}
-	return min(max(due.Sub(r.o.Clock()), 0), rescan)
+	return min(max(due.Sub(r.o.Clock()), 0), Rescan)
 }
 
 func (w *Watch) changed() <-chan struct{} {

@@ -150,7 +150,7 @@ func (p *pass) open(w *work) {
 	w.world = rec.World
 	if seen, ok := p.in.Snapshot.Worlds[w.name]; ok && seen.Generation >= rec.World.Generation {
 		w.world = seen
-		if seen.Generation > rec.World.Generation {
+		if seen.Generation > rec.World.Generation || seen.Broken != rec.World.Broken {
 			rec.World = seen
 			p.out.Dirty = true
 		}

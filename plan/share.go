@@ -351,7 +351,7 @@ func (w *work) within(added []*job.Slot) bool {
 	if w.total == nil {
 		w.total = &job.Resources{}
 		for _, s := range w.slots {
-			if holds(s) {
+			if holds(s) && s.Phase.Live() { // one that succeeded holds nothing any more
 				*w.total = w.total.Add(s.Reserved)
 			}
 		}

@@ -38,6 +38,8 @@ type Master interface {
 // Cluster is the simulated infrastructure. It is a providers.Provider.
 type Cluster struct {
 	Name string // the provider's
+	// Trouble, if set, is asked before each of "observe", "launch" and "stop": its error is the call's.
+	Trouble func(op string, slot job.Address) error
 
 	now     time.Time
 	queue   queue
@@ -166,6 +168,13 @@ func (c *Cluster) Agent(slot job.Address) *Agent {
 	return newest
 }
 
+func (c *Cluster) trouble(op string, slot job.Address) error {
+	if c.Trouble == nil {
+		return nil
+	}
+	return c.Trouble(op, slot)
+}
+
 func (c *Cluster) changed() {
 	select {
 	case c.changes <- struct{}{}:
@@ -178,6 +187,9 @@ func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Plac
 
 // Observe lists the nodes and every agent that ever ran for a job that was not forgotten.
 func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
+	if err := c.trouble("observe", job.Address{}); err != nil {
+		return providers.Observation{}, err
+	}
 	seen := providers.Observation{Nodes: slices.Clone(c.nodes)}
 	for _, a := range c.agents {
 		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.launch.Node,
@@ -209,6 +221,9 @@ func (c *Cluster) Prepare(_ context.Context, uid, _ string) (string, error) {
 
 // Launch starts an agent.
 func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
+	if err := c.trouble("launch", l.Slot); err != nil {
+		return err
+	}
 	k := key{l.UID, l.Slot, l.Incarnation}
 	if c.agents[k] != nil {
 		return nil
@@ -222,6 +237,9 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 
 // Stop ends an agent at once: a simulated one needs no persuasion.
 func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnation int, _ time.Duration) error {
+	if err := c.trouble("stop", slot); err != nil {
+		return err
+	}
 	if a := c.agents[key{uid, slot, incarnation}]; a != nil && !a.gone {
 		c.end(a, nil, job.EndLeft)
 	}

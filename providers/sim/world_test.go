@@ -25,6 +25,7 @@ type world struct {
 	t       testing.TB
 	cluster *sim.Cluster
 	store   *memory.Store
+	stored  state.Store // what the master is given instead of store, if set
 	jobs    []job.Job
 	master  *master // nil while none runs
 	uids    int
@@ -80,9 +81,13 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	stored := w.stored
+	if stored == nil {
+		stored = w.store
+	}
 	m := &master{w: w, c: elastic.NewCoordinator(), lock: lock, wake: make(chan struct{}, 1)}
 	m.r, err = apply.New(ctx, apply.Options{
-		Jobs: w.jobs, Store: w.store, Lock: lock, Journal: &w.journal, Service: m, View: teller{w},
+		Jobs: w.jobs, Store: stored, Lock: lock, Journal: &w.journal, Service: m, View: teller{w},
 		Providers: map[string]providers.Provider{"local": w.cluster}, NewUID: w.newUID, Parallelism: 4,
 		Spawn: func(f func()) { f() }, Clock: w.cluster.Now,
 	})
@@ -159,10 +164,11 @@ func (m *master) turn() {
 	if m.w.check != nil {
 		m.w.check(&p)
 	}
-	if !due.IsZero() {
-		m.due = due
-		m.w.cluster.After(due.Sub(m.w.cluster.Now()), func() {})
+	if rescan := m.w.cluster.Now().Add(apply.Rescan); due.IsZero() || due.After(rescan) {
+		due = rescan
 	}
+	m.due = due
+	m.w.cluster.After(due.Sub(m.w.cluster.Now()), func() {})
 }
 
 // tick gives the coordinator the time, as the server does.

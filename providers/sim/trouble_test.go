@@ -1,0 +1,155 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+const troubledJob = `
+job "a" {
+  role "worker" {
+    command = ["train"]
+    replicas = 3
+    scaling {
+      min = 2
+      max = 3
+    }
+    resources { cpu = 1 }
+  }
+}
+`
+
+func troubled(t *testing.T) *world {
+	w := newWorld(t)
+	cpu, _ := job.Cores(1)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		w.cluster.SetNode(job.Node{Name: name, Capacity: job.Resources{CPU: cpu}})
+	}
+	w.jobs = parse(t, troubledJob)
+	return w
+}
+
+func (w *world) phase(name string) job.JobPhase {
+	if rec := w.master.r.Records()[name]; rec != nil {
+		return rec.Phase
+	}
+	return ""
+}
+
+func (w *world) expectRunning(t *testing.T, what string) {
+	t.Helper()
+	if got := w.phase("a"); got != job.JobRunning {
+		t.Fatalf("%s: the job is %q\n%s", what, got, w.take())
+	}
+}
+
+func TestAProviderThatCannotBeObservedIsNotEmpty(t *testing.T) {
+	w := troubled(t)
+	w.start()
+	w.run(time.Second)
+	w.expectRunning(t, "at first")
+	before := w.master.r.Records()["a"].World.Generation
+	w.cluster.Trouble = func(op string, _ job.Address) error {
+		if op == "observe" {
+			return errors.New("the list was cut")
+		}
+		return nil
+	}
+	w.run(time.Minute)
+	w.cluster.Trouble = nil
+	w.run(time.Minute)
+	w.expectRunning(t, "afterwards")
+	if after := w.master.r.Records()["a"].World.Generation; after != before {
+		t.Errorf("generation %d -> %d: a failed list was taken for an empty one", before, after)
+	}
+	if told := w.take(); strings.Count(told, "Provider local cannot be observed") != 1 {
+		t.Errorf("it is not said once:\n%s", told)
+	}
+}
+
+func TestAFailedLaunchIsTriedAgainWithGrowingPauses(t *testing.T) {
+	w := troubled(t)
+	var tries []time.Duration
+	w.cluster.Trouble = func(op string, slot job.Address) error {
+		if op != "launch" || slot.Index != 1 || len(tries) >= 4 {
+			return nil
+		}
+		tries = append(tries, w.cluster.Now().Sub(epoch))
+		return errors.New("the node is busy")
+	}
+	w.start()
+	w.run(time.Minute)
+	w.expectRunning(t, "after four failures")
+	if len(tries) != 4 {
+		t.Fatalf("tried at %v", tries)
+	}
+	for i := 2; i < len(tries); i++ {
+		if tries[i]-tries[i-1] <= tries[i-1]-tries[i-2] {
+			t.Errorf("the pauses do not grow: %v", tries)
+		}
+	}
+	seen, _ := w.cluster.Observe(t.Context())
+	if len(seen.Incarnations) != 3 {
+		t.Errorf("%d incarnations for 3 slots", len(seen.Incarnations))
+	}
+}
+
+// brokenStore fails writes while it is told to.
+type brokenStore struct {
+	state.Store
+	broken bool
+}
+
+func (s *brokenStore) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if s.broken {
+		return errors.New("no space left on device")
+	}
+	return s.Store.Write(ctx, next, l)
+}
+
+func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
+	w := troubled(t)
+	store := &brokenStore{Store: w.store}
+	w.stored = store
+	w.start()
+	w.run(time.Second)
+	w.expectRunning(t, "at first")
+	store.broken = true
+	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}).Kill()
+	w.run(10 * time.Second)
+	if w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}) != nil {
+		t.Fatal("a slot was started though that could not be stored")
+	}
+	if told := w.take(); !strings.Contains(told, "no space left on device") {
+		t.Errorf("it is not said:\n%s", told)
+	}
+	store.broken = false
+	w.run(10 * time.Second)
+	w.expectRunning(t, "with space again")
+}
+
+func TestASecondMasterFencesTheFirst(t *testing.T) {
+	w := troubled(t)
+	w.start()
+	w.run(time.Second)
+	first := w.master
+	w.store.Silence() // it hangs for longer than its lease
+	w.start()
+	w.run(time.Second)
+	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 0}).Kill()
+	if _, _, err := first.r.Turn(t.Context()); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("the first master's turn: %v", err)
+	}
+	w.run(5 * time.Second)
+	w.expectRunning(t, "under the second master")
+	seen, _ := w.cluster.Observe(t.Context())
+	if len(seen.Incarnations) != 4 {
+		t.Errorf("%d incarnations: three, and one replacement by one master", len(seen.Incarnations))
+	}
+}
