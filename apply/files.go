@@ -32,7 +32,8 @@ type FileWatcher struct {
 	working sync.WaitGroup
 }
 
-// WatchFiles watches dir, and the parent of every link on the way to its files, until Close.
+// WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value
+// is there at once: whoever read the files before may have missed a change since.
 func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -40,7 +41,9 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	}
 	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), stop: make(chan struct{}), events: events}
 	w.rewatch()
-	w.working.Go(w.follow)
+	seen := w.fingerprint()
+	w.changed <- struct{}{}
+	w.working.Go(func() { w.follow(seen) })
 	return w, nil
 }
 
@@ -55,7 +58,7 @@ func (w *FileWatcher) Close() error {
 	return err
 }
 
-func (w *FileWatcher) follow() {
+func (w *FileWatcher) follow(seen string) {
 	debounce := time.NewTimer(time.Hour)
 	debounce.Stop()
 	waiting := false
@@ -68,7 +71,6 @@ func (w *FileWatcher) follow() {
 	rescan := time.NewTicker(filesRescan)
 	defer rescan.Stop()
 	defer debounce.Stop()
-	seen := w.fingerprint()
 	for {
 		select {
 		case <-w.stop:

@@ -1,0 +1,162 @@
+package apply
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// far is how long a change may take to be told before the test says that it is not. Nothing is timed by it.
+const far = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func watchDir(t *testing.T, dir string) *FileWatcher {
+	t.Helper()
+	w, err := WatchFiles(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	expectChange(t, w, "the first look")
+	return w
+}
+
+func expectChange(t *testing.T, w *FileWatcher, what string) {
+	t.Helper()
+	select {
+	case <-w.Changed():
+	case <-time.After(far):
+		t.Fatalf("%s was not told", what)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFileThatIsWrittenOrReplacedIsTold(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "job.hcl")
+	write(t, path, "a")
+	w := watchDir(t, dir)
+	write(t, path, "ab")
+	expectChange(t, w, "a write in place")
+	for range 2 { // the second time shows that the watch survived the first
+		write(t, path+".new", "abc")
+		must(t, os.Rename(path+".new", path))
+		expectChange(t, w, "an editor's rename")
+	}
+	must(t, os.Remove(path))
+	expectChange(t, w, "a removal")
+}
+
+// A ConfigMap mount swaps ..data, a link; the files are links through it and are never touched.
+func TestASwapOfLinksIsToldEachTime(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, text string) {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		write(t, filepath.Join(dir, name, "job.hcl"), text)
+	}
+	swap := func(name string) {
+		temp := filepath.Join(dir, "..data_tmp")
+		must(t, os.Symlink(name, temp))
+		must(t, os.Rename(temp, filepath.Join(dir, "..data")))
+	}
+	version("..1", "one")
+	must(t, os.Symlink("..1", filepath.Join(dir, "..data")))
+	must(t, os.Symlink(filepath.Join("..data", "job.hcl"), filepath.Join(dir, "job.hcl")))
+	w := watchDir(t, dir)
+	for _, name := range []string{"..2", "..3", "..4"} {
+		version(name, "one more")
+		swap(name)
+		expectChange(t, w, "swap "+name)
+	}
+}
+
+// git-sync replaces a link that the directory is.
+func TestADirectoryThatIsALinkIsFollowed(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.Mkdir(filepath.Join(root, name), 0o755))
+		write(t, filepath.Join(root, name, "job.hcl"), name)
+	}
+	link := filepath.Join(root, "current")
+	must(t, os.Symlink("a", link))
+	w := watchDir(t, link)
+	for _, name := range []string{"b", "c"} {
+		must(t, os.Symlink(name, link+".new"))
+		must(t, os.Rename(link+".new", link))
+		expectChange(t, w, "the link to "+name)
+	}
+	write(t, filepath.Join(root, "c", "job.hcl"), "edited")
+	expectChange(t, w, "an edit in the new directory")
+}
+
+func TestADirectoryThatComesBackIsWatchedAgain(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "jobs")
+	must(t, os.Mkdir(dir, 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	w := watchDir(t, dir)
+	must(t, os.Rename(dir, dir+".old"))
+	expectChange(t, w, "the directory's end")
+	must(t, os.Mkdir(dir, 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "b")
+	expectChange(t, w, "the new directory")
+}
+
+// What is written all the time beside the files neither counts as a change nor hides one.
+func TestAChatteringLogNeitherCountsNorHides(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	w := watchDir(t, dir)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		log, err := os.Create(filepath.Join(dir, "train.log"))
+		if err != nil {
+			return
+		}
+		defer log.Close()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				log.WriteString("step\n")
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	select {
+	case <-w.Changed():
+		t.Fatal("a log counts as a change")
+	case <-time.After(5 * filesDebounce):
+	}
+	write(t, filepath.Join(dir, "job.hcl"), "ab")
+	expectChange(t, w, "a change beside the log")
+}
+
+func TestALoopOfLinksEnds(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Symlink("b.hcl", filepath.Join(dir, "a.hcl")))
+	must(t, os.Symlink("a.hcl", filepath.Join(dir, "b.hcl")))
+	w := watchDir(t, dir)
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	expectChange(t, w, "a file beside the loop")
+}

@@ -1,0 +1,97 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+// reconciler has one recorded job and nothing else.
+func reconciler(t *testing.T) *Reconciler {
+	t.Helper()
+	store := memory.New()
+	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
+	must(t, err)
+	must(t, store.Write(t.Context(), state.State{}.Next(job.Records{"a": {UID: "u", Phase: job.JobRunning}}), lock))
+	r, err := New(t.Context(), Options{Store: store, Lock: lock, NewUID: func(string) string { return "u" }})
+	must(t, err)
+	return r
+}
+
+func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
+		t.Errorf("without a master: %v", err)
+	}
+	s, err := ServeLive(reconciler(t), dir)
+	must(t, err)
+	live, err := Fetch(t.Context(), dir)
+	if err != nil || live.Records["a"] == nil || live.Records["a"].Phase != job.JobRunning {
+		t.Errorf("fetched %+v, %v", live, err)
+	}
+	info, err := os.Stat(filepath.Join(dir, liveFile))
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the file with the token has mode %v", info.Mode())
+	}
+	s.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestLiveWantsItsToken(t *testing.T) {
+	dir := t.TempDir()
+	s, err := ServeLive(reconciler(t), dir)
+	must(t, err)
+	defer s.Close()
+	text, err := os.ReadFile(filepath.Join(dir, liveFile))
+	must(t, err)
+	var at liveAddress
+	must(t, json.Unmarshal(text, &at))
+	for _, token := range []string{"", "Bearer ", "Bearer wrong", at.Token[1:]} {
+		req, err := http.NewRequest(http.MethodGet, at.URL+"/v1/live", nil)
+		must(t, err)
+		req.Header.Set("Authorization", token)
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("token %q: status %d", token, resp.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// The file of a master that was killed leads nowhere, or to a stranger's port.
+func TestAStaleMasterFileIsNoMaster(t *testing.T) {
+	dir := t.TempDir()
+	stranger, err := ServeLive(reconciler(t), t.TempDir())
+	must(t, err)
+	defer stranger.Close()
+	text, err := os.ReadFile(stranger.file)
+	must(t, err)
+	var at liveAddress
+	must(t, json.Unmarshal(text, &at))
+	for _, stale := range []liveAddress{{"http://127.0.0.1:1", "x"}, {at.URL, "another token"}} {
+		text, err := json.Marshal(stale)
+		must(t, err)
+		write(t, filepath.Join(dir, liveFile), string(text))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if _, err := Fetch(ctx, dir); !errors.Is(err, ErrNoMaster) {
+			t.Errorf("%s: %v", stale.URL, err)
+		}
+		cancel()
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
