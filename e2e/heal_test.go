@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // steps of 15 ms: some six seconds of training, enough for a fault and its healing in the middle.
@@ -324,10 +325,9 @@ func TestNodeChangesWhileNoMasterRuns(t *testing.T) {
 
 func TestScriptWithABugFailsTheJobWithItsEvidence(t *testing.T) {
 	s := site4(t, jobOptions{min: 2, max: 2, budget: 2, script: `"--crash-at=5"`})
-	out, code := s.run("apply", "-auto-approve")
-	// The worlds form before the bug shows, so a plain apply may be content; a watching one is not.
-	_ = out
-	_ = code
+	if out, code := s.run("apply", "-auto-approve"); code != 1 || !strings.Contains(out, "exit code 1") {
+		t.Errorf("apply: exit code %d\n%s", code, out)
+	}
 	s.watch()
 	failed := s.await("mnist", "failure", func(j jobStatus) bool { return j.Phase == "Failed" })
 	last := failed.Incidents[len(failed.Incidents)-1]
@@ -408,4 +408,28 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 		t.Errorf("the next master made generation %d", after.Generation)
 	}
 	s.endsRight("mnist", steps)
+}
+
+// Masters come and go every few hundred milliseconds, between one fault and the next. What the last one finds
+// is one job, each of its slots once, and it ends right.
+func TestMastersKilledAgainAndAgain(t *testing.T) {
+	s := site4(t, jobOptions{min: 2, max: 4, lease: "5s", budget: 100})
+	s.watch()
+	s.awaitWorld("mnist", 4, 1)
+	for round := range 12 {
+		s.kill()
+		s.watch()
+		if round%3 != 0 {
+			time.Sleep(time.Duration(50*(round%4)) * time.Millisecond) // a different moment each round
+			continue
+		}
+		before := s.await("mnist", "training", func(j jobStatus) bool { return len(j.running()) >= 2 || j.Phase == "Succeeded" })
+		if r := before.running(); len(r) > 0 {
+			syscall.Kill(r[round%len(r)].PID, syscall.SIGKILL)
+		}
+	}
+	s.endsRight("mnist", steps)
+	if agents := strings.Count(fmt.Sprint(s.processes()), " agent "); agents > 4 {
+		t.Errorf("%d agents for 4 slots: %v", agents, s.processes())
+	}
 }
