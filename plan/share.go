@@ -607,8 +607,10 @@ func (p *pass) growStep(u *unit, n int) bool {
 		}
 	}
 	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
-	for _, s := range slots {
-		u.w.because(s, "scaled within %d..%d: %d -> %d slots", u.role.Scaling.Min, u.role.Scaling.Max, u.count, u.count+n)
+	if u.w.world.Generation > 0 { // before that it is where the job starts, and needs no reason
+		for _, s := range slots {
+			u.w.because(s, "scaled within %d..%d: %d -> %d slots", u.role.Scaling.Min, u.role.Scaling.Max, u.count, u.count+n)
+		}
 	}
 	p.grant(u.w, t)
 	return true
