@@ -353,7 +353,7 @@ func (a *agent) say() said {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.said
-	s.Step, s.Loss, s.StepRate = p.step, p.loss, p.rate
+	s.Step, s.FirstStep, s.Loss, s.StepRate = p.step, p.first, p.loss, p.rate
 	return s
 }
 

@@ -34,9 +34,10 @@ type meter struct {
 }
 
 type progress struct {
-	step int64
-	loss float64 // 0 if unknown or not finite: JSON has no NaN
-	rate float64 // steps per second
+	step  int64
+	first int64   // of its generation
+	loss  float64 // 0 if unknown or not finite: JSON has no NaN
+	rate  float64 // steps per second
 }
 
 type sample struct {
@@ -86,6 +87,7 @@ func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	worth = at.Sub(m.toldAt) >= progressEvery
 	if generation > m.generation {
 		m.generation, m.samples = generation, m.samples[:0]
+		m.now.first = step
 		worth = true
 	}
 	if worth {

@@ -40,6 +40,7 @@ type Report struct {
 	PIDs       []int           `json:"pids,omitempty"`
 	Exit       *job.Exit       `json:"exit,omitempty"`
 	Step       int64           `json:"step,omitempty"`
+	FirstStep  int64           `json:"first_step,omitempty"` // the first one of its generation
 	Loss       float64         `json:"loss,omitempty"`
 	StepRate   float64         `json:"step_rate,omitempty"`
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core

@@ -106,6 +106,8 @@ type Goodput struct {
 	Wall       float64  `json:"wall_seconds"`
 	Productive float64  `json:"productive_seconds"`
 	Lost       LostTime `json:"lost"`
+	// Reached is the highest step seen: what comes below it after a restart is done again.
+	Reached int64 `json:"reached,omitempty"`
 	// At is until when the ledger has been kept, Mode what the time since then goes to.
 	At   time.Time `json:"at,omitzero"`
 	Mode string    `json:"mode,omitempty"`

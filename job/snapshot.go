@@ -66,10 +66,11 @@ type Member struct {
 	State      MemberState `json:"state"`
 	Host       string      `json:"host,omitempty"` // where peers reach it
 	Generation int         `json:"generation,omitempty"`
-	InPlace    int         `json:"in_place,omitempty"` // restarts in place that it has begun
-	PIDs       []int       `json:"pids,omitempty"`     // of the training processes
-	Exit       *Exit       `json:"exit,omitempty"`     // with Failed: the first process that failed
-	Step       int64       `json:"step,omitempty"`     // the last step read from its output
+	InPlace    int         `json:"in_place,omitempty"`   // restarts in place that it has begun
+	PIDs       []int       `json:"pids,omitempty"`       // of the training processes
+	Exit       *Exit       `json:"exit,omitempty"`       // with Failed: the first process that failed
+	Step       int64       `json:"step,omitempty"`       // the last step read from its output
+	FirstStep  int64       `json:"first_step,omitempty"` // the first read in its generation
 	Loss       float64     `json:"loss,omitempty"`
 	StepRate   float64     `json:"step_rate,omitempty"` // steps per second, lately
 	CPU        CPU         `json:"cpu,omitempty"`       // of all its processes, lately

@@ -437,9 +437,35 @@ func (p *pass) account(w *work) {
 	if mode == g.Mode {
 		return
 	}
+	was, before := g.Mode, g.Productive
 	*g = g.Until(p.in.Now)
+	if was == "productive" {
+		w.redo(g, g.Productive-before)
+	}
 	g.Mode = mode
 	p.out.Dirty = true
+}
+
+// redo moves what a world spent on steps that had been done before out of the productive time that just
+// ended, spent seconds of it. Where it went on from is the first step that it printed.
+func (w *work) redo(g *job.Goodput, spent float64) {
+	var first, last int64
+	var rate float64
+	for _, s := range w.slots {
+		for _, inc := range w.seen[s.Address] {
+			m := inc.Member
+			if m == nil || m.Generation != w.world.Generation || m.Step <= last {
+				continue
+			}
+			first, last, rate = m.FirstStep, m.Step, m.StepRate
+		}
+	}
+	if again := min(g.Reached, last) - first; again > 0 && rate > 0 {
+		seconds := min(float64(again)/rate, spent)
+		g.Productive -= seconds
+		g.Lost.RedoneSteps += seconds
+	}
+	g.Reached = max(g.Reached, last)
 }
 
 func (w *work) mode() string {
