@@ -422,7 +422,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 				continue
 			}
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
-				Leave: leaving[s.Address] || s.Phase == job.Succeeded, Processes: 1}
+				Leave: leaving[s.Address] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}

@@ -114,6 +114,9 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			continue
 		}
 		if !b.is(c) {
+			if b != nil && !b.done { // done by itself, and the next thing is asked for already
+				f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+			}
 			b = &begun{change: *c, since: now, still: now}
 			f.begun[t] = b
 			f.r.view(func(v View) { v.Started(c) })

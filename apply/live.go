@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -55,6 +56,7 @@ func (r *Reconciler) Live() Live {
 type LiveServer struct {
 	http    *http.Server
 	file    string
+	text    []byte // of file
 	serving sync.WaitGroup
 }
 
@@ -81,9 +83,9 @@ func ServeLive(r *Reconciler, runDir string) (*LiveServer, error) {
 		file: filepath.Join(runDir, liveFile),
 	}
 	s.serving.Go(func() { s.http.Serve(listener) })
-	text, err := json.Marshal(liveAddress{"http://" + listener.Addr().String(), token})
+	s.text, err = json.Marshal(liveAddress{"http://" + listener.Addr().String(), token})
 	if err == nil {
-		err = writePrivate(s.file, text)
+		err = writePrivate(s.file, s.text)
 	}
 	if err != nil {
 		s.Close()
@@ -101,9 +103,11 @@ func writePrivate(path string, text []byte) error {
 	return os.Rename(temp, path)
 }
 
-// Close stops answering.
+// Close stops answering. The file may be a successor's by now, which took over while this process was stopped.
 func (s *LiveServer) Close() {
-	os.Remove(s.file)
+	if text, err := os.ReadFile(s.file); err == nil && bytes.Equal(text, s.text) {
+		os.Remove(s.file)
+	}
 	s.http.Close()
 	s.serving.Wait()
 }

@@ -29,6 +29,7 @@ type DesiredSlot struct {
 	InPlace     int  // restarts in place granted to it
 	Rank        int  // its last rank, -1 if none
 	Leave       bool // it is being stopped: its member is told to leave
+	Return      bool // with Leave: its next incarnation is on its way, and a world waits for it as for any desired slot
 	Processes   int  // training processes in it, at least 1; of an unranked role, for ROLE_RANK
 	// Levels are its node's values of Want.RankBy, widest first.
 	Levels []string

@@ -458,7 +458,7 @@ func (r *Rendezvous) assign() (added, removed bool) {
 			s.role.count[s.class]++
 			_, s.named = slices.BinarySearch(s.role.Slots, addr.Index)
 		}
-		if s.named && s.Leave {
+		if s.named && s.Leave && !s.Return {
 			s.role.desired--
 		}
 		s.wanted = s.named && !s.Leave

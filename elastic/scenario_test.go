@@ -20,7 +20,7 @@ import (
 //
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
-//	slot worker[1] [incarnation=2] [in-place=1] [leave] [rank=3] [levels=(r1,s1)]
+//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4]
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
 //	gone worker[1] [incarnation=1]
@@ -323,6 +323,10 @@ func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address)
 	slot.InPlace = number(t, d, "in-place", slot.InPlace)
 	slot.Rank = number(t, d, "rank", slot.Rank)
 	slot.Leave = slot.Leave || d.HasArg("leave")
+	slot.Return = d.HasArg("return")
+	if d.HasArg("back") {
+		slot.Leave = false
+	}
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "levels" {
 			slot.Levels = arg.Vals

@@ -68,7 +68,8 @@ type ProviderConfig struct {
 }
 
 // Load reads all *.hcl of dir (not below), eltrain.vars and *.auto.vars beside them, and the -var-files.
-// The Config is never nil. A missing or empty directory is an error: it must not read as "no jobs wanted".
+// The Config is never nil. A missing or empty directory is an error, and so are files that are
+// all empty: it must not read as "no jobs wanted".
 func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
 	files := map[string][]byte{}
@@ -208,14 +209,18 @@ func (l *loader) parse(files map[string][]byte) {
 			}
 		}
 	}
-	if configs == 0 {
-		dir := l.opts.BaseDir
-		l.report(&hcl.Diagnostic{
-			Severity: hcl.DiagError,
-			Summary:  "No configuration",
-			Detail:   fmt.Sprintf("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", dir),
-		})
+	dir := l.opts.BaseDir
+	switch {
+	case configs == 0:
+		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", dir)
+	case len(l.blocks) == 0 && !l.diags.HasErrors():
+		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
+		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", dir)
 	}
+}
+
+func (l *loader) missing(format, dir string) {
+	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir)})
 }
 
 // parseFile gives the file's body, or nil if its syntax is too broken to say more about it.

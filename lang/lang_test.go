@@ -159,3 +159,30 @@ func golden(t *testing.T, path, got string) {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
+
+// What declares nothing must not read as "no jobs wanted": a master would end them all.
+func TestNoConfigurationIsAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		told  string
+	}{
+		"no file":           {nil, "There is no .hcl file"},
+		"variables only":    {map[string]string{"eltrain.vars": "x = 1\n"}, "There is no .hcl file"},
+		"cut to nothing":    {map[string]string{"job.hcl": "", "nodes.hcl": ""}, "are empty"},
+		"comments only":     {map[string]string{"job.hcl": "# soon\n"}, "are empty"},
+		"a job is gone":     {map[string]string{"job.hcl": "", "nodes.hcl": "locals {}\n"}, ""},
+		"too broken to say": {map[string]string{"job.hcl": "job \"x\" {"}, "Unclosed configuration block"},
+	} {
+		files := map[string][]byte{}
+		for name, text := range c.files {
+			files[name] = []byte(text)
+		}
+		_, diags := Parse(files, options())
+		if diags.HasErrors() != (c.told != "") || !strings.Contains(diags.Error(), c.told) {
+			t.Errorf("%s: %v", name, diags)
+		}
+		if c.told != "" && len(diags) != 1 && name != "variables only" {
+			t.Errorf("%s: it is told %d times: %v", name, len(diags), diags)
+		}
+	}
+}

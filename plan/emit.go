@@ -338,7 +338,7 @@ func (p *pass) want(w *work) {
 			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
 		}
 		for _, s := range w.of(r.Name) {
-			if s.Node != "" && s.Phase != job.Canceling {
+			if s.Node != "" && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}

@@ -59,6 +59,10 @@ func (d Damage) String() string {
 type JournalOptions struct {
 	FileSize int64 // bytes, at which a new file is begun
 	Files    int   // how many are kept, with the one that is written
+	// Epoch is that of the lock under which the journal is written. A newer one takes the journal over from a
+	// writer of an older one that has not let go of it: that one may be stopped, and not know yet that it lost
+	// its lock.
+	Epoch uint64
 	// Damaged, if set, is told of a torn tail that OpenJournal cut off.
 	Damaged func(Damage)
 }
@@ -68,7 +72,7 @@ type Journal struct {
 	dir      string
 	fileSize int64
 	files    int
-	owner    *os.File // flocked for as long as this is the writer
+	owner    *os.File // the file "writer", flocked for as long as this is the writer
 
 	mu     sync.Mutex
 	active *os.File
@@ -77,7 +81,8 @@ type Journal struct {
 	broken error  // why nothing can be appended any more
 }
 
-// JournalBusyError is returned when another process, or another Journal of this one, writes the journal.
+// JournalBusyError is returned when another process, or another Journal of this one, writes the journal, and
+// does so under no older lock.
 type JournalBusyError struct{ Dir string }
 
 func (e *JournalBusyError) Error() string {
@@ -100,26 +105,17 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j := &Journal{dir: dir, fileSize: o.FileSize, files: o.Files}
-	if err := j.open(o.Damaged); err != nil {
+	if err := j.open(o); err != nil {
 		j.Close()
 		return nil, fmt.Errorf("open journal %s: %w", dir, err)
 	}
 	return j, nil
 }
 
-func (j *Journal) open(damaged func(Damage)) error {
-	// A file of its own is locked, not the active one: that one changes.
-	var err error
-	j.owner, err = os.OpenFile(filepath.Join(j.dir, "writer"), os.O_RDWR|os.O_CREATE, 0o600)
+func (j *Journal) open(o JournalOptions) error {
+	taken, err := j.own(o.Epoch)
 	if err != nil {
 		return err
-	}
-	err = unix.Flock(int(j.owner.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return &JournalBusyError{j.dir}
-	}
-	if err != nil {
-		return fmt.Errorf("flock: %w", err)
 	}
 	names, err := journalFiles(j.dir)
 	if err != nil {
@@ -129,7 +125,87 @@ func (j *Journal) open(damaged func(Damage)) error {
 		j.next = 1
 		return j.begin()
 	}
-	return j.resume(names[len(names)-1], damaged)
+	newest := names[len(names)-1]
+	if taken {
+		return j.succeed(newest)
+	}
+	return j.resume(newest, o.Damaged)
+}
+
+// writerPath is a file of its own, since the active one changes. It holds the writer's epoch, and the writer
+// holds its flock.
+func (j *Journal) writerPath() string { return filepath.Join(j.dir, "writer") }
+
+// own makes this the journal's writer. taken tells that there still is another, of an older epoch: its file
+// was replaced, by which it knows.
+func (j *Journal) own(epoch uint64) (taken bool, err error) {
+	f, err := os.OpenFile(j.writerPath(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		defer f.Close()
+		if writerEpoch(f) >= epoch {
+			return false, &JournalBusyError{j.dir}
+		}
+		j.owner, err = replaceWriter(j.writerPath(), epoch)
+		return true, err
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(strconv.AppendUint(nil, epoch, 10), 0)
+	}
+	if err != nil {
+		f.Close()
+		return false, fmt.Errorf("become the writer: %w", err)
+	}
+	j.owner = f
+	return false, nil
+}
+
+// writerEpoch is the epoch in a writer's file; 0 if there is none.
+func writerEpoch(f *os.File) uint64 {
+	text := make([]byte, 20) // digits of the largest number
+	n, _ := f.ReadAt(text, 0)
+	epoch, err := strconv.ParseUint(string(text[:n]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return epoch
+}
+
+// replaceWriter puts another file, flocked already, under the writer's name.
+func replaceWriter(path string, epoch uint64) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "writer.*.tmp") // made with mode 0600
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(strconv.AppendUint(nil, epoch, 10))
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, fmt.Errorf("take over from the writer: %w", err)
+	}
+	return f, nil
+}
+
+// fenced tells whether another took the journal over. A file that somebody removed says nothing of that.
+func (j *Journal) fenced() bool {
+	own, err := j.owner.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(j.writerPath())
+	return err == nil && !os.SameFile(own, named)
 }
 
 // resume goes on writing the newest file, behind its last whole record.
@@ -139,19 +215,9 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 		return err
 	}
 	j.active = f
-	j.next = firstSeq(name)
-	s := newScanner(f, 0)
-	for {
-		r, _, ok := s.next()
-		if !ok {
-			break
-		}
-		j.next = max(j.next, r.seq+1)
+	if err := j.findEnd(f, name); err != nil {
+		return err
 	}
-	if s.err != nil {
-		return s.err
-	}
-	j.size = s.whole
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -167,6 +233,38 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "the end was torn by a crash and has been cut off"})
 	}
 	return f.Sync()
+}
+
+// succeed begins a file behind that of a writer which was taken over from: that one may be in the middle of a
+// write, so its file is left as it is.
+func (j *Journal) succeed(name string) error {
+	f, err := os.Open(filepath.Join(j.dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := j.findEnd(f, name); err != nil {
+		return err
+	}
+	if j.size == 0 { // nothing is in it, and the name of the next would be the same
+		return j.resume(name, nil)
+	}
+	return j.begin()
+}
+
+// findEnd sets size and next behind the last whole record of a file.
+func (j *Journal) findEnd(f *os.File, name string) error {
+	j.next = firstSeq(name)
+	s := newScanner(f, 0)
+	for {
+		r, _, ok := s.next()
+		if !ok {
+			break
+		}
+		j.next = max(j.next, r.seq+1)
+	}
+	j.size = s.whole
+	return s.err
 }
 
 // begin starts a file whose first record is the next one.
@@ -192,6 +290,9 @@ func (j *Journal) Append(entries ...Entry) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.broken == nil && j.fenced() {
+		j.broken = ErrFenced
+	}
 	if j.broken != nil {
 		return fmt.Errorf("append to journal: %w", j.broken)
 	}

@@ -383,6 +383,57 @@ func TestJournalHasOneWriter(t *testing.T) {
 	}
 }
 
+func TestNewerEpochTakesTheJournalOver(t *testing.T) {
+	dir := memoryDir(t)
+	first := openJournal(t, dir, JournalOptions{Epoch: 3})
+	appendAll(t, first, entry("first"))
+	for _, epoch := range []uint64{0, 2, 3} {
+		var busy *JournalBusyError
+		if _, err := OpenJournal(dir, JournalOptions{Epoch: epoch}); !errors.As(err, &busy) {
+			t.Fatalf("epoch %d against 3: %v", epoch, err)
+		}
+	}
+	appendAll(t, first, entry("still first"))
+	// The first has not let go: it is stopped, say, and in the middle of a write.
+	files, err := journalFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	torn := filepath.Join(dir, files[0])
+	whole, err := os.ReadFile(torn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(torn, append(whole, "0123"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := openJournal(t, dir, JournalOptions{Epoch: 4})
+	appendAll(t, second, entry("second"))
+	if err := first.Append(entry("late")); !errors.Is(err, ErrFenced) {
+		t.Errorf("the first appends on: %v", err)
+	}
+	appendAll(t, second, entry("second again"))
+	if after, err := os.ReadFile(torn); err != nil || len(after) != len(whole)+4 {
+		t.Errorf("the first's file was touched: %d bytes, then %d, %v", len(whole)+4, len(after), err)
+	}
+	got, damage := readAll(t, dir, 1)
+	if len(got) != 4 || len(damage) != 1 {
+		t.Errorf("%v, %v", got, damage)
+	}
+	// A third takes over from the second, which has the file that replaced the first's.
+	third := openJournal(t, dir, JournalOptions{Epoch: 5})
+	if err := second.Append(entry("late")); !errors.Is(err, ErrFenced) {
+		t.Errorf("the second appends on: %v", err)
+	}
+	// One that was let go is anybody's.
+	for _, j := range []*Journal{first, second, third} {
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	appendAll(t, openJournal(t, dir, JournalOptions{Epoch: 1}), entry("restored"))
+}
+
 func TestRefusedEntriesLeaveNoTrace(t *testing.T) {
 	dir := memoryDir(t)
 	j := openJournal(t, dir, JournalOptions{})

@@ -499,14 +499,6 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-func TestNewUIDs(t *testing.T) {
-	uid := newUIDs()
-	first, again := uid("a"), uid("a")
-	if first != again || first == uid("b") || first == newUIDs()("a") {
-		t.Error("a name has one UID within a run, and no two have the same")
-	}
-}
-
 func TestOptionsNameThisVersion(t *testing.T) {
 	o := new(session).options(nil)
 	_, diags := lang.Parse(map[string][]byte{"a.hcl": []byte(`eltrain { required_version = ">= 99" }`)}, o)

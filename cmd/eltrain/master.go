@@ -45,9 +45,10 @@ func (l *ledger) Form(jobName string, w job.World) error { return l.form(jobName
 
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
-	journal, err := state.OpenJournal(journalDirectory, state.JournalOptions{Damaged: func(d state.Damage) {
-		m.diagnose(view.Caution("The journal's torn end was cut off", d.String()))
-	}})
+	journal, err := state.OpenJournal(journalDirectory, state.JournalOptions{
+		Epoch:   lock.Info().Epoch,
+		Damaged: func(d state.Damage) { m.diagnose(view.Caution("The journal's torn end was cut off", d.String())) },
+	})
 	if err != nil {
 		return m.fail("The journal cannot be written", err)
 	}

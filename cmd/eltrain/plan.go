@@ -125,17 +125,10 @@ func (d *directory) preview(ctx context.Context, s *session, a planning) (plan.P
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
 		Jobs: d.config.Jobs, Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: newUIDs(), Keep: a.keep, Rerun: a.rerun, Log: s.log,
+		NewUID: newUID, Keep: a.keep, Rerun: a.rerun, Log: s.log,
 	}
 }
 
-// newUIDs gives each name an identifier of its own, and the same name the same one.
-func newUIDs() func(name string) string {
-	given := map[string]string{}
-	return func(name string) string {
-		if given[name] == "" {
-			given[name] = uuid.NewString()
-		}
-		return given[name]
-	}
-}
+// newUID gives another identifier each time: a job that is declared again is another job, though its name is
+// the same, and the master may be the same.
+func newUID(string) string { return uuid.NewString() }

@@ -202,6 +202,10 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 }
 
 func (p *Progress) count(c *plan.Change) {
+	if stops(c) {
+		p.total.Remove++ // a Create follows, and is counted then
+		return
+	}
 	s := (&plan.Plan{Changes: []plan.Change{*c}}).Summary()
 	p.total.Add += s.Add
 	p.total.Change += s.Change
@@ -342,7 +346,15 @@ var actionWords = map[plan.Action]actionWord{
 // forgetting is the deletion of a job's record, when nothing of it runs any more.
 var forgetting = actionWord{"Removing from the state", "Removal", "removed"}
 
+// stopping is the first half of a planned replacement: the old incarnation ends in its own time.
+var stopping = actionWord{"Stopping", "Stop", "stopped"}
+
+func stops(c *plan.Change) bool { return c.Action == plan.Replace && c.Launch == nil }
+
 func words(c *plan.Change) actionWord {
+	if stops(c) {
+		return stopping
+	}
 	if ofJob(c) && c.Action == plan.Delete {
 		return forgetting
 	}

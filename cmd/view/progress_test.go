@@ -35,9 +35,11 @@ func TestProgressOfEachAction(t *testing.T) {
 		Changes: []plan.Change{
 			change(plan.Create, "worker", 0), change(plan.Replace, "worker", 1), change(plan.Restart, "worker", 2),
 			change(plan.Delete, "worker", 3), {Action: plan.Update, Job: "mnist"}, {Action: plan.Delete, Job: "gone"},
+			change(plan.Replace, "worker", 4), // a planned one: it only stops, a Create follows
 		},
 		Waits: []plan.Wait{{Job: "big", Role: "worker", Reasons: []string{"8 gpu are wanted, 6 available"}}},
 	}
+	p.Changes[1].Launch = &job.Launch{}
 	p.Changes[1].Reasons = []string{"node n3 is gone, s3cret.", "and more"}
 	c.Planned(p)
 	for i := range p.Changes {
@@ -53,7 +55,7 @@ func TestProgressOfEachAction(t *testing.T) {
 	c.Planned(&plan.Plan{Waits: p.Waits})
 	c.Applied()
 	golden(t, "progress/each_action.txt", c.out.String())
-	if got, want := c.Done(), (plan.Summary{Add: 2, Change: 2, Remove: 2}); got != want {
+	if got, want := c.Done(), (plan.Summary{Add: 2, Change: 2, Remove: 3}); got != want {
 		t.Errorf("done is %+v, want %+v: what failed does not count", got, want)
 	}
 }

@@ -209,7 +209,7 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 	}
 	temp := tempPath(s.path)
 	if err := writeSynced(temp, content); err != nil {
-		return err
+		return besides(err)
 	}
 	defer os.Remove(temp) // it is gone already when all went well
 
@@ -236,6 +236,16 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 		return fmt.Errorf("the new state is in place, but may not outlive a power failure: %w", err)
 	}
 	return nil
+}
+
+// besides leaves the temporary file's name, which is another each time, out of an error: what holds on is
+// told once, by its text.
+func besides(err error) error {
+	var at *fs.PathError
+	if !errors.As(err, &at) {
+		return err
+	}
+	return fmt.Errorf("%s a new file beside it: %w", at.Op, at.Err)
 }
 
 // accept checks a write against the lock and what is stored now.
