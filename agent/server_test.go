@@ -18,7 +18,7 @@ type ledger struct {
 	world job.World
 }
 
-func (l *ledger) Form(_ string, w job.World) error {
+func (l *ledger) Form(_, _ string, w job.World) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.world = w

@@ -75,22 +75,28 @@ type Reconciler struct {
 
 	snapshot job.Snapshot
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
-	formed   []job.Notice                     // of worlds, until the next pass tells them
-	known    map[string]providers.Observation // by provider: the last good one
-	trouble  map[string]error                 // by provider: why the last observation failed
-	gone     map[incarnation]bool             // ended incarnations that the service was told of
-	sent     map[string]bool                  // jobs that the service knows
-	tokens   map[string]string                // by job UID
-	flights  *flights
-	waits    []plan.Wait      // last told
-	steps    map[string]int64 // last told
-	viewing  sync.Mutex       // one call of the view at a time
+	// unwritten are notices that the journal does not have yet: of worlds, until the next turn, and what it
+	// could not take.
+	unwritten []job.Notice
+	known     map[string]providers.Observation // by provider: the last good one
+	trouble   map[string]error                 // by provider: why the last observation failed
+	gone      map[incarnation]bool             // ended incarnations that the service was told of
+	sent      map[string]string                // the UIDs of the jobs that the service knows, by name
+	tokens    map[string]string                // by job UID
+	rerun     map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
+	flights   *flights
+	waits     []plan.Wait      // last told
+	steps     map[string]int64 // last told
+	viewing   sync.Mutex       // one call of the view at a time
 }
 
 type incarnation struct {
+	uid    string
 	slot   job.Address
 	number int
 }
+
+func keyOf(inc *job.Incarnation) incarnation { return incarnation{inc.UID, inc.Slot, inc.Number} }
 
 // New reads the state. The lock must be held when changes are to be made.
 func New(ctx context.Context, o Options) (*Reconciler, error) {
@@ -110,9 +116,15 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	rerun := map[string]string{}
+	for name, rec := range s.Jobs {
+		if o.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded {
+			rerun[name] = rec.UID
+		}
+	}
 	r := &Reconciler{
-		o: o, state: s, known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, sent: map[string]bool{}, steps: map[string]int64{}, tokens: map[string]string{},
+		o: o, state: s, rerun: rerun, known: map[string]providers.Observation{}, trouble: map[string]error{},
+		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{}, tokens: map[string]string{},
 	}
 	r.flights = newFlights(r, max(o.Parallelism, 1))
 	return r, nil
@@ -129,11 +141,11 @@ func (r *Reconciler) Records() job.Records {
 func (r *Reconciler) Snapshot() job.Snapshot {
 	r.mu.Lock()
 	s := r.snapshot
-	uids := r.uids()
+	records := r.state.Jobs
 	r.mu.Unlock()
 	s.Incarnations = slices.Clone(s.Incarnations)
 	if r.o.Service != nil {
-		merge(&s, r.o.Service.Observe(), uids)
+		merge(&s, r.o.Service.Observe(), records)
 	}
 	return s
 }
@@ -154,24 +166,40 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) (plan.Plan, err
 // out, with its jobs: they go on as they are until it answers again.
 func (r *Reconciler) observe(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(r.o.Providers)) {
-		seen, err := r.o.Providers[name].Observe(ctx)
+		asking, cancel := context.WithTimeout(ctx, callTimeout)
+		seen, err := r.o.Providers[name].Observe(asking)
+		cancel()
 		summary := "Provider " + name + " cannot be observed"
 		if err != nil {
 			if r.trouble[name] == nil && ctx.Err() == nil {
-				r.o.View.Warned(summary, err.Error())
+				r.view(func(v View) { v.Warned(summary, err.Error()) })
 			}
 			r.trouble[name] = err
 			continue
 		}
 		if r.trouble[name] != nil {
-			r.o.View.Recovered(summary)
+			r.view(func(v View) { v.Recovered(summary) })
 		}
 		r.trouble[name] = nil
-		r.mu.Lock()
 		r.known[name] = seen
-		r.mu.Unlock()
 		r.tellGone(seen)
 	}
+}
+
+// answered tells whether a provider is there and could be observed.
+func (r *Reconciler) answered(provider string) bool {
+	_, known := r.known[provider]
+	return known && r.trouble[provider] == nil
+}
+
+// troubled tells whether any provider could not be observed: what was planned is not the whole then.
+func (r *Reconciler) troubled() bool {
+	for _, err := range r.trouble {
+		if err != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // tellGone passes certain deaths on to the service, each once, as soon as it knows the job.
@@ -179,13 +207,10 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 	if r.o.Service == nil {
 		return
 	}
-	r.mu.Lock()
-	uids := r.uids()
-	r.mu.Unlock()
 	for i := range seen.Incarnations {
 		inc := &seen.Incarnations[i]
-		key := incarnation{inc.Slot, inc.Number}
-		if inc.State == job.Gone && !r.gone[key] && r.sent[inc.Slot.Job] && uids[inc.Slot.Job] == inc.UID {
+		key := keyOf(inc)
+		if inc.State == job.Gone && !r.gone[key] && r.sent[inc.Slot.Job] == inc.UID {
 			r.gone[key] = true
 			r.o.Service.Gone(inc.Slot, inc.Number)
 		}
@@ -194,39 +219,45 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 
 // input is what the planner is given: jobs of providers that answered, and everything known of them.
 func (r *Reconciler) input(now time.Time) plan.Input {
-	in := plan.Input{Now: now, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: r.o.Rerun,
+	in := plan.Input{Now: now, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: map[string]bool{},
 		Capabilities: map[string]job.Capabilities{}, Records: job.Records{}}
 	snapshot := job.Snapshot{At: now}
 	for _, name := range slices.Sorted(maps.Keys(r.known)) {
-		if r.trouble[name] != nil {
+		if !r.answered(name) {
 			continue
 		}
 		in.Capabilities[name] = r.o.Providers[name].Capabilities()
 		snapshot.Nodes = append(snapshot.Nodes, r.known[name].Nodes...)
-		snapshot.Incarnations = append(snapshot.Incarnations, r.known[name].Incarnations...)
-	}
-	for _, j := range r.o.Jobs {
-		if r.trouble[j.Provider] == nil {
-			in.Jobs = append(in.Jobs, j)
+		for _, inc := range r.known[name].Incarnations {
+			inc.Provider = name
+			snapshot.Incarnations = append(snapshot.Incarnations, inc)
 		}
 	}
-	r.mu.Lock()
-	uids := r.uids()
-	r.mu.Unlock()
-	if r.o.Service != nil {
-		merge(&snapshot, r.o.Service.Observe(), uids)
-	}
-	r.mu.Lock()
-	for name, rec := range r.state.Jobs {
-		if r.trouble[rec.Spec.Provider] == nil {
+	records := r.Records()
+	for name, rec := range records {
+		if r.answered(rec.Spec.Provider) {
 			in.Records[name] = rec
 		}
+		in.Rerun[name] = r.rerun[name] == rec.UID
 	}
+	for _, j := range r.o.Jobs {
+		// A job goes whole or not at all: one whose record is left out would look new.
+		left := records[j.Name] != nil && in.Records[j.Name] == nil || r.trouble[j.Provider] != nil
+		if left {
+			delete(in.Records, j.Name)
+			continue
+		}
+		in.Jobs = append(in.Jobs, j)
+	}
+	if r.o.Service != nil {
+		merge(&snapshot, r.o.Service.Observe(), records)
+	}
+	r.mu.Lock()
 	r.snapshot = snapshot
 	r.live = make(map[incarnation]*job.Incarnation, len(snapshot.Incarnations))
 	for i := range snapshot.Incarnations {
 		if inc := &snapshot.Incarnations[i]; inc.State != job.Gone {
-			r.live[incarnation{inc.Slot, inc.Number}] = inc
+			r.live[keyOf(inc)] = inc
 		}
 	}
 	r.mu.Unlock()
@@ -234,46 +265,36 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	return in
 }
 
-// uids are those of the recorded jobs, by name. r.mu is held.
-func (r *Reconciler) uids() map[string]string {
-	uids := make(map[string]string, len(r.state.Jobs))
-	for name, rec := range r.state.Jobs {
-		uids[name] = rec.UID
-	}
-	return uids
-}
-
-// merge enters what the service knows of worlds and members. It knows jobs by name: an incarnation of an
-// earlier job of the name has no member.
-func merge(s *job.Snapshot, facts map[string]elastic.Facts, uids map[string]string) {
+// merge enters what the service knows of worlds and members, each under the UID of its job: one of the same
+// name that was created anew knows nothing of its forerunner's.
+func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
 	s.Worlds = make(map[string]job.World, len(facts))
 	members := map[incarnation]*job.Member{}
 	for name, f := range facts {
-		if f.World.Generation > 0 {
+		if rec := records[name]; f.World.Generation > 0 && rec != nil && rec.UID == f.UID {
 			s.Worlds[name] = f.World
 		}
 		for i := range f.Members {
 			m := &f.Members[i]
-			members[incarnation{m.Slot, m.Incarnation}] = &m.Member
+			members[incarnation{f.UID, m.Slot, m.Incarnation}] = &m.Member
 		}
 	}
 	for i := range s.Incarnations {
-		inc := &s.Incarnations[i]
-		if m := members[incarnation{inc.Slot, inc.Number}]; m != nil && uids[inc.Slot.Job] == inc.UID {
-			inc.Member = m
+		if m := members[keyOf(&s.Incarnations[i])]; m != nil {
+			s.Incarnations[i].Member = m
 		}
 	}
 }
 
 // Form is the service's ledger: a world is stored before any member hears of it.
-func (r *Reconciler) Form(jobName string, w job.World) error {
+func (r *Reconciler) Form(jobName, uid string, w job.World) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.state.Jobs[jobName]
-	if old == nil {
-		return fmt.Errorf("job %s is not recorded", jobName)
+	if old == nil || old.UID != uid {
+		return fmt.Errorf("job %s with uid %s is not recorded", jobName, uid)
 	}
 	rec := *old
 	rec.World = w
@@ -286,7 +307,7 @@ func (r *Reconciler) Form(jobName string, w job.World) error {
 	for _, m := range w.Members {
 		processes += m.Processes
 	}
-	r.formed = append(r.formed, job.Notice{Time: w.Formed, Type: "world_formed", Address: "job." + jobName,
+	r.unwritten = append(r.unwritten, job.Notice{Time: w.Formed, Type: "world_formed", Address: "job." + jobName,
 		Message: fmt.Sprintf("generation %d: %s, %s, rank 0 at %s:%d", w.Generation,
 			count(len(w.Members), "slot"), count(processes, "process"), w.MasterAddr, w.MasterPort)})
 	return nil
@@ -303,8 +324,11 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// storeTimeout bounds one write of the state.
-const storeTimeout = 30 * time.Second
+// storeTimeout bounds one write of the state, callTimeout one call of a provider that is not meant to wait.
+const (
+	storeTimeout = 30 * time.Second
+	callTimeout  = time.Minute
+)
 
 // write stores the records as the next state. r.mu is held.
 func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
@@ -332,12 +356,17 @@ func (r *Reconciler) reread(ctx context.Context) error {
 	if ours && stored.Serial == r.state.Serial+1 && stored.Epoch == r.o.Lock.Info().Epoch {
 		r.state.Lineage, r.state.Serial = stored.Lineage, stored.Serial
 	}
+	if stored.Serial == 0 {
+		r.state.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+	}
 	r.unsure = false
 	return nil
 }
 
-// commit stores what the plan decided, before any of it is done, and journals it.
+// commit stores what the plan decided, before any of it is done, and journals what happened.
 func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.Dirty {
@@ -356,7 +385,23 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 			return err
 		}
 	}
-	return r.chronicle(in, p)
+	r.unwritten = append(r.unwritten, p.Notices...)
+	p.Notices = r.unwritten
+	entries := make([]state.Entry, len(r.unwritten))
+	for i, n := range r.unwritten {
+		data, err := json.Marshal(n)
+		if err != nil {
+			return fmt.Errorf("journal a notice: %w", err)
+		}
+		entries[i] = state.Entry{Time: n.Time, Kind: state.NoticeEntry, Data: data}
+	}
+	if len(entries) > 0 {
+		if err := r.o.Journal.Append(entries...); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	r.unwritten = nil
+	return nil
 }
 
 // Decision is a plan with all that it was made from: plan.Make gives the same again.
@@ -365,33 +410,14 @@ type Decision struct {
 	Plan  plan.Plan  `json:"plan"`
 }
 
-// chronicle journals the notices, and a plan that has something new to do with all that it was made from.
+// chronicle journals a decision. It comes after the changes have begun: of a large job it takes longer than
+// they may wait, and what matters of it is stored before.
 func (r *Reconciler) chronicle(in plan.Input, p *plan.Plan) error {
-	p.Notices = append(r.formed, p.Notices...)
-	r.formed = nil
-	var entries []state.Entry
-	add := func(at time.Time, kind string, v any) error {
-		data, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Errorf("journal a %s: %w", kind, err)
-		}
-		entries = append(entries, state.Entry{Time: at, Kind: kind, Data: data})
-		return nil
+	data, err := json.Marshal(Decision{in, *p})
+	if err != nil {
+		return fmt.Errorf("journal a decision: %w", err)
 	}
-	for _, n := range p.Notices {
-		if err := add(n.Time, state.NoticeEntry, n); err != nil {
-			return err
-		}
-	}
-	if r.flights.anyNew(p) {
-		if err := add(in.Now, state.DecisionEntry, Decision{in, *p}); err != nil {
-			return err
-		}
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	if err := r.o.Journal.Append(entries...); err != nil {
+	if err := r.o.Journal.Append(state.Entry{Time: in.Now, Kind: state.DecisionEntry, Data: data}); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
@@ -400,10 +426,10 @@ func (r *Reconciler) chronicle(in plan.Input, p *plan.Plan) error {
 // tell gives the service what it is to form.
 func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	now := map[string]bool{}
-	leaving := map[job.Address]bool{}
+	leaving := map[incarnation]bool{}
 	for _, c := range p.Changes {
-		if len(c.Stop) > 0 && c.Launch == nil && c.Wave == 0 {
-			leaving[c.Slot] = true
+		for _, n := range c.Stop {
+			leaving[incarnation{c.UID, c.Slot, n}] = c.Launch == nil && c.Wave == 0
 		}
 	}
 	labels := map[string]map[string]string{}
@@ -411,18 +437,20 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 		labels[n.Name] = n.Labels
 	}
 	for name, rec := range p.Records {
+		summary := "Job " + name + " cannot be prepared"
 		token, err := r.token(ctx, rec, name)
 		if err != nil {
-			r.o.View.Warned("Job "+name+" cannot be prepared", err.Error())
+			r.view(func(v View) { v.Warned(summary, err.Error()) })
 			continue
 		}
+		r.view(func(v View) { v.Recovered(summary) })
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: p.Wants[name], World: rec.World}
 		for _, s := range rec.Slots {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
 				continue
 			}
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
-				Leave: leaving[s.Address] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
+				Leave: leaving[incarnation{rec.UID, s.Address, s.Incarnation}] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}
@@ -432,24 +460,15 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 			d.Slots = append(d.Slots, slot)
 		}
 		now[name] = true
-		r.sent[name] = true
+		r.sent[name] = rec.UID
 		r.o.Service.Set(name, d)
 	}
 	for name := range r.sent {
-		if !now[name] && r.trouble[r.providerOf(name)] == nil {
+		if !now[name] && !r.troubled() {
 			r.o.Service.Remove(name)
 			delete(r.sent, name)
 		}
 	}
-}
-
-func (r *Reconciler) providerOf(jobName string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if rec := r.state.Jobs[jobName]; rec != nil {
-		return rec.Spec.Provider
-	}
-	return ""
 }
 
 // token prepares a job with its provider, once, and gives its bearer token.
@@ -461,6 +480,8 @@ func (r *Reconciler) token(ctx context.Context, rec *job.Record, name string) (s
 	if prov == nil {
 		return "", fmt.Errorf("its provider %q is not configured", rec.Spec.Provider)
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	t, err := prov.Prepare(ctx, rec.UID, name)
 	if err != nil {
 		return "", err

@@ -61,7 +61,7 @@ func (w *FileWatcher) Close() error {
 func (w *FileWatcher) follow(seen string) {
 	debounce := time.NewTimer(time.Hour)
 	debounce.Stop()
-	waiting := false
+	waiting, last := false, seen
 	look := func() {
 		if !waiting {
 			waiting = true
@@ -91,6 +91,13 @@ func (w *FileWatcher) follow(seen string) {
 			look() // events may be lost
 			continue
 		case <-debounce.C:
+			// A file that is still being written may be cut at a place where it is valid, and declare less than
+			// it is to. So the files have to look the same twice.
+			if now := w.fingerprint(); now != last {
+				last = now
+				debounce.Reset(filesDebounce)
+				continue
+			}
 			waiting = false
 		case <-rescan.C:
 			seen = ""

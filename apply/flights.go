@@ -20,6 +20,9 @@ type flights struct {
 	places *semaphore.Weighted
 	wg     sync.WaitGroup
 	landed chan struct{} // gets a value when one has ended
+	// acting is under what changes are carried out; nil is what the turn runs under. It outlives the end of a
+	// run, so that what is under way is finished.
+	acting context.Context
 
 	mu     sync.Mutex
 	turn   int               // number of the newest observation
@@ -129,7 +132,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			at(until)
 			continue
 		}
-		b.flying, b.done = true, false
+		b.flying = true
 		start = append(start, b)
 	}
 	f.close(now, asked)
@@ -153,6 +156,9 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 
 // close ends what the plan no longer asks for: it is done, by us or by itself. f.mu is held.
 func (f *flights) close(now time.Time, asked map[target]bool) {
+	if f.r.troubled() {
+		return // the plan is not the whole: what it leaves out may be asked for still
+	}
 	for t, b := range f.begun {
 		if asked[t] || b.flying {
 			continue
@@ -192,32 +198,63 @@ func (f *flights) busy() bool {
 // wait returns when all have landed.
 func (f *flights) wait() { f.wg.Wait() }
 
+// fly waits for its turn and carries the change out. When the run ends first, or the world has moved while it
+// waited, it is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
-	err := f.places.Acquire(ctx, 1)
-	if err == nil {
-		if f.r.asked(&b.change) { // else the world moved while it waited for its turn
-			err = f.r.do(ctx, &b.change)
+	begin := f.places.Acquire(ctx, 1) == nil
+	var err error
+	if begin {
+		if begin = ctx.Err() == nil && f.r.asked(&b.change); begin {
+			acting := f.acting
+			if acting == nil {
+				acting = ctx
+			}
+			err = f.r.do(acting, &b.change)
 		}
 		f.places.Release(1)
 	}
+	f.land(b, begin, err)
+}
+
+func (f *flights) land(b *begun, begin bool, err error) {
 	now := f.r.o.Clock()
 	f.mu.Lock()
 	t := targetOf(&b.change)
 	b.flying = false
-	if err != nil {
+	switch {
+	case !begin:
+	case err != nil:
 		n := f.paused[t].failures
 		wait := min(pauseFirst<<min(n, 10), pauseMost)
 		f.paused[t] = pause{n + 1, now.Add(wait + rand.N(wait/4))}
-	} else {
+		f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })
+	default:
+		if !b.done {
+			f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+		}
 		b.done, b.seen = true, f.turn
 		delete(f.paused, t)
 	}
-	f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })
 	f.mu.Unlock()
 	select {
 	case f.landed <- struct{}{}:
 	default:
 	}
+}
+
+// hopeless is how often a change fails before a run that does not watch stops waiting for it.
+const hopeless = 5
+
+// stuck tells whether nothing is left but changes that fail again and again.
+func (f *flights) stuck() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t, b := range f.begun {
+		if b.flying || !b.done && f.paused[t].failures < hopeless {
+			return false
+		}
+	}
+	return len(f.paused) > 0
 }
 
 // asked tells whether the newest stored decision still wants the change as it is.
@@ -245,6 +282,8 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 		return err
 	}
 	if c.Slot == (job.Address{}) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		if err := prov.Forget(ctx, c.UID, c.Job); err != nil {
 			return fmt.Errorf("forget job.%s: %w", c.Job, err)
 		}
@@ -261,6 +300,8 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	if c.Launch == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if err := prov.Launch(ctx, *c.Launch); err != nil {
 		return fmt.Errorf("launch %s, incarnation %d: %w", c.Slot, c.Incarnation, err)
 	}
@@ -281,6 +322,6 @@ func leaveTime(c *plan.Change) time.Duration {
 func (r *Reconciler) leavesByItself(c *plan.Change) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	inc := r.live[incarnation{c.Slot, c.Incarnation}]
-	return inc != nil && inc.UID == c.UID && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
+	inc := r.live[incarnation{c.UID, c.Slot, c.Incarnation}]
+	return inc != nil && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
 }

@@ -41,6 +41,7 @@ type Watch struct {
 func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	r.flights.acting = acting
 	defer r.flights.wait()
 	forwarding, quit := context.WithCancel(ctx)
 	defer quit()
@@ -50,7 +51,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	wakes := r.wakes(forwarding)
 	for {
 		begun := time.Now()
-		p, due, err := r.Turn(acting)
+		p, due, err := r.Turn(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return p, nil
@@ -129,10 +130,12 @@ func (w *Watch) changed() <-chan struct{} {
 func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
 	r.flights.look()
 	r.observe(ctx)
+	if ctx.Err() != nil {
+		return p, due, nil
+	}
 	in := r.input(r.o.Clock())
 	p = plan.Make(in)
-	news := r.flights.anyNew(&p)
-	news = r.newWaits(&p) || news
+	begins := r.flights.anyNew(&p)
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
@@ -140,9 +143,10 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	for _, seen := range r.known {
 		r.tellGone(seen)
 	}
+	waits := r.newWaits(&p)
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
-		if news {
+		if begins || waits {
 			v.Planned(&p)
 		}
 		for _, n := range p.Notices {
@@ -153,7 +157,11 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	if !p.Wake.IsZero() && (due.IsZero() || p.Wake.Before(due)) {
 		due = p.Wake
 	}
-	r.o.Rerun = false // an explicit apply starts failed jobs anew once
+	if begins {
+		if err := r.chronicle(in, &p); err != nil {
+			r.view(func(v View) { v.Warned("A decision could not be journalled", err.Error()) })
+		}
+	}
 	return p, due, nil
 }
 
@@ -168,17 +176,27 @@ func (r *Reconciler) newWaits(p *plan.Plan) bool {
 
 // settled tells whether a run that does not watch has nothing left to wait for.
 func (r *Reconciler) settled(p *plan.Plan) bool {
-	if len(p.Changes) > 0 || r.flights.busy() {
+	if r.troubled() || r.flights.busy() || len(p.Changes) > 0 && !r.flights.stuck() {
 		return false
 	}
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name })
-		if rec != nil && !waits && !rec.Phase.Ended() && rec.Phase != job.JobRunning {
+		if rec != nil && !waits && !stalled(rec) && !rec.Phase.Ended() && rec.Phase != job.JobRunning && len(p.Changes) == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// stalled tells whether the job did not come up in the time that its rendezvous may take.
+func stalled(rec *job.Record) bool {
+	n := len(rec.Incidents)
+	if n == 0 {
+		return false
+	}
+	last := rec.Incidents[n-1].Cause
+	return last == job.LaunchFailed || last == job.RendezvousTimeout
 }
 
 // proof is how long a world has to train before a run that does not watch takes it for healthy, if no
@@ -275,28 +293,12 @@ func (r *Reconciler) tellProgress() {
 	}
 }
 
-// provider is who carries a change out; nil for a change that the service alone does.
+// provider is who carries a change out.
 func (r *Reconciler) provider(c *plan.Change) (providers.Provider, error) {
-	if c.Action == plan.Update || c.Action == plan.Restart {
-		return nil, nil
+	if prov := r.o.Providers[c.Provider]; prov != nil {
+		return prov, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if rec := r.state.Jobs[c.Job]; rec != nil && rec.UID == c.UID {
-		if prov := r.o.Providers[rec.Spec.Provider]; prov != nil {
-			return prov, nil
-		}
-		return nil, fmt.Errorf("provider %q of job.%s is not configured", rec.Spec.Provider, c.Job)
-	}
-	// A job that is recorded no more: it is with the provider that shows its remains.
-	for name, seen := range r.known {
-		for i := range seen.Incarnations {
-			if seen.Incarnations[i].UID == c.UID {
-				return r.o.Providers[name], nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("no provider is known to have job.%s (uid %s)", c.Job, c.UID)
+	return nil, fmt.Errorf("provider %q of job.%s is not configured", c.Provider, c.Job)
 }
 
 // Declare replaces the declared jobs; the next turn takes them up.

@@ -113,10 +113,10 @@ func (s *site) must(args ...string) string {
 	return out
 }
 
-// watch starts a master in the background.
-func (s *site) watch() {
+// watch starts a master in the background, with more flags perhaps.
+func (s *site) watch(flags ...string) {
 	s.t.Helper()
-	s.master = s.command(context.Background(), "apply", "-watch", "-auto-approve")
+	s.master = s.command(context.Background(), append([]string{"apply", "-watch", "-auto-approve"}, flags...)...)
 	s.out = &lines{}
 	s.master.Stdout, s.master.Stderr = s.out, s.out
 	if err := s.master.Start(); err != nil {
@@ -127,6 +127,46 @@ func (s *site) watch() {
 		cmd.Wait()
 		close(ended)
 	}(s.master, s.ended)
+}
+
+// until waits for a fact that no status shows.
+func (s *site) until(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(bound); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s does not happen", what)
+		}
+	}
+}
+
+// heard waits until the master has said this. Lines are wrapped, so white space counts as one blank.
+func (s *site) heard(text string) {
+	s.t.Helper()
+	out := s.out
+	s.until(fmt.Sprintf("the master's word %q", text), func() bool { return strings.Contains(unwrapped(out.String()), text) })
+}
+
+// unwrapped is text with every run of white space as one blank.
+func unwrapped(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// read gives the text of one of the directory's files.
+func (s *site) read(name string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// has checks a command's output for its parts.
+func has(t *testing.T, out string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(unwrapped(out), part) {
+			t.Errorf("%q is missing in:\n%s", part, out)
+		}
+	}
 }
 
 // lines collects output from several goroutines.
@@ -145,6 +185,13 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// reset forgets what was said so far.
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
 }
 
 // kill ends the master at once.
@@ -231,6 +278,7 @@ type status struct {
 
 type jobStatus struct {
 	Address    string   `json:"address"`
+	UID        string   `json:"uid"`
 	Phase      string   `json:"phase"`
 	Healthy    bool     `json:"healthy"`
 	Generation int      `json:"generation"`

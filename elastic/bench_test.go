@@ -109,7 +109,7 @@ type benchRun struct {
 
 type noLedger struct{}
 
-func (noLedger) Form(string, job.World) error { return nil }
+func (noLedger) Form(string, string, job.World) error { return nil }
 
 func startBench(b *testing.B, agents int) *benchRun {
 	raiseFileLimit(b, uint64(agents)+200)

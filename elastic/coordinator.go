@@ -436,7 +436,7 @@ func (c *Coordinator) drop(m *member) {
 func (c *Coordinator) Observe() map[string]Facts {
 	out := make(map[string]Facts, len(c.jobs))
 	for name, j := range c.jobs {
-		f := Facts{World: j.rdzv.World()}
+		f := Facts{UID: j.uid, World: j.rdzv.World()}
 		f.Members = make([]MemberFacts, 0, len(j.members))
 		for _, m := range j.byAddress() {
 			if m.registered.IsZero() && !m.expired {

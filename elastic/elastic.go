@@ -37,6 +37,7 @@ type DesiredSlot struct {
 
 // Facts is what the service knows of one job. World's members are shared and not changed any more.
 type Facts struct {
+	UID     string
 	World   job.World
 	Members []MemberFacts // by address
 }
@@ -54,5 +55,5 @@ type MemberFacts struct {
 // generation number is never used twice; an error keeps the world from forming, and it is tried again. The
 // caller holds no lock, so Form may call the service; what comes meanwhile is taken into account after it.
 type Ledger interface {
-	Form(jobName string, w job.World) error
+	Form(jobName, uid string, w job.World) error
 }

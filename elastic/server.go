@@ -263,7 +263,7 @@ func (s *Server) keepLedger() {
 		s.forming = nil
 		s.mu.Unlock()
 		for _, f := range forming {
-			err := s.opts.Ledger.Form(f.Job, f.World)
+			err := s.opts.Ledger.Form(f.Job, f.UID, f.World)
 			if err != nil {
 				s.log.Warn("a world could not be recorded: nobody is told of it, it is tried again", "job", f.Job, "generation", f.World.Generation, "error", err)
 			}

@@ -47,7 +47,7 @@ type testServer struct {
 	worlds []job.World
 }
 
-func (s *testServer) Form(_ string, w job.World) error {
+func (s *testServer) Form(_, _ string, w job.World) error {
 	s.Observe() // a ledger may ask the service: no lock is held
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -541,7 +541,7 @@ type failingLedger struct {
 	called   int
 }
 
-func (l *failingLedger) Form(string, job.World) error {
+func (l *failingLedger) Form(string, string, job.World) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.called++

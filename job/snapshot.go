@@ -28,6 +28,7 @@ type Incarnation struct {
 	UID         string           `json:"uid"` // the job's
 	Number      int              `json:"number"`
 	Node        string           `json:"node,omitempty"`
+	Provider    string           `json:"provider,omitempty"` // the name of the provider that shows it
 	Fingerprint string           `json:"fingerprint,omitempty"`
 	Reserved    Resources        `json:"reserved,omitzero"`
 	State       IncarnationState `json:"state"`

@@ -56,7 +56,7 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 		return
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
-		Reasons: []string{"it is replaced"}}
+		Reasons: []string{"it is replaced"}, Provider: w.shownBy(s)}
 	if role := w.spec.Role(s.Address.Role); role != nil {
 		c.Grace = role.StopGrace
 	}
@@ -69,7 +69,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		return
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
-		Incarnation: s.Incarnation, Stop: stop, Reasons: w.reasons[s], Wave: w.stopWave(s)}
+		Incarnation: s.Incarnation, Stop: stop, Reasons: w.reasons[s], Wave: w.stopWave(s), Provider: w.shownBy(s)}
 	if c.Reasons == nil {
 		c.Reasons = []string{"it is being stopped"}
 	}
@@ -83,6 +83,16 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		}
 	}
 	p.out.Changes = append(p.out.Changes, c)
+}
+
+// shownBy is the provider that has what runs of the slot: not the declared one if that was edited.
+func (w *work) shownBy(s *job.Slot) string {
+	for _, inc := range w.seen[s.Address] {
+		if inc.State != job.Gone && inc.Provider != "" {
+			return inc.Provider
+		}
+	}
+	return w.spec.Provider
 }
 
 func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
@@ -196,34 +206,35 @@ func (w *work) anyRunning(role string) bool {
 // strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of jobs
 // that are gone.
 func (p *pass) strays() {
-	if p.in.Keep {
-		return
-	}
 	alive := map[string]bool{}
-	names := map[string]string{}
+	first := map[string]*job.Incarnation{} // of each UID
 	var order []string
-	for _, inc := range p.unseen {
-		if _, known := names[inc.UID]; !known {
-			order = append(order, inc.UID)
+	for i := range p.unseen {
+		inc := &p.unseen[i]
+		if p.in.Keep && p.byName[inc.Slot.Job] == nil {
+			continue // of a job that is not declared
 		}
-		names[inc.UID] = inc.Slot.Job
+		if first[inc.UID] == nil {
+			order = append(order, inc.UID)
+			first[inc.UID] = inc
+		}
 		if inc.State == job.Gone {
 			continue
 		}
 		alive[inc.UID] = true
 		p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: inc.Slot.Job, UID: inc.UID, Slot: inc.Slot,
-			Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []string{"it belongs to an earlier job of this name, or to none"}})
+			Provider: inc.Provider, Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []string{"it belongs to an earlier job of this name, or to none"}})
 	}
 	for _, w := range p.jobs {
-		if !w.declared && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 }) {
+		if !w.declared && !p.in.Keep && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 }) {
 			w.gone = true
 			p.out.Dirty = true
-			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Reasons: []string{"nothing of it runs any more"}})
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []string{"nothing of it runs any more"}})
 		}
 	}
 	for _, uid := range order {
 		if !alive[uid] {
-			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: names[uid], UID: uid, Reasons: []string{"remains of an earlier job"}})
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: first[uid].Slot.Job, UID: uid, Provider: first[uid].Provider, Reasons: []string{"remains of an earlier job"}})
 		}
 	}
 }

@@ -250,8 +250,7 @@ func (p *pass) heldBack(w *work) bool {
 		return false
 	}
 	last := w.rec.Charges[len(w.rec.Charges)-1]
-	if until := last.Add(verdictGrace); p.in.Now.Before(until) {
-		p.wakeAt(until)
+	if p.pending(last, verdictGrace) {
 		return true
 	}
 	p.failJob(w, fmt.Sprintf("%d restarts within %s are spent", budget.Restarts, budget.Window))
@@ -273,11 +272,8 @@ func (p *pass) failJob(w *work, why string) {
 
 // retry starts a failing slot again and says how.
 func (p *pass) retry(w *work, s *job.Slot) job.Action {
-	if wait := crashDelay(s.Crashes); wait > 0 {
-		if due := s.Since.Add(wait); p.in.Now.Before(due) {
-			p.wakeAt(due)
-			return ""
-		}
+	if p.pending(s.Since, crashDelay(s.Crashes)) {
+		return ""
 	}
 	inc := w.current(s)
 	bigger := p.enlarge(w, s)
@@ -383,8 +379,7 @@ func (p *pass) tellIncident(w *work) {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if until := inc.Time.Add(verdictGrace); causeWeight(inc) == 0 && inc.Generation > 0 && inc.Action != job.FailJob && p.in.Now.Before(until) {
-		p.wakeAt(until)
+	if causeWeight(inc) == 0 && inc.Generation > 0 && inc.Action != job.FailJob && p.pending(inc.Time, verdictGrace) {
 		return
 	}
 	inc.Told = true

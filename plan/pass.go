@@ -163,7 +163,7 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
 		return false
 	}
-	if p.in.Rerun && old.Phase != job.JobSucceeded {
+	if p.in.Rerun[w.name] && old.Phase != job.JobSucceeded {
 		return true
 	}
 	edited := func(s job.Slot) bool {
@@ -240,6 +240,17 @@ func (p *pass) wakeAt(t time.Time) {
 	if p.out.Wake.IsZero() || t.Before(p.out.Wake) {
 		p.out.Wake = t
 	}
+}
+
+// pending tells whether d has not passed since t, and wakes when it has. A clock that was set back past t ends
+// the wait: times that were stored are another clock's.
+func (p *pass) pending(t time.Time, d time.Duration) bool {
+	passed := p.in.Now.Sub(t)
+	if passed < 0 || passed >= d {
+		return false
+	}
+	p.wakeAt(t.Add(d))
+	return true
 }
 
 // current is the slot's newest incarnation as observed; nil if it is not there.
@@ -326,6 +337,12 @@ func (p *pass) finish() Plan {
 			w.rec.Slots[i] = *s
 		}
 		p.out.Records[w.name] = w.rec
+	}
+	for i := range p.out.Changes {
+		c := &p.out.Changes[i]
+		if w := p.byName[c.Job]; c.Provider == "" && w != nil {
+			c.Provider = w.spec.Provider
+		}
 	}
 	slices.SortStableFunc(p.out.Changes, func(a, b Change) int { return cmp.Compare(a.Wave, b.Wave) })
 	return p.out

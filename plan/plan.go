@@ -21,8 +21,9 @@ type Input struct {
 	Now          time.Time                   `json:"now"`
 	// NewUID gives the UIDs of jobs that are new; it must give the same for the same name within a plan.
 	NewUID func(name string) string `json:"-"`
-	// Rerun starts declared jobs that failed anew, as an explicit apply does. The watch loop never does.
-	Rerun bool `json:"rerun,omitempty"`
+	// Rerun names declared jobs that failed and are to start anew, as an explicit apply does it. The watch loop
+	// never does.
+	Rerun map[string]bool `json:"rerun,omitempty"`
 	// Keep lets recorded jobs that are no longer declared go on as they were last applied, instead of
 	// destroying them.
 	Keep bool `json:"keep,omitempty"`
@@ -61,11 +62,13 @@ const (
 // Change is one thing to do. It is a value: it says what it expects, so that apply can check it against
 // the newest observation first.
 type Change struct {
-	Action  Action      `json:"action"`
-	Job     string      `json:"job"`
-	Slot    job.Address `json:"slot,omitzero"` // zero for a change of the job itself
-	UID     string      `json:"uid"`
-	Reasons []string    `json:"reasons,omitempty"` // for a person, most telling first
+	Action Action      `json:"action"`
+	Job    string      `json:"job"`
+	Slot   job.Address `json:"slot,omitzero"` // zero for a change of the job itself
+	UID    string      `json:"uid"`
+	// Provider is who has it, by name.
+	Provider string   `json:"provider"`
+	Reasons  []string `json:"reasons,omitempty"` // for a person, most telling first
 	// Fields are the attributes that differ, for Update, and for Replace when that is why; for Create all that is set.
 	Fields []job.FieldChange `json:"fields,omitempty"`
 	// Node and Incarnation are what a Create or Replace starts; Incarnation with Delete is what is stopped.

@@ -63,8 +63,12 @@ func (w *world) input() plan.Input {
 		}
 	}
 	given := map[string]string{}
+	rerun := map[string]bool{}
+	for name := range w.records {
+		rerun[name] = w.rerun
+	}
 	return plan.Input{
-		Jobs: slices.Clone(w.jobs), Snapshot: snap, Records: w.records, Now: w.now, Rerun: w.rerun, Keep: w.keep,
+		Jobs: slices.Clone(w.jobs), Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": {Places: true}},
 		NewUID: func(name string) string {
 			if given[name] == "" {

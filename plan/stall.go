@@ -33,8 +33,7 @@ func (p *pass) timedOut(w *work) bool {
 	if since.IsZero() || timeout == 0 {
 		return false
 	}
-	if due := since.Add(timeout); p.in.Now.Before(due) {
-		p.wakeAt(due)
+	if p.pending(since, timeout) || p.in.Now.Before(since) {
 		return false
 	}
 	told := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {

@@ -38,10 +38,10 @@ type master struct {
 
 // ledger passes worlds on to the reconciler, which needs the server that has the ledger.
 type ledger struct {
-	form func(jobName string, w job.World) error
+	form func(jobName, uid string, w job.World) error
 }
 
-func (l *ledger) Form(jobName string, w job.World) error { return l.form(jobName, w) }
+func (l *ledger) Form(jobName, uid string, w job.World) error { return l.form(jobName, uid, w) }
 
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {

@@ -205,7 +205,7 @@ func (m *master) ready() {
 			if m.dead {
 				return
 			}
-			err := m.r.Form(f.Job, f.World)
+			err := m.r.Form(f.Job, f.UID, f.World)
 			m.c.Formed(m.w.cluster.Now(), f, err)
 			m.ready()
 		})

@@ -1,0 +1,237 @@
+package eltrain_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/providers/local"
+)
+
+var update = flag.Bool("update", false, "write what is generated into the pages of docs/")
+
+var providerTypes = map[string]reflect.Type{local.Name: reflect.TypeFor[local.Config]()}
+
+// pages are the Markdown files that a user reads.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(found, "README.md", "examples/README.md", "bench/README.md")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// region is a part of a page that is written by this test: from <!-- generated NAME --> to <!-- end -->.
+var region = regexp.MustCompile(`(?s)<!-- generated (\S+) -->\n(.*?)<!-- end -->`)
+
+// generated holds each region of a page against what text gives for its name, or writes it with -update.
+func generated(t *testing.T, path string, text func(name string) (string, bool)) (names []string) {
+	t.Helper()
+	page := read(t, path)
+	fresh := region.ReplaceAllStringFunc(page, func(whole string) string {
+		name := region.FindStringSubmatch(whole)[1]
+		names = append(names, name)
+		body, known := text(name)
+		if !known {
+			t.Errorf("%s: nothing is generated under the name %q", path, name)
+			return whole
+		}
+		return "<!-- generated " + name + " -->\n" + strings.TrimSpace(body) + "\n<!-- end -->"
+	})
+	if fresh == page {
+		return names
+	}
+	if !*update {
+		t.Errorf("%s does not say what the code does; run: go test . -run %s -update", path, t.Name())
+		return names
+	}
+	if err := os.WriteFile(path, []byte(fresh), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestLanguagePageIsTheSchema(t *testing.T) {
+	names := generated(t, "docs/language.md", func(name string) (string, bool) {
+		switch name {
+		case "functions":
+			return wrap("`"+strings.Join(lang.Functions(), "` `")+"`", 100), true
+		case "blocks":
+			return lang.Reference(providerTypes), true
+		}
+		return "", false
+	})
+	if !slices.Equal(names, []string{"functions", "blocks"}) {
+		t.Errorf("generated are %v", names)
+	}
+}
+
+// wrap breaks a text at spaces.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
+
+// fence is a block of code with a language in a page.
+var fence = regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```")
+
+func TestHCLInPagesIsValid(t *testing.T) {
+	checked := 0
+	for _, path := range pages(t) {
+		for i, block := range fence.FindAllStringSubmatch(read(t, path), -1) {
+			if block[1] != "hcl" {
+				continue
+			}
+			checked++
+			name := fmt.Sprintf("%s-%d.hcl", path, i+1)
+			_, diags := lang.Parse(map[string][]byte{name: []byte(block[2])}, lang.Options{Providers: providerTypes, BaseDir: "examples/mnist-local"})
+			if len(diags) > 0 {
+				t.Errorf("%s\n%s", diags, block[2])
+			}
+			clean, diags := lang.Format([]byte(block[2]), name)
+			if !diags.HasErrors() && string(clean) != block[2] {
+				t.Errorf("%s is not in canonical format, which is\n%s", name, clean)
+			}
+		}
+	}
+	if checked < 8 {
+		t.Errorf("only %d HCL blocks were found", checked)
+	}
+}
+
+func TestCommandsPageIsTheHelp(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "eltrain")
+	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/eltrain").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	help := func(command ...string) string {
+		out, err := exec.Command(binary, append(command, "-help")...).Output()
+		if err != nil {
+			t.Fatalf("eltrain %v -help: %v", command, err)
+		}
+		return "```text\n" + strings.TrimSpace(string(out)) + "\n```"
+	}
+	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
+		if name == "overview" {
+			return help(), true
+		}
+		return help(name), true
+	})
+	listed := regexp.MustCompile(`(?m)^  ([a-z]+)  +[A-Z]`).FindAllStringSubmatch(help(), -1)
+	for _, command := range listed {
+		if !slices.Contains(names, command[1]) {
+			t.Errorf("docs/commands.md has no section on %s", command[1])
+		}
+	}
+	if len(listed) < 9 {
+		t.Errorf("the help lists only %d commands", len(listed))
+	}
+}
+
+func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
+	page := read(t, "docs/commands.md")
+	var check func(outer string, typ reflect.Type)
+	check = func(outer string, typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || !strings.HasPrefix(typ.PkgPath(), "github.com/eltrain/") {
+			return
+		}
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if name == "" || name == "-" {
+				continue
+			}
+			if !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("docs/commands.md does not mention the field %s%s of status -json", outer, name)
+			}
+			check(outer+name+".", typ.Field(i).Type)
+		}
+	}
+	check("", reflect.TypeFor[view.StatusModel]())
+}
+
+func TestAPIPageHasEveryVariable(t *testing.T) {
+	page := read(t, "docs/api.md")
+	names := regexp.MustCompile(`"([A-Z][A-Z_]+)"`)
+	found := 0
+	for _, source := range []string{"agent/environ.go", "providers/local/stop.go"} {
+		for _, m := range names.FindAllStringSubmatch(read(t, source), -1) {
+			found++
+			if !strings.Contains(page, "`"+m[1]+"`") {
+				t.Errorf("docs/api.md does not mention %s, which %s sets", m[1], source)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d names were found in the sources", found)
+	}
+}
+
+func TestAPIPagePathsAreInTheOpenAPIFile(t *testing.T) {
+	openapi := read(t, "docs/openapi.yaml")
+	page := read(t, "docs/api.md")
+	paths := regexp.MustCompile(`(?m)^  (/\S+):$`).FindAllStringSubmatch(openapi, -1)
+	if len(paths) < 5 {
+		t.Fatalf("only %d paths were found in docs/openapi.yaml", len(paths))
+	}
+	for _, p := range paths {
+		if !strings.Contains(page, "`"+p[1]+"`") && !strings.Contains(page, " "+p[1]+"`") {
+			t.Errorf("docs/api.md does not mention %s", p[1])
+		}
+	}
+}
+
+func TestLinksInPagesLead(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, path := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", path, m[1], err)
+			}
+		}
+	}
+}
+
+func TestMakeTargetsInReadmeExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, m := range regexp.MustCompile("`make ([a-z]+)`").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		if !strings.Contains(makefile, "\n"+m[1]+":") {
+			t.Errorf("README.md names make %s, which the Makefile does not have", m[1])
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a job costs that trains and to which nothing happens.
+
+// quiet is how long nothing happens: several leases and dozens of beats.
+const quiet = 12 * time.Second
+
+// clockTick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
+	s := site4(t, jobOptions{min: 2, max: 4, lease: "3s", script: `"--steps=100000", "--step-ms=50"`})
+	s.watch()
+	before := s.awaitWorld("mnist", 4, 1)
+	s.until("quiet", func() bool { // the last word on the world that formed
+		seen := s.writings()
+		time.Sleep(time.Second)
+		return seen == s.writings()
+	})
+	seen, spent, step := s.writings(), cpuTime(t, s.master.Process.Pid), s.job("mnist").Step
+	began := time.Now()
+	time.Sleep(quiet)
+	cpu, took := cpuTime(t, s.master.Process.Pid)-spent, time.Since(began)
+	t.Logf("the master of %d agents spent %v of cpu time in %v, %.2f %% of a core", len(before.Slots), cpu, took, 100*cpu.Seconds()/took.Seconds())
+	if cpu > took/4 {
+		t.Errorf("the master spent %v of cpu time in %v in which nothing happened", cpu, took)
+	}
+	if now := s.writings(); now != seen {
+		t.Errorf("files were written though nothing happened:\n%s\n%s", seen, now)
+	}
+	after := s.job("mnist")
+	if after.Step <= step {
+		t.Errorf("it did not train: step %d -> %d", step, after.Step)
+	}
+	same(t, before, after)
+	for _, slot := range after.Slots {
+		rss := residentMemory(t, slot.AgentPID)
+		t.Logf("the agent of %s has %.1f MB", slot.Address, float64(rss)/1e6)
+		if rss > 30e6 {
+			t.Errorf("the agent of %s has %d bytes of memory", slot.Address, rss)
+		}
+	}
+}
+
+// writings tells of every write to the state and the journal: names, identities, times and sizes.
+func (s *site) writings() string {
+	s.t.Helper()
+	var text strings.Builder
+	for _, pattern := range []string{"eltrain.state*", ".eltrain/journal/*"} {
+		paths, err := filepath.Glob(filepath.Join(s.dir, pattern))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, path := range paths {
+			info, err := os.Stat(path)
+			if err != nil {
+				continue // a temporary file of a write: the next look differs
+			}
+			fmt.Fprintf(&text, "%s %d %v\n", strings.TrimPrefix(path, s.dir), info.Size(), info.ModTime())
+		}
+	}
+	return text.String()
+}
+
+// cpuTime is what a process has used: utime and stime of proc_pid_stat(5), the 14th and 15th field.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	fields := strings.Fields(rest)
+	var sum time.Duration
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(ticks) * clockTick
+	}
+	return sum
+}
+
+// residentMemory is a process's, in bytes.
+func residentMemory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+			kib, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatalf("process %d has no VmRSS", pid)
+	return 0
+}

@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// What a watching master does about files that change, and about being interrupted.
+
+func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
+	s := sleeping(t)
+	s.watch()
+	before := s.awaitWorld("s", 2, 1)
+	files := map[string]string{"job.hcl": s.read("job.hcl"), "nodes.hcl": s.read("nodes.hcl")}
+	const kept = "The configuration has errors; the last good one stays in force"
+	for _, c := range []struct {
+		name, told string
+		spoil      func(path string) error
+	}{
+		{"removed", "There is no .hcl file", os.Remove},
+		{"cut to nothing", "are empty. To end all jobs, use eltrain destroy.", func(path string) error { return os.Truncate(path, 0) }},
+		{"broken", "Invalid", func(path string) error { return os.WriteFile(path, []byte("job \"s\" {"), 0o644) }},
+	} {
+		s.out.reset()
+		for name := range files {
+			if err := c.spoil(filepath.Join(s.dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.heard(kept)
+		if c.name != "broken" {
+			s.heard(c.told)
+		}
+		// It heals on with the last good configuration.
+		kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
+		after := s.awaitWorld("s", 2, before.Generation+1)
+		if after.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID {
+			t.Errorf("%s: an agent was restarted", c.name)
+		}
+		before = after
+		for name, text := range files {
+			s.write(name, text)
+		}
+		s.heard("Over: " + kept)
+		if n := strings.Count(unwrapped(s.out.String()), "Warning: "+kept); n != 1 {
+			t.Errorf("%s: it was told %d times:\n%s", c.name, n, s.out)
+		}
+		same(t, before, s.job("s"))
+	}
+	// It has taken them up again: an edit has its effect.
+	s.write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))
+	s.await("s", "the edit", func(j jobStatus) bool { return s.runs("sleep 601") == 2 && j.trains(2, before.Generation+1) })
+}
+
+// runs counts the processes of the directory whose command line has this.
+func (s *site) runs(part string) int {
+	n := 0
+	for _, args := range s.processes() {
+		if strings.HasPrefix(args, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// A ConfigMap mount: the files are links into ..data, itself a link that is swapped for another one at once.
+func TestSwappedLinksAreTakenUpEachTime(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1", "n2")})
+	version := func(name string, seconds int) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(s.dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", fmt.Sprint("sleep ", seconds), 1)
+		s.write(filepath.Join(name, "job.hcl"), text)
+		if err := os.Symlink(name, filepath.Join(s.dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(s.dir, "..data_tmp"), filepath.Join(s.dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..2025_01", 600)
+	if err := os.Symlink("..data/job.hcl", filepath.Join(s.dir, "job.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	s.watch()
+	world := s.awaitWorld("s", 2, 1)
+	for i, name := range []string{"..2025_02", "..2025_03"} {
+		version(name, 601+i)
+		if err := os.RemoveAll(filepath.Join(s.dir, []string{"..2025_01", "..2025_02"}[i])); err != nil {
+			t.Fatal(err)
+		}
+		world = s.await("s", name, func(j jobStatus) bool {
+			return s.runs(fmt.Sprint("sleep ", 601+i)) == 2 && j.trains(2, world.Generation+1)
+		})
+	}
+	// An editor writes beside and renames, which puts a file in the place of the link.
+	s.write("job.hcl", strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", "sleep 610", 1))
+	s.await("s", "the editor's file", func(j jobStatus) bool { return s.runs("sleep 610") == 2 && j.trains(2, world.Generation+1) })
+}
+
+// trained is one line of what train.py writes with --events.
+type trained struct {
+	Event string `json:"ev"`
+	Step  int
+	PID   int
+	Rank  int
+}
+
+func (s *site) events(name string) []trained {
+	s.t.Helper()
+	f, err := os.Open(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	var all []trained
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		var e trained
+		if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
+			s.t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
+	// No checkpoint is due by itself: the one it resumes from is the signal's.
+	o := jobOptions{min: 2, max: 4, script: `"--ckpt-every=100000", "--events=events.json"`}
+	s := site4(t, o)
+	s.watch()
+	before := s.awaitWorld("mnist", 4, 1)
+	s.write("job.hcl", strings.Replace(o.text(), "--step-ms=15", "--step-ms=14", 1))
+	after := s.awaitWorld("mnist", 4, before.Generation+1)
+	for _, was := range before.Slots {
+		for _, now := range after.Slots {
+			if now.Address == was.Address && (now.Incarnation != was.Incarnation+1 || now.AgentPID == was.AgentPID || now.Node == "") {
+				t.Errorf("%s was not replaced: %+v -> %+v", was.Address, was, now)
+			}
+		}
+	}
+	if after.Generation != before.Generation+1 {
+		t.Errorf("generation %d -> %d: all are replaced together", before.Generation, after.Generation)
+	}
+	if len(after.Incidents) > 0 {
+		t.Errorf("an edit is no incident: %+v", after.Incidents)
+	}
+	s.endsRight("mnist", steps)
+	saved, resumed := 0, -1
+	for _, e := range s.events("events.json") {
+		switch {
+		case e.Event == "ckpt" && e.Step < steps:
+			saved = max(saved, e.Step)
+		case e.Event == "ready" && e.Step > 0:
+			resumed = e.Step
+		}
+	}
+	if saved == 0 || resumed != saved {
+		t.Errorf("it resumed after step %d, the checkpoint that was asked for was made at step %d", resumed, saved)
+	}
+}
+
+func TestEditedSettingsAreTakenUpWithoutARestart(t *testing.T) {
+	o := jobOptions{min: 2, max: 4}
+	s := site4(t, o)
+	s.watch()
+	before := s.awaitWorld("mnist", 4, 1)
+	o.lease, o.budget, o.settle = "9s", 7, "2s"
+	text := strings.Replace(o.text(), `job "mnist" {`, "job \"mnist\" {\n  priority = 3", 1)
+	s.write("job.hcl", text)
+	s.until("the new settings", func() bool {
+		state := s.read("eltrain.state")
+		return strings.Contains(state, `"9s"`) && strings.Contains(state, `"Restarts": 7`)
+	})
+	same(t, before, s.job("mnist"))
+	out, code := s.run("plan", "-detailed-exitcode")
+	if code != 0 {
+		t.Errorf("plan after that: exit code %d\n%s", code, out)
+	}
+	s.endsRight("mnist", steps)
+	if end := s.job("mnist"); end.Generation != before.Generation || len(end.Incidents) > 0 {
+		t.Errorf("it ended in generation %d of %d, with %+v", end.Generation, before.Generation, end.Incidents)
+	}
+}
+
+func TestRemovedJobIsDestroyedAndOthersAreNot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, map[string]string{
+		"a.hcl": sleeper("a", 2, "cpu = 1"), "b.hcl": sleeper("b", 2, "cpu = 1"),
+		"nodes.hcl": nodes("n1", "n2", "n3", "n4"),
+	})
+	s.watch()
+	a, b := s.awaitWorld("a", 2, 1), s.awaitWorld("b", 2, 1)
+	if err := os.Remove(filepath.Join(s.dir, "a.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	s.await("a", "the end of job a", func(j jobStatus) bool { return j.Address == "" })
+	for _, slot := range a.Slots {
+		s.gone(slot.AgentPID)
+		s.gone(slot.PID)
+	}
+	same(t, b, s.job("b"))
+	// The same name again is another job.
+	s.write("a.hcl", sleeper("a", 2, "cpu = 1"))
+	if again := s.awaitWorld("a", 2, 1); again.UID == a.UID || again.Generation != 1 {
+		t.Errorf("the new job is %s in generation %d, the old one was %s", again.UID, again.Generation, a.UID)
+	}
+	same(t, b, s.job("b"))
+}
+
+func TestWaitingJobOfHigherPriorityGetsInByShrinkingAnother(t *testing.T) {
+	first := jobOptions{name: "first", min: 3, max: 4}
+	second := strings.Replace(sleeper("second", 2, "cpu = 1"), `job "second" {`, "job \"second\" {\n  priority = 5", 1)
+	t.Parallel()
+	s := newSite(t, map[string]string{"first.hcl": first.text(), "nodes.hcl": nodes("n1", "n2", "n3", "n4")})
+	s.watch()
+	before := s.awaitWorld("first", 4, 1)
+	// Shrunk to its min the first leaves one node, and the second needs two.
+	s.write("second.hcl", second)
+	s.await("second", "waiting", func(j jobStatus) bool {
+		return j.Phase == "Pending" && strings.Contains(strings.Join(j.Reasons, " "), "Wanted: 2 worker with 1 cpu each.")
+	})
+	same(t, before, s.job("first"))
+	s.write("nodes.hcl", nodes("n1", "n2", "n3", "n4", "n5"))
+	in := s.awaitWorld("second", 2, 1)
+	if in.Generation != 1 {
+		t.Errorf("the second is in generation %d", in.Generation)
+	}
+	shrunk := s.await("first", "the shrunk world", func(j jobStatus) bool { return j.Phase == "Succeeded" || j.trains(3, before.Generation+1) })
+	if len(shrunk.Incidents) > 0 {
+		t.Errorf("a shrink is no incident: %+v", shrunk.Incidents)
+	}
+	s.endsRight("first", steps)
+}
+
+func TestRolesStartAndStopInOrder(t *testing.T) {
+	t.Parallel()
+	// The trap waits for its own sleep only; the order of the lines is that of the appends.
+	role := func(name string, more string) string {
+		return fmt.Sprintf(`
+  role %q {
+    replicas   = 2
+    command    = ["sh", "-c", "trap 'sleep 0.2; echo %s stops >> order; exit 0' TERM; echo %s starts >> order; echo step 1 loss 1; while :; do sleep 0.05; done"]
+    stop_grace = "10s"
+    resources { cpu = 0.1 }
+    %s
+  }
+`, name, name, name, more)
+	}
+	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1"), "job.hcl": `
+job "ordered" {
+` + role("worker", "depends_on = [role.ps]") + role("ps", "ranked = false") + role("evaluator", "ranked = false\ndepends_on = [role.worker]") + `
+  progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)" }
+  rendezvous { settle = "1s" }
+}
+`})
+	s.must("apply", "-auto-approve")
+	order := func() []string { return strings.Split(strings.TrimSpace(s.read("order")), "\n") }
+	s.until("the start of all", func() bool { return strings.Count(s.read("order"), "starts") == 6 })
+	// A ranked role counts as up when its agents are there: its world may need those that depend on it.
+	if got := order(); !slices.Equal(got[:2], []string{"ps starts", "ps starts"}) {
+		t.Errorf("the order of starts is %q", got)
+	}
+	s.write("order", "")
+	s.must("destroy", "-auto-approve")
+	want := []string{"evaluator stops", "evaluator stops", "worker stops", "worker stops", "ps stops", "ps stops"}
+	if got := order(); !slices.Equal(got, want) {
+		t.Errorf("the order of stops is %q", got)
+	}
+}
+
+func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	stubborn := strings.Replace(sleeper("s", 2, "cpu = 1"), "echo step 1 loss 1; exec sleep 600", "trap : TERM; echo step 1 loss 1; while :; do sleep 1; done", 1)
+	s := newSite(t, map[string]string{"job.hcl": strings.Replace(stubborn, `"5s"`, `"8s"`, 1), "nodes.hcl": nodes("n1", "n2")})
+	s.watch()
+	before := s.awaitWorld("s", 2, 1)
+
+	// With nothing in flight one interrupt ends it: the lock is free, jobs run.
+	master := s.master
+	s.signalMaster(syscall.SIGINT)
+	has(t, s.out.String(), "Interrupt received.", "jobs keep running")
+	if code := master.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d after one interrupt", code)
+	}
+	s.must("apply", "-auto-approve") // takes the lock without waiting
+	same(t, before, s.job("s"))
+
+	// Two at once, of two kinds so that the system does not make them one: the second does not wait for anything.
+	s.watch()
+	s.awaitWorld("s", 2, 1)
+	s.write("job.hcl", sleeper("other", 2, "cpu = 1"))
+	s.heard("job.s.worker[0]: Destroying...")
+	master = s.master
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM} {
+		kill(t, sig, master.Process.Pid)
+	}
+	s.signalMaster(syscall.SIGCONT)
+	has(t, s.out.String(), "Two interrupts received. Exiting immediately.")
+	if code := master.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("exit code %d after two interrupts", code)
+	}
+	// The next one completes it.
+	s.must("apply", "-auto-approve")
+	if j := s.job("s"); j.Address != "" {
+		t.Errorf("job s is still there: %+v", j)
+	}
+	if j := s.job("other"); j.Phase != "Running" {
+		t.Errorf("job other is %s", j.Phase)
+	}
+}
