@@ -56,6 +56,8 @@ type Options struct {
 	Clock func() time.Time
 	// Parallelism bounds how many changes are under way at once.
 	Parallelism int
+	// Destroy tells that Jobs is empty because all are to be destroyed.
+	Destroy bool
 	// Keep leaves jobs alone that are recorded and not declared.
 	Keep bool
 	// Rerun starts jobs that failed anew.
@@ -83,6 +85,7 @@ type Reconciler struct {
 	gone      map[incarnation]bool             // ended incarnations that the service was told of
 	sent      map[string]string                // the UIDs of the jobs that the service knows, by name
 	tokens    map[string]string                // by job UID
+	since     time.Time                        // when this one was made
 	rerun     map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
 	flights   *flights
 	waits     []plan.Wait      // last told
@@ -123,7 +126,7 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 		}
 	}
 	r := &Reconciler{
-		o: o, state: s, rerun: rerun, known: map[string]providers.Observation{}, trouble: map[string]error{},
+		o: o, state: s, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
 		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{}, tokens: map[string]string{},
 	}
 	r.flights = newFlights(r, max(o.Parallelism, 1))
@@ -219,7 +222,7 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 
 // input is what the planner is given: jobs of providers that answered, and everything known of them.
 func (r *Reconciler) input(now time.Time) plan.Input {
-	in := plan.Input{Now: now, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: map[string]bool{},
+	in := plan.Input{Now: now, Since: r.since, Destroy: r.o.Destroy, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: map[string]bool{},
 		Capabilities: map[string]job.Capabilities{}, Records: job.Records{}}
 	snapshot := job.Snapshot{At: now}
 	for _, name := range slices.Sorted(maps.Keys(r.known)) {

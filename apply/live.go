@@ -49,7 +49,16 @@ func (r *Reconciler) Live() Live {
 	snapshot := r.Snapshot()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Live{Records: r.state.Jobs, Snapshot: snapshot, Waits: slices.Clone(r.waits)}
+	now := r.o.Clock()
+	records := make(job.Records, len(r.state.Jobs))
+	for name, rec := range r.state.Jobs {
+		copied := *rec
+		if !rec.Phase.Ended() {
+			copied.Goodput = rec.Goodput.Until(now)
+		}
+		records[name] = &copied
+	}
+	return Live{Records: records, Snapshot: snapshot, Waits: slices.Clone(r.waits)}
 }
 
 // LiveServer answers Fetch on this machine until Close.

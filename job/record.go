@@ -56,7 +56,7 @@ const (
 	AgentLeft         Cause = "agent_left"         // the agent was asked to go (SIGTERM)
 	NodeGone          Cause = "node_gone"          // its node was removed
 	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
-	LaunchFailed      Cause = "launch_failed"      // the provider could not start it
+	LaunchFailed      Cause = "launch_failed"      // its agent was started and did not register in time
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
 )
 

@@ -36,7 +36,12 @@ func (p *pass) closeRoles(w *work) {
 		if !w.succeeded(s.Address.Role) || w.aboutToRun(s) {
 			continue
 		}
-		if s.Phase == job.Pending && s.Recover || s.Phase == job.Scheduling || s.Phase == job.Registered {
+		switch {
+		case s.Phase == job.Registered && p.generationOf(w, s) > 0:
+			// It was training in the world that broke, and there will be no other.
+			p.step(s, job.Fault)
+			p.failJob(w, fmt.Sprintf("%s cannot go on: its world broke after another slot of its role had succeeded", s.Address.Short()))
+		case s.Phase == job.Pending && s.Recover, s.Phase == job.Scheduling, s.Phase == job.Registered:
 			w.because(s, "another slot of its role has succeeded")
 			p.cancel(w, s)
 		}
@@ -119,7 +124,11 @@ func (p *pass) remove(w *work) {
 		if p.in.Keep {
 			return
 		}
-		p.end(w, "it is not declared any more")
+		why := "it is not declared any more"
+		if p.in.Destroy {
+			why = "destroy was asked for"
+		}
+		p.end(w, why)
 		return
 	}
 	if w.ending {
@@ -203,6 +212,9 @@ func (w *work) print(role *job.Role, index int) string {
 // renew takes up a changed declaration in one slot. What runs is replaced later, all of a job together and
 // only if it fits (see replaceAll); what never ran takes it up as it is.
 func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
+	if w.finished[role.Name] {
+		return // nothing starts in it any more
+	}
 	if s.Phase != job.Pending && len(w.running(s)) > 0 {
 		w.renewed = append(w.renewed, s)
 		return

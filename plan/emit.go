@@ -409,7 +409,7 @@ func (w *work) phase() job.JobPhase {
 	if !w.admitted() {
 		return job.JobPending
 	}
-	running, ill, all := 0, w.world.Broken, true
+	running, ill, all := 0, w.brokenByFault(), true
 	for _, s := range w.slots {
 		switch {
 		case s.Phase == job.Running || s.Phase == job.Succeeded:
@@ -418,6 +418,7 @@ func (w *work) phase() job.JobPhase {
 			ill, all = true, false
 		case holds(s):
 			all = false // on its way: started for the first time, or as the job grows
+			ill = ill || w.world.Broken && s.Phase != job.Registered
 		}
 	}
 	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
@@ -428,6 +429,12 @@ func (w *work) phase() job.JobPhase {
 		return job.JobDegraded
 	}
 	return job.JobRunning
+}
+
+// brokenByFault tells whether the world broke by an incident, and not as the job was scaled or edited.
+func (w *work) brokenByFault() bool {
+	n := len(w.rec.Incidents)
+	return w.world.Broken && n > 0 && w.rec.Incidents[n-1].Generation == w.world.Generation
 }
 
 // missing tells whether a fixed role has fewer slots than it is to have.
@@ -482,6 +489,9 @@ func (w *work) redo(g *job.Goodput, spent float64) {
 func (w *work) mode() string {
 	switch w.rec.Phase {
 	case job.JobRunning:
+		if w.ranked() && w.world.Broken {
+			return "restart" // a planned one
+		}
 		return "productive"
 	case job.JobPending:
 		return "scheduling"

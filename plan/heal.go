@@ -73,6 +73,8 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 		return []string{at + "its agent ended"}
 	case job.AgentLeft:
 		return []string{at + "its agent was asked to go"}
+	case job.LaunchFailed:
+		return []string{at + "its agent runs and has not registered: does it reach the service?"}
 	case job.LeaseLost:
 		return []string{at + "not heard of for the whole lease"}
 	}
@@ -103,7 +105,7 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 // by itself, or aborts, because its connection broke.
 func weight(c job.Cause, e *job.Exit) int {
 	switch c {
-	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft:
+	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.LaunchFailed:
 		return 4
 	case job.OutOfMemory, job.StartFailed:
 		return 3
@@ -294,10 +296,11 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	if s.Node != "" && s.Cause != job.LeaseLost && !bigger {
+	elsewhere := s.Cause == job.LeaseLost || s.Cause == job.LaunchFailed
+	if s.Node != "" && !elsewhere && !bigger {
 		return job.RestartSameNode
 	}
-	if s.Cause == job.LeaseLost {
+	if elsewhere {
 		w.avoid[s] = s.Node
 	} else {
 		w.prefer[s] = s.Node
@@ -338,6 +341,8 @@ func reasonOf(s *job.Slot) string {
 		return "it was silent for the whole lease"
 	case s.Cause == job.NodeGone:
 		return "its node was removed"
+	case s.Cause == job.LaunchFailed:
+		return "its agent did not register"
 	case s.Cause == job.AgentLeft:
 		return "its agent was asked to go"
 	case s.Cause == job.AgentGone:

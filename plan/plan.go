@@ -19,6 +19,10 @@ type Input struct {
 	// Capabilities by provider name. A job whose provider is not here is refused.
 	Capabilities map[string]job.Capabilities `json:"capabilities"`
 	Now          time.Time                   `json:"now"`
+	// Since is when the master began: an agent that has not registered is not late before it had time to.
+	Since time.Time `json:"since,omitzero"`
+	// Destroy tells that jobs are left out because they are to be destroyed; it is a reason, nothing else.
+	Destroy bool `json:"destroy,omitempty"`
 	// NewUID gives the UIDs of jobs that are new; it must give the same for the same name within a plan.
 	NewUID func(name string) string `json:"-"`
 	// Rerun names declared jobs that failed and are to start anew, as an explicit apply does it. The watch loop

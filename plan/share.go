@@ -240,6 +240,9 @@ func (p *pass) makeRoom(w *work, r *job.Role, homeless []*job.Slot, lacking int)
 		}
 		return
 	}
+	if lacking > 0 {
+		homeless = homeless[:min(lacking, len(homeless))]
+	}
 	p.wait(w, r.Name, p.shortage(w, homeless))
 	p.decided(w, job.WaitCapacity)
 }
@@ -511,7 +514,7 @@ func (p *pass) complete(w *work) {
 		}
 		slots := p.fresh(w, r, missing)
 		t := &txn{sp: p.space(w.spec.Provider)}
-		if len(slots) < missing || !p.fit(t, w, slots) {
+		if len(slots) < missing || !p.fit(t, w, slots) && !p.fitByShrinking(t, w, slots) {
 			p.wait(w, r.Name, p.shortage(w, slots))
 			continue
 		}

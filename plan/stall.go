@@ -37,7 +37,7 @@ func (p *pass) timedOut(w *work) bool {
 		return false
 	}
 	told := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
-		return i.Cause == job.RendezvousTimeout && !i.Time.Before(since)
+		return (i.Cause == job.RendezvousTimeout || i.Cause == job.LaunchFailed) && !i.Time.Before(since)
 	})
 	if !told {
 		p.enter(w, w.timeoutIncident(p.in.Now))

@@ -9,6 +9,9 @@ func (p *pass) track(w *work) {
 	nodes := p.nodesOf(w.spec.Provider)
 	for _, s := range w.slots {
 		p.catchUp(w, s)
+		if s.Phase == job.Succeeded {
+			w.finished[s.Address.Role] = true
+		}
 		if m, in := w.member(s.Address); in && m.Rank != s.Rank {
 			s.Rank = m.Rank
 			p.out.Dirty = true
@@ -94,7 +97,23 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 		p.trackGone(w, s, inc)
 	case inc.Member != nil:
 		p.trackMember(w, s, inc.Member)
+	case s.Phase == job.Scheduling && s.InPlace == 0:
+		p.trackLate(w, s)
 	}
+}
+
+// trackLate gives up an agent that runs and has not registered in the time that a rendezvous may take: it
+// does not reach the service, or hangs.
+func (p *pass) trackLate(w *work, s *job.Slot) {
+	since := s.Since
+	if p.in.Since.After(since) {
+		since = p.in.Since
+	}
+	timeout := w.spec.Rendezvous.Timeout.Std()
+	if timeout == 0 || p.pending(since, timeout) || p.in.Now.Before(since) {
+		return
+	}
+	p.fault(w, s, job.LaunchFailed, nil)
 }
 
 func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
@@ -197,7 +216,12 @@ func causeOf(e *job.Exit) job.Cause {
 
 // displace moves a slot whose node is not there any more. If its agent still runs it ends in its own time,
 // with a checkpoint; the slot is then placed ahead of new work.
+//
+// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
 func (p *pass) displace(w *work, s *job.Slot) {
+	if w.finished[s.Address.Role] && len(w.running(s)) > 0 {
+		return
+	}
 	node := s.Node
 	s.Node, s.Recover = "", true
 	p.out.Dirty = true

@@ -40,6 +40,9 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 	if _, err := s.parse(newFlags("apply", a.declareApply), args, 0); err != nil {
 		return a, err
 	}
+	if a.destroy && !a.prune {
+		return a, errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
+	}
 	if a.watch && a.destroy {
 		return a, errors.New("-watch and -destroy exclude each other: a destroy ends when nothing is left")
 	}

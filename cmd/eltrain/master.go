@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -99,6 +100,10 @@ func (m *master) serve(ctx context.Context, server *elastic.Server, service lang
 	}
 	if err := server.Start(listen); err != nil {
 		return err
+	}
+	if tcp, ok := server.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && service.TLSCert == "" {
+		m.diagnose(view.Caution("The service is reached from other machines without TLS",
+			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
 	}
 	for name, p := range m.providers {
 		if err := p.Publish(ctx, advertised(server.URL(), service.Advertise)); err != nil {

@@ -125,7 +125,7 @@ func (d *directory) preview(ctx context.Context, s *session, a planning) (plan.P
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
 		Jobs: d.config.Jobs, Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: newUID, Keep: a.keep, Rerun: a.rerun, Log: s.log,
+		NewUID: newUID, Destroy: a.destroy, Keep: a.keep, Rerun: a.rerun, Log: s.log,
 	}
 }
 

@@ -373,7 +373,11 @@ func (t *planText) fieldRows(b block, field int) []row {
 
 func (t *planText) fieldRow(a plan.Action, f job.FieldChange) row {
 	before, after := t.redactor.Value(f.Before), t.redactor.Value(f.After)
-	r := row{name: t.redactor.Text(f.Path)}
+	path := f.Path
+	if a != plan.Update { // a slot's: it stands in its role's block
+		path = withinRole(path)
+	}
+	r := row{name: t.redactor.Text(path)}
 	switch {
 	case f.Before == "" || a == plan.Create: // of a new slot nothing was before, whatever a zero value says
 		r.mark, r.value = "+", after
@@ -512,4 +516,14 @@ func (t *planText) conclusion(p *plan.Plan) string {
 		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
+}
+
+// withinRole is a field's path as it is written inside its role's block.
+func withinRole(path string) string {
+	if rest, inRole := strings.CutPrefix(path, "role."); inRole {
+		if _, name, found := strings.Cut(rest, "."); found {
+			return name
+		}
+	}
+	return path
 }

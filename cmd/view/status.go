@@ -87,7 +87,7 @@ type SlotStatus struct {
 	Restarts    int       `json:"restarts"`
 	Cause       job.Cause `json:"cause,omitempty"` // of its last fault
 	Exit        *job.Exit `json:"exit,omitempty"`  // how its last processes ended
-	Memory      job.Bytes `json:"memory_bytes,omitempty"`
+	Memory      int64     `json:"memory_bytes,omitempty"`
 
 	slot job.Address
 }
@@ -290,7 +290,7 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 	if m == nil {
 		return out
 	}
-	out.Step, out.Memory = m.Step, m.Memory
+	out.Step, out.Memory = m.Step, int64(m.Memory)
 	if len(m.PIDs) > 0 {
 		out.PID = m.PIDs[0]
 	}
