@@ -353,6 +353,13 @@ func (p *pass) want(w *work) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}
+		for _, s := range w.index[r.Name] {
+			// Of a job that goes, those train on that stop only after others have.
+			if s.Phase == job.Canceling && w.stopWave(s) > 0 && !slices.Contains(role.Slots, s.Address.Index) {
+				role.Slots = append(role.Slots, s.Address.Index)
+			}
+		}
+		slices.Sort(role.Slots)
 		want.Roles = append(want.Roles, role)
 	}
 	p.out.Wants[w.name] = want
