@@ -16,10 +16,10 @@ const torchPython = "/usr/bin/python3"
 // torchSteps take some seconds; torch's own import takes as long.
 const torchSteps = 250
 
-// needTorch skips a test where there is no PyTorch, unless ELTRAIN_TORCH says that there has to be.
+// needTorch skips a test where there is no PyTorch, unless WITH_TORCH says that there has to be.
 func needTorch(t *testing.T) {
 	t.Helper()
-	if os.Getenv("ELTRAIN_TORCH") != "" {
+	if os.Getenv("WITH_TORCH") != "" {
 		return
 	}
 	if out, err := exec.Command(torchPython, "-c", "import torch").CombinedOutput(); err != nil {

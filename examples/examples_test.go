@@ -44,7 +44,7 @@ var stdlib = trainer{
 }
 
 // torch is Debian's PyTorch. Without it the tests that need it are left out, except where
-// it must be there: ELTRAIN_TORCH is set by `make test` and CI by every CI service.
+// it must be there: WITH_TORCH is set by `make test` and CI by every CI service.
 func torch(t *testing.T) trainer {
 	t.Helper()
 	tr := trainer{
@@ -53,7 +53,7 @@ func torch(t *testing.T) trainer {
 	}
 	if out, err := exec.Command(tr.python, "-c", "import torch").CombinedOutput(); err != nil {
 		msg := fmt.Sprintf("%s cannot import torch (apt-get install python3-torch): %v\n%s", tr.python, err, out)
-		if os.Getenv("CI") != "" || os.Getenv("ELTRAIN_TORCH") != "" {
+		if os.Getenv("CI") != "" || os.Getenv("WITH_TORCH") != "" {
 			t.Fatal(msg)
 		}
 		t.Skip(msg)

@@ -2,7 +2,7 @@
 // and the time to the ordered changes that bring the second to the first, each with its reason.
 //
 // It does no I/O, asks no clock, and knows no provider by name: what a provider can do comes as a
-// job.Capabilities. One file per concern: track (records follow facts), diff, place, share, scale, heal.
+// job.Capabilities. One file per concern; pass.go has their order, which is the policy.
 package plan
 
 import (

@@ -1,0 +1,151 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// Form is the service's ledger: a world is stored before any member hears of it.
+func (r *Reconciler) Form(jobName, uid string, w job.World) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.state.Jobs[jobName]
+	if old == nil || old.UID != uid {
+		return fmt.Errorf("job %s with uid %s is not recorded", jobName, uid)
+	}
+	rec := *old
+	rec.World = w
+	jobs := maps.Clone(r.state.Jobs)
+	jobs[jobName] = &rec
+	if err := r.write(ctx, jobs); err != nil {
+		return err
+	}
+	processes := 0
+	for _, m := range w.Members {
+		processes += m.Processes
+	}
+	r.unwritten = append(r.unwritten, job.Notice{Time: w.Formed, Type: "world_formed", Address: "job." + jobName,
+		Message: fmt.Sprintf("generation %d: %s, %s, rank 0 at %s:%d", w.Generation,
+			count(len(w.Members), "slot"), count(processes, "process"), w.MasterAddr, w.MasterPort)})
+	return nil
+}
+
+// count is a number of things: "1 slot", "2 processes".
+func count(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "s"):
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// storeTimeout bounds one write of the state, callTimeout one call of a provider that is not meant to wait.
+const (
+	storeTimeout = 30 * time.Second
+	callTimeout  = time.Minute
+)
+
+// write stores the records as the next state. r.mu is held.
+func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
+	if r.unsure {
+		if err := r.reread(ctx); err != nil {
+			return err
+		}
+	}
+	next := r.state.Next(jobs)
+	if err := r.o.Store.Write(ctx, next, r.o.Lock); err != nil {
+		r.unsure = true
+		return fmt.Errorf("store the state: %w", err)
+	}
+	r.state = next
+	return nil
+}
+
+// reread finds out whether the write that failed last is stored all the same: a store may fail after that.
+func (r *Reconciler) reread(ctx context.Context) error {
+	stored, err := r.o.Store.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state again: %w", err)
+	}
+	ours := stored.Lineage == r.state.Lineage || r.state.Lineage == ""
+	if ours && stored.Serial == r.state.Serial+1 && stored.Epoch == r.o.Lock.Info().Epoch {
+		r.state.Lineage, r.state.Serial = stored.Lineage, stored.Serial
+	}
+	if stored.Serial == 0 {
+		r.state.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+	}
+	r.unsure = false
+	return nil
+}
+
+// commit stores what the plan decided, before any of it is done, and journals what happened.
+func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Dirty {
+		jobs := maps.Clone(r.state.Jobs)
+		for name := range in.Records {
+			delete(jobs, name)
+		}
+		for name, rec := range p.Records {
+			// A world may have formed while the plan was made.
+			if now := r.state.Jobs[name]; now != nil && now.UID == rec.UID && now.World.Generation > rec.World.Generation {
+				rec.World = now.World
+			}
+			jobs[name] = rec
+		}
+		if err := r.write(ctx, jobs); err != nil {
+			return err
+		}
+	}
+	r.unwritten = append(r.unwritten, p.Notices...)
+	p.Notices = r.unwritten
+	entries := make([]state.Entry, len(r.unwritten))
+	for i, n := range r.unwritten {
+		data, err := json.Marshal(n)
+		if err != nil {
+			return fmt.Errorf("journal a notice: %w", err)
+		}
+		entries[i] = state.Entry{Time: n.Time, Kind: state.NoticeEntry, Data: data}
+	}
+	if len(entries) > 0 {
+		if err := r.o.Journal.Append(entries...); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	r.unwritten = nil
+	return nil
+}
+
+// Decision is a plan with all that it was made from: plan.Make gives the same again.
+type Decision struct {
+	Input plan.Input `json:"input"`
+	Plan  plan.Plan  `json:"plan"`
+}
+
+// chronicle journals a decision. It comes after the changes have begun: of a large job it takes longer than
+// they may wait, and what matters of it is stored before.
+func (r *Reconciler) chronicle(in plan.Input, p *plan.Plan) error {
+	data, err := json.Marshal(Decision{in, *p})
+	if err != nil {
+		return fmt.Errorf("journal a decision: %w", err)
+	}
+	if err := r.o.Journal.Append(state.Entry{Time: in.Now, Kind: state.DecisionEntry, Data: data}); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// judge sets the job's phase and counts.
+func (p *pass) judge(w *work) {
+	p.tellIncident(w)
+	if w.declared && w.rec.Counts != nil {
+		for i := range w.spec.Roles {
+			name := w.spec.Roles[i].Name
+			if n := len(w.of(name)); w.rec.Counts[name] != n {
+				w.rec.Counts[name] = n
+				p.out.Dirty = true
+			}
+		}
+		if c := p.in.Capabilities[w.spec.Provider]; w.active() {
+			for _, caveat := range c.Caveats {
+				if !slices.Contains(p.out.Caveats, caveat) {
+					p.out.Caveats = append(p.out.Caveats, caveat)
+				}
+			}
+		}
+	}
+	phase := w.phase()
+	if phase != w.rec.Phase {
+		if !phase.Ended() {
+			p.note("job."+w.name, "job_phase", string(phase))
+		}
+		w.rec.Phase = phase
+		p.out.Dirty = true
+	}
+	p.account(w)
+}
+
+func (w *work) phase() job.JobPhase {
+	if w.rec.Phase.Ended() || !w.declared {
+		return w.rec.Phase
+	}
+	if !w.admitted() {
+		return job.JobPending
+	}
+	running, ill, all := 0, w.brokenByFault(), true
+	for _, s := range w.slots {
+		switch {
+		case s.Phase == job.Running || s.Phase == job.Succeeded:
+			running++
+		case s.Phase == job.Failing || s.Phase == job.Suspect || s.Phase == job.Lost || s.Recover && holds(s):
+			ill, all = true, false
+		case holds(s):
+			all = false // on its way: started for the first time, or as the job grows
+			ill = ill || w.world.Broken && s.Phase != job.Registered
+		}
+	}
+	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
+	switch {
+	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
+		return job.JobStarting
+	case ill || w.missing():
+		return job.JobDegraded
+	}
+	return job.JobRunning
+}
+
+// brokenByFault tells whether the world broke by an incident, and not as the job was scaled or edited.
+func (w *work) brokenByFault() bool {
+	n := len(w.rec.Incidents)
+	return w.world.Broken && n > 0 && w.rec.Incidents[n-1].Generation == w.world.Generation
+}
+
+// missing tells whether a fixed role has fewer slots than it is to have.
+func (w *work) missing() bool {
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if least, _ := r.Bounds(); len(w.of(r.Name)) < least {
+			return true
+		}
+	}
+	return false
+}
+
+// account keeps the goodput ledger: the time since the last entry goes to what it was then.
+func (p *pass) account(w *work) {
+	mode := w.mode()
+	g := &w.rec.Goodput
+	if mode == g.Mode {
+		return
+	}
+	was, before := g.Mode, g.Productive
+	*g = g.Until(p.in.Now)
+	if was == "productive" {
+		w.redo(g, g.Productive-before)
+	}
+	g.Mode = mode
+	p.out.Dirty = true
+}
+
+// redo moves what a world spent on steps that had been done before out of the productive time that just
+// ended, spent seconds of it. Where it went on from is the first step that it printed.
+func (w *work) redo(g *job.Goodput, spent float64) {
+	var first, last int64
+	var rate float64
+	for _, s := range w.slots {
+		for _, inc := range w.seen[s.Address] {
+			m := inc.Member
+			if m == nil || m.Generation != w.world.Generation || m.Step <= last {
+				continue
+			}
+			first, last, rate = m.FirstStep, m.Step, m.StepRate
+		}
+	}
+	if again := min(g.Reached, last) - first; again > 0 && rate > 0 {
+		seconds := min(float64(again)/rate, spent)
+		g.Productive -= seconds
+		g.Lost.RedoneSteps += seconds
+	}
+	g.Reached = max(g.Reached, last)
+}
+
+func (w *work) mode() string {
+	switch w.rec.Phase {
+	case job.JobRunning:
+		if w.ranked() && w.world.Broken {
+			return "restart" // a planned one
+		}
+		return "productive"
+	case job.JobPending:
+		return "scheduling"
+	case job.JobStarting:
+		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Scheduling }) {
+			return "scheduling"
+		}
+		return "rendezvous"
+	case job.JobDegraded:
+		if w.world.Generation > 0 && !w.world.Broken {
+			return "productive" // it trains, with less than it should have
+		}
+		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending }) {
+			return "scheduling"
+		}
+		return "restart"
+	}
+	return ""
+}

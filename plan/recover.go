@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"github.com/eltrain/eltrain/job"
+)
+
+func unplaced(s *job.Slot) bool { return s.Node == "" }
+
+// recover places what lost its place, ahead of all new work: first where it was, else elsewhere.
+func (p *pass) recover() {
+	for _, w := range p.turn {
+		sp := p.space(w.spec.Provider)
+		for _, s := range w.slots {
+			if s.Node != "" || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
+				continue
+			}
+			if role := w.spec.Role(s.Address.Role); role == nil || w.succeeded(role.Name) {
+				continue
+			}
+			t := &txn{sp: sp}
+			if !t.put(s, s.Reserved, w.prefer[s], w.avoid[s], false) {
+				if s.Phase == job.Scheduling {
+					p.step(s, job.Evicted)
+				}
+				if t.put(s, s.Reserved, w.prefer[s], w.avoid[s], true) {
+					w.promised[s] = t.taken[0].at.node.Name
+				}
+				continue
+			}
+			if s.Phase == job.Pending {
+				p.begin(s)
+			}
+			s.Node = t.taken[0].at.node.Name
+			p.out.Dirty = true
+			p.decided(w, job.Replace)
+		}
+	}
+}
+
+// begin grants a slot its next incarnation.
+func (p *pass) begin(s *job.Slot) {
+	if !p.step(s, job.Granted) {
+		return
+	}
+	s.Incarnation++ // a number is used once, also if what it named may never have run
+	s.InPlace = 0
+}
+
+// placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
+// next start is held back.
+func (w *work) placed(s *job.Slot) bool {
+	return w.promised[s] != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing
+}
+
+// makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
+func (p *pass) makeRoom(w *work, r *job.Role, homeless []*job.Slot, lacking int) {
+	t := &txn{sp: p.space(w.spec.Provider)}
+	if lacking > 0 && p.fitByShrinking(t, w, homeless[:min(lacking, len(homeless))]) {
+		for _, x := range t.taken {
+			w.promised[x.slot] = x.at.node.Name
+		}
+		return
+	}
+	if lacking > 0 {
+		homeless = homeless[:min(lacking, len(homeless))]
+	}
+	p.wait(w, r.Name, p.shortage(w, homeless))
+	p.decided(w, job.WaitCapacity)
+}

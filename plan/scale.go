@@ -1,0 +1,243 @@
+package plan
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// unload shrinks elastic roles on nodes that hold more than they have, the most fulfilled first, never
+// below min.
+func (p *pass) unload() {
+	for _, provider := range slices.Sorted(maps.Keys(p.spaces)) {
+		sp := p.spaces[provider]
+		for _, pl := range sp.places {
+			for over(pl) {
+				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
+					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, pl.node.Name) != nil
+				})
+				if w == nil {
+					break
+				}
+				goal := role.Floor(len(w.of(role.Name)) - 1)
+				p.shrinkTo(w, role, goal, w.onNode(role.Name, pl.node.Name), "node "+pl.node.Name+" has less than it holds")
+			}
+		}
+	}
+}
+
+func over(pl *place) bool {
+	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
+}
+
+// onNode is the role's slot on the node that would go first; nil if it has none there.
+func (w *work) onNode(role, node string) *job.Slot {
+	var last *job.Slot
+	for _, s := range w.of(role) {
+		if s.Node == node && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
+			last = s
+		}
+	}
+	return last
+}
+
+// mostFulfilled is the elastic role above its min that has the most of what it may have; of equals the one
+// whose turn is last.
+func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.Role) {
+	var best *work
+	var bestRole *job.Role
+	var most float64
+	for _, w := range slices.Backward(p.turn) {
+		for i := range w.spec.Roles {
+			r := &w.spec.Roles[i]
+			if r.Scaling == nil || w.succeeded(r.Name) {
+				continue
+			}
+			count := len(w.of(r.Name))
+			if r.Floor(count-1) == 0 || !eligible(w, r) {
+				continue
+			}
+			if f := fulfilment(count, r); best == nil || f > most {
+				best, bestRole, most = w, r, f
+			}
+		}
+	}
+	return best, bestRole
+}
+
+// shrinkTo takes a role down to goal slots. first goes in any case, if given.
+func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first *job.Slot, why string) {
+	held := w.of(r.Name)
+	slices.SortStableFunc(held, func(a, b *job.Slot) int {
+		switch {
+		case a == first:
+			return -1
+		case b == first:
+			return 1
+		}
+		return victimOrder(a, b)
+	})
+	sp := p.space(w.spec.Provider)
+	for _, s := range held[:len(held)-goal] {
+		w.because(s, "%s: %d -> %d slots", why, len(held), goal)
+		node := s.Node
+		p.cancel(w, s)
+		if node == "" {
+			continue
+		}
+		if s.Phase == job.Canceling {
+			sp.leave(s)
+		} else {
+			pl := *s
+			pl.Node = node
+			sp.release(&pl)
+		}
+	}
+}
+
+// shrink gives up what cannot be placed, where the role may do with less, and brings counts to legal sizes.
+func (p *pass) shrink() {
+	for _, w := range p.turn {
+		if !w.admitted() {
+			continue
+		}
+		for i := range w.spec.Roles {
+			p.shrinkRole(w, &w.spec.Roles[i])
+		}
+		for !w.within(nil) {
+			v := mostOf(w.elastic())
+			if v == nil {
+				break
+			}
+			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nil, "the job's limits")
+		}
+	}
+}
+
+func (p *pass) shrinkRole(w *work, r *job.Role) {
+	if w.succeeded(r.Name) {
+		return
+	}
+	held := w.of(r.Name)
+	least, most := r.Bounds()
+	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
+	goal := r.Floor(len(held) - len(homeless))
+	if len(held) > most && goal > 0 {
+		p.shrinkTo(w, r, goal, nil, fmt.Sprintf("at most %d slots", most))
+		return
+	}
+	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
+		p.makeRoom(w, r, homeless, max(r.Ceil(least), least)-(len(held)-len(homeless)))
+		return
+	}
+	if r.Scaling == nil || goal == 0 || goal == len(held) {
+		return
+	}
+	p.shrinkTo(w, r, goal, nil, "no node has room for more")
+	p.decided(w, job.Shrink)
+}
+
+// unit is one elastic role that may grow.
+type unit struct {
+	w     *work
+	role  *job.Role
+	count int
+	most  int
+}
+
+type units []*unit
+
+func (u units) Len() int { return len(u) }
+
+func (u units) Swap(i, j int) { u[i], u[j] = u[j], u[i] }
+
+func (u units) Less(i, j int) bool {
+	a, b := u[i], u[j]
+	fa, fb := fulfilment(a.count, a.role), fulfilment(b.count, b.role)
+	if fa != fb {
+		return fa < fb
+	}
+	return cmp.Or(ahead(a.w, b.w), cmp.Compare(a.role.Name, b.role.Name)) < 0
+}
+
+func (u *units) Push(x any) { *u = append(*u, x.(*unit)) }
+
+func (u *units) Pop() any {
+	last := (*u)[len(*u)-1]
+	*u = (*u)[:len(*u)-1]
+	return last
+}
+
+// grow gives one legal step at a time to the least fulfilled, by planned counts, until nothing fits. What
+// did not fit once is not asked again: what is free only shrinks here.
+func (p *pass) grow() {
+	var queue units
+	for _, w := range p.turn {
+		if !w.admitted() || w.short() {
+			continue
+		}
+		for i := range w.spec.Roles {
+			r := &w.spec.Roles[i]
+			if r.Scaling == nil || w.succeeded(r.Name) {
+				continue
+			}
+			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
+			if !w.started() {
+				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it starts; the policy owns it afterwards
+			}
+			if u.count < u.most {
+				queue = append(queue, u)
+			}
+		}
+	}
+	heap.Init(&queue)
+	for len(queue) > 0 {
+		u := queue[0]
+		next := u.role.Ceil(u.count + 1)
+		if next == 0 || next > u.most || !p.growStep(u, next-u.count) {
+			heap.Pop(&queue)
+			continue
+		}
+		u.count = next
+		heap.Fix(&queue, 0)
+	}
+}
+
+// started tells whether the job trains or has trained: from then on its scaling owns the number of slots.
+func (w *work) started() bool {
+	if w.ranked() {
+		return w.world.Generation > 0
+	}
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Running })
+}
+
+// short tells whether slots of the job wait for a place: it recovers before it grows.
+func (w *work) short() bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending })
+}
+
+func (p *pass) growStep(u *unit, n int) bool {
+	slots := p.fresh(u.w, u.role, n)
+	if len(slots) < n || !u.w.within(slots) {
+		return false
+	}
+	t := &txn{sp: p.space(u.w.spec.Provider)}
+	for _, s := range slots {
+		if !t.put(s, s.Reserved, "", "", false) {
+			t.undo()
+			return false
+		}
+	}
+	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
+	if u.w.world.Generation > 0 { // before that it is where the job starts, and needs no reason
+		for _, s := range slots {
+			u.w.because(s, "scaled within %d..%d: %d -> %d slots", u.role.Scaling.Min, u.role.Scaling.Max, u.count, u.count+n)
+		}
+	}
+	p.grant(u.w, t)
+	return true
+}

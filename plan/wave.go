@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// ready tells whether what depends on the role may start: its min are up. Ranked slots are up once they are
+// registered, since they run only in a world that those that depend on them may be part of.
+func (w *work) ready(role string) bool {
+	up, known := w.upCache[role]
+	if !known {
+		up = w.countReady(role)
+		w.upCache[role] = up
+	}
+	return up
+}
+
+func (w *work) countReady(role string) bool {
+	r := w.spec.Role(role)
+	if r == nil {
+		return true
+	}
+	up := 0
+	for _, s := range w.index[role] {
+		switch s.Phase {
+		case job.Running, job.Succeeded:
+			up++
+		case job.Registered, job.Suspect:
+			if r.Ranked {
+				up++
+			}
+		}
+	}
+	least, _ := r.Bounds()
+	return up >= least
+}
+
+// startWave is how many waves of other roles have to start before this one.
+func (w *work) startWave(r *job.Role) int {
+	wave := 0
+	for _, dep := range r.DependsOn {
+		if d := w.spec.Role(dep); d != nil && !w.ready(dep) {
+			wave = max(wave, w.startWave(d)+1)
+		}
+	}
+	return wave
+}
+
+// stopWave is the reverse, when the job as a whole goes: first those that nothing depends on.
+func (w *work) stopWave(s *job.Slot) int {
+	if !w.ending {
+		return 0
+	}
+	return w.stopWaveOf(s.Address.Role)
+}
+
+func (w *work) stopWaveOf(role string) int {
+	wave := 0
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if slices.Contains(r.DependsOn, role) && w.anyRunning(r.Name) {
+			wave = max(wave, w.stopWaveOf(r.Name)+1)
+		}
+	}
+	return wave
+}
+
+func (w *work) anyRunning(role string) bool {
+	any, known := w.stopCache[role]
+	if known {
+		return any
+	}
+	for _, s := range w.index[role] {
+		any = any || s.Phase == job.Canceling && len(w.running(s)) > 0
+	}
+	w.stopCache[role] = any
+	return any
+}
