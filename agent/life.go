@@ -50,13 +50,13 @@ const (
 type ending string
 
 const (
-	byOrder  ending = "ordered" // the service said Leave
-	bySignal ending = "left"    // somebody sent SIGTERM
-	byFence  ending = "fenced"  // a newer incarnation has the slot
+	byOrder  = ending(job.EndOrdered) // the service said Leave
+	bySignal = ending(job.EndLeft)    // somebody sent SIGTERM
+	byFence  = ending(job.EndFenced)  // a newer incarnation has the slot
 
 	// What exit.json says instead when the processes ended by themselves before.
-	reasonFinished = "finished"
-	reasonFailed   = "failed"
+	reasonFinished = string(job.EndFinished)
+	reasonFailed   = string(job.EndFailed)
 )
 
 // event is what can happen to an agent.

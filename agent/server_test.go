@@ -45,7 +45,7 @@ func newMaster(t *testing.T, l *ledger, inPlace int) *master {
 		UID: "uid-1", Token: masterToken, World: l.world,
 		Want: job.Want{
 			Roles:  []job.WantRole{{Role: "worker", Slots: []int{0, 1}, Sizes: job.Sizes{Min: 1, Max: 2}, Processes: 1}},
-			Settle: job.Duration(time.Minute), Timeout: job.Duration(time.Minute), Lease: job.Duration(15 * time.Second),
+			Settle: job.Duration(time.Minute), Lease: job.Duration(15 * time.Second),
 		},
 	}
 	for i := range 2 {

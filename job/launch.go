@@ -21,8 +21,6 @@ type Launch struct {
 type Capabilities struct {
 	// Places: the planner chooses the node. Otherwise a scheduler does and Node in a Launch is a hint.
 	Places bool `json:"places"`
-	// Gang: the provider itself admits a gang whole or not at all.
-	Gang bool `json:"gang"`
 	// Images: the provider runs container images; without it a role's image is refused.
 	Images bool `json:"images"`
 	// Pods: the provider takes the pod overlay.

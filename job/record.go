@@ -18,7 +18,6 @@ type Record struct {
 	// Charges are the restarts that count against the budget, oldest first, pruned to its window.
 	Charges   []time.Time `json:"charges,omitempty"`
 	Incidents []Incident  `json:"incidents,omitempty"` // the newest, MaxIncidents at most; the journal has all
-	Overrides []Override  `json:"overrides,omitempty"`
 	Goodput   Goodput     `json:"goodput,omitzero"`
 	// Ended is when it succeeded, failed or was canceled.
 	Ended time.Time `json:"ended,omitzero"`
@@ -35,7 +34,6 @@ const (
 	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed
 	JobRunning   JobPhase = "Running"
 	JobDegraded  JobPhase = "Degraded" // it was running and does not run as asked for: healing, or below its count
-	JobSuspended JobPhase = "Suspended"
 	JobSucceeded JobPhase = "Succeeded"
 	JobFailed    JobPhase = "Failed"
 	JobCanceled  JobPhase = "Canceled"
@@ -92,14 +90,6 @@ const (
 	WaitCapacity    Action = "wait_for_capacity"
 	FailJob         Action = "fail"
 )
-
-// Override is what an operator did at run time. Plan shows it, and healing does not undo it.
-type Override struct {
-	Time   time.Time `json:"time"`
-	Verb   string    `json:"verb"`   // "cancel" …
-	Target string    `json:"target"` // a Selector's text
-	By     string    `json:"by,omitempty"`
-}
 
 // Goodput is where a job's wall time went, in seconds. Productive and the lost parts sum to Wall.
 type Goodput struct {
@@ -164,7 +154,7 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "incident", "slot_phase", "job_phase", "change" …
+	Type    string    `json:"type"`              // "world_formed", "incident", "job_phase", "rejected"
 	Address string    `json:"address,omitempty"` // of what it is about
 	Message string    `json:"message"`
 	// Incident is set with Type "incident".

@@ -132,11 +132,10 @@ type WorldMember struct {
 
 // Want is what the plan asks of a job's rendezvous. The service forms worlds from it and nothing else.
 type Want struct {
-	Roles   []WantRole `json:"roles"` // the ranked ones, in declaration order
-	Settle  Duration   `json:"settle"`
-	Timeout Duration   `json:"timeout"`
-	Lease   Duration   `json:"lease"`
-	RankBy  []string   `json:"rank_by,omitempty"` // node label names, widest first
+	Roles  []WantRole `json:"roles"` // the ranked ones, in declaration order
+	Settle Duration   `json:"settle"`
+	Lease  Duration   `json:"lease"`
+	RankBy []string   `json:"rank_by,omitempty"` // node label names, widest first
 	// Unranked are the slots of unranked roles that may start now.
 	Unranked []Address `json:"unranked,omitempty"`
 	// Hold keeps worlds from forming: the job failed, ended, waits for capacity or is being destroyed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 )
 
 type statusArgs struct {
@@ -118,68 +116,10 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	case !errors.Is(err, apply.ErrNoMaster):
 		return view.Facts{}, err
 	}
-	records, err := d.records(ctx)
+	r, err := apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, NewUID: newUID})
 	if err != nil {
 		return view.Facts{}, err
 	}
-	return d.withWaits(view.Facts{Records: records, Snapshot: d.observe(ctx), Holder: holder}), nil
-}
-
-// observe is what all providers see. If one cannot be asked nothing counts as observed: the records stand.
-func (d *directory) observe(ctx context.Context) job.Snapshot {
-	snapshot := job.Snapshot{At: time.Now()}
-	for _, p := range d.providers {
-		seen, err := p.Observe(ctx)
-		if err != nil {
-			return job.Snapshot{}
-		}
-		snapshot.Nodes = append(snapshot.Nodes, seen.Nodes...)
-		snapshot.Incarnations = append(snapshot.Incarnations, seen.Incarnations...)
-	}
-	return snapshot
-}
-
-// withWaits adds what jobs wait for, and why: what the planner says of jobs as they were last applied.
-func (d *directory) withWaits(f view.Facts) view.Facts {
-	if f.Snapshot.At.IsZero() {
-		return f
-	}
-	in := plan.Input{Snapshot: f.Snapshot, Records: f.Records, Now: f.Snapshot.At, Capabilities: map[string]job.Capabilities{},
-		NewUID: func(string) string { return "" }}
-	for name, p := range d.providers {
-		in.Capabilities[name] = p.Capabilities()
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.Records)) {
-		in.Jobs = append(in.Jobs, f.Records[name].Spec)
-	}
-	p := plan.Make(in)
-	f.Waits = p.Waits
-	f.Records = withEnds(f.Records, p.Records)
-	return f
-}
-
-// withEnds takes over what ended well since a master last looked. What else the planner would decide is not
-// taken: without a master nobody does it.
-func withEnds(records, planned job.Records) job.Records {
-	shown := make(job.Records, len(records))
-	for name, rec := range records {
-		now := planned[name]
-		if now == nil || now.UID != rec.UID {
-			shown[name] = rec
-			continue
-		}
-		copied := *rec
-		copied.Slots = slices.Clone(rec.Slots)
-		for i := range copied.Slots {
-			a := copied.Slots[i].Address
-			if s := now.Slot(a.Role, a.Index); s != nil && s.Phase == job.Succeeded {
-				copied.Slots[i].Phase = job.Succeeded
-			}
-		}
-		if now.Phase == job.JobSucceeded {
-			copied.Phase, copied.Ended, copied.Goodput = now.Phase, now.Ended, now.Goodput
-		}
-		shown[name] = &copied
-	}
-	return shown
+	live = r.Offline(ctx)
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Holder: holder}, nil
 }

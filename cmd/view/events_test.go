@@ -15,7 +15,7 @@ func notices() []job.Notice {
 	worker := job.Address{Job: "mnist", Role: "worker", Index: 2}
 	return []job.Notice{
 		{Seq: 1, Time: at, Type: "world_formed", Address: "job.mnist", Message: "world formed: generation 2, 4 of 4 slots, 4 processes"},
-		{Seq: 2, Time: at.Add(time.Second), Type: "slot_phase", Address: worker.String(), Message: "Running -> Failing"},
+		{Seq: 2, Time: at.Add(time.Second), Type: "rejected", Address: worker.String(), Message: "Running -> Failing"},
 		{Seq: 3, Time: at.Add(2 * time.Second), Type: "incident", Address: worker.String(), Message: "process killed", Incident: &job.Incident{
 			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: []string{"signal: killed", "last line: s3cret\nand \x07more"}, Confidence: 1}},
 		{Seq: 4, Time: at.Add(3 * time.Second), Type: "incident", Address: "job.mnist", Message: "job.mnist failed", Incident: &job.Incident{

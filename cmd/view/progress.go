@@ -212,11 +212,8 @@ func (p *Progress) count(c *plan.Change) {
 	p.total.Remove += s.Remove
 }
 
-// Noticed tells what happened. Changes and the phases of single slots are told by other lines.
+// Noticed tells what happened.
 func (p *Progress) Noticed(n job.Notice) {
-	if n.Incident == nil && (n.Type == "slot_phase" || n.Type == "change") {
-		return
-	}
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
