@@ -20,8 +20,12 @@ const Rescan = 30 * time.Second
 // progressEvery is how often the view is told how training goes.
 const progressEvery = 2 * time.Second
 
-// retryStore is the pause after the state could not be stored. Nothing is done meanwhile.
-const retryStore = time.Second
+// retryStore is the pause after the state could not be stored, in which nothing is done; retryObserve the one
+// after a provider could not be observed.
+const (
+	retryStore   = time.Second
+	retryObserve = 2 * time.Second
+)
 
 // ErrLockLost ends a run whose lock another holder took.
 var ErrLockLost = errors.New("the state's lock was lost to another process; jobs run on under it")
@@ -63,9 +67,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			if proven.IsZero() {
 				return p, nil
 			}
-			if due.IsZero() || proven.Before(due) {
-				due = proven
-			}
+			due = earliest(due, proven)
 		}
 		// A pass over many slots takes its time: the loop rests as long, so that bursts of news coalesce.
 		if !sleep(ctx, min(time.Since(begun), time.Second)) {
@@ -111,6 +113,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// earliest of two times, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func (r *Reconciler) untilDue(due time.Time) time.Duration {
 	if due.IsZero() {
 		return Rescan
@@ -154,8 +164,9 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 	})
 	due = r.flights.follow(ctx, r.o.Clock(), &p)
-	if !p.Wake.IsZero() && (due.IsZero() || p.Wake.Before(due)) {
-		due = p.Wake
+	due = earliest(due, p.Wake)
+	if r.troubled() {
+		due = earliest(due, r.o.Clock().Add(retryObserve))
 	}
 	if begins {
 		if err := r.chronicle(in, &p); err != nil {

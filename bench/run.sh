@@ -2,12 +2,13 @@
 # Measures everything and writes bench/results.md. README.md beside it says what and how.
 #
 #   N=5            rounds of each recovery scenario under each launcher
-#   BOUND=90s      longest wait for a world to step
+#   UNNOTICED=2    rounds of those that torchrun does not notice by itself: each lasts until the bound
+#   BOUND=60s      longest wait for a world to step
 #   LAUNCHERS='*'  which launchers; torch 2 is downloaded (3 GB) if its name matches and it is not there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-rounds=${N:-5} bound=${BOUND:-90s} launchers=${LAUNCHERS:-*}
+rounds=${N:-5} unnoticed=${UNNOTICED:-2} bound=${BOUND:-60s} launchers=${LAUNCHERS:-*}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -17,8 +18,12 @@ go test -run '^$' -bench 'RendezvousHTTP|Beats10000' -benchtime 1x -count 3 -tim
 go test -run '^$' -bench 'Write10000Slots|AppendNotice' ./state/... | grep ^Benchmark >> "$tmp/go.txt"
 cat "$tmp/go.txt"
 
-echo "recoveries: $rounds rounds"
-go run ./bench/recovery -eltrain=bin/eltrain -install-torch -n="$rounds" -bound="$bound" -launchers="$launchers" -out="$tmp/recovery.md"
+recovery() {
+  go run ./bench/recovery -eltrain="$PWD/bin/eltrain" -install-torch -bound="$bound" -launchers="$launchers" "$@"
+}
+echo "recoveries: $rounds rounds, then $unnoticed of what torchrun does not notice"
+recovery -n="$rounds" -scenarios=cold-start,worker-killed,node-lost,node-added,drain -out="$tmp/recovery.md"
+recovery -n="$unnoticed" -scenarios=agent-killed,silent-host -out="$tmp/unnoticed.md"
 
 {
   echo "# Results"
@@ -35,6 +40,8 @@ go run ./bench/recovery -eltrain=bin/eltrain -install-torch -n="$rounds" -bound=
   cat "$tmp/go.txt"
   echo '```'
   echo
-  cat "$tmp/recovery.md"
+  sed 's/^#/##/' "$tmp/recovery.md"
+  echo
+  sed 's/^# Recovery times/## What torchrun does not notice by itself/; s/^## /### /' "$tmp/unnoticed.md"
 } > bench/results.md
 echo "wrote bench/results.md"
