@@ -24,7 +24,7 @@ type Job struct {
 
 	// Source is where the job was declared.
 	Source Source `hcl:"-"`
-	// Secrets are the sensitive values that occur in the job's strings; views and stores redact them by value.
+	// Secrets are the sensitive values that occur in the job's strings; views redact them by value.
 	Secrets []string `hcl:"-" json:"-"`
 }
 
@@ -37,7 +37,7 @@ type Source struct {
 // Role is a group of like members. Its name means nothing to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
-	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"How many slots. With a scaling block only where the role starts: the policy owns the number afterwards."`
+	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"How many slots. With a scaling block only where the role starts, by default its smallest legal size: the policy owns the number afterwards."`
 	Scaling   *Scaling `hcl:"scaling,block" change:"update" doc:"Makes the role elastic."`
 	Processes int      `hcl:"processes,optional" default:"1" change:"replace" doc:"Training processes per slot (torchrun's nproc_per_node)."`
 	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`
