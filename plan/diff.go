@@ -222,11 +222,11 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	p.out.Dirty = true
 	s.Fingerprint = print
 	w.because(s, "its declaration changed")
-	if s.Phase == job.Scheduling && !w.unlaunched[s] {
+	if s.Phase == job.Scheduling && !w.on(s).unlaunched {
 		s.Incarnation++ // its launch may be under way: a number names one start
 	}
 	if !role.Resources.Fits(s.Reserved) && s.Node != "" {
-		w.prefer[s] = s.Node
+		w.on(s).prefer = s.Node
 		s.Node, s.Recover = "", true
 	}
 	s.Reserved = role.Resources

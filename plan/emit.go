@@ -22,10 +22,10 @@ func (p *pass) emit(w *work) {
 		switch {
 		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
-		case w.promised[s] != "":
+		case w.promisedTo(s) != "":
 			p.out.Changes = append(p.out.Changes, Change{
-				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.promised[s], Wave: 1,
-				Incarnation: s.Incarnation + 1, Reasons: w.reasons[s], Fields: w.fieldsOf(role, s, fields),
+				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
+				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields),
 			})
 			p.emitStop(w, s)
 		case s.Phase == job.Pending:
@@ -67,7 +67,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		return
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
-		Incarnation: s.Incarnation, Stop: stop, Reasons: w.reasons[s], Wave: w.stopWave(s), Provider: w.shownBy(s)}
+		Incarnation: s.Incarnation, Stop: stop, Reasons: w.on(s).reasons, Wave: w.stopWave(s), Provider: w.shownBy(s)}
 	if c.Reasons == nil {
 		c.Reasons = []string{"it is being stopped"}
 	}
@@ -95,7 +95,7 @@ func (w *work) shownBy(s *job.Slot) string {
 
 func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
 	c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node, Incarnation: s.Incarnation,
-		Stop: w.running(s), Reasons: w.reasons[s], Fields: fields, Wave: w.startWave(role)}
+		Stop: w.running(s), Reasons: w.on(s).reasons, Fields: fields, Wave: w.startWave(role)}
 	if s.Recover && s.Incarnation > 1 {
 		c.Action, c.Fields = Replace, nil
 		if c.Reasons == nil {

@@ -287,7 +287,7 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 		w.because(s, "%s", reasonOf(s))
 		p.out.Changes = append(p.out.Changes, Change{
 			Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation,
-			Node: s.Node, Reasons: w.reasons[s],
+			Node: s.Node, Reasons: w.on(s).reasons,
 		})
 		return job.RestartInPlace
 	}
@@ -301,9 +301,9 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 		return job.RestartSameNode
 	}
 	if elsewhere {
-		w.avoid[s] = s.Node
+		w.on(s).avoid = s.Node
 	} else {
-		w.prefer[s] = s.Node
+		w.on(s).prefer = s.Node
 	}
 	s.Node = ""
 	return job.Replace

@@ -54,32 +54,55 @@ type pass struct {
 
 // work is one job under decision.
 type work struct {
-	name       string
-	declared   bool
-	spec       *job.Job // as declared; as last applied if it is not any more
-	rec        *job.Record
-	slots      []*job.Slot // by address
-	index      map[string]map[int]*job.Slot
-	seen       map[job.Address][]*job.Incarnation // by number, ascending
-	world      job.World                          // as the service has it; else as recorded
-	faults     []fault
-	reasons    map[*job.Slot][]string // why a slot changes in this pass
-	avoid      map[*job.Slot]string   // node that a slot should not come back to
-	prefer     map[*job.Slot]string   // node that a slot should come back to
-	changed    []job.FieldChange      // settings taken up in place
-	differs    []job.FieldChange      // what replaces slots
-	renewed    []*job.Slot            // running, and declared differently now
-	gone       bool                   // nothing of it is left: its record goes
-	prints     map[string]func(int) string
-	promised   map[*job.Slot]string            // a place that is still in use: given once it is free
-	total      *job.Resources                  // of all that it holds; nil until asked for
-	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
-	placeOf    map[job.Address]job.WorldMember // in world; nil until asked for
-	ending     bool                            // all its slots are to go
-	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
-	upCache    map[string]bool                 // by role, for ready
-	stopCache  map[string]bool                 // by role, for anyRunning
-	unlaunched map[*job.Slot]bool              // they got their incarnation's number in this pass
+	name      string
+	declared  bool
+	spec      *job.Job // as declared; as last applied if it is not any more
+	rec       *job.Record
+	slots     []*job.Slot // by address
+	index     map[string]map[int]*job.Slot
+	seen      map[job.Address][]*job.Incarnation // by number, ascending
+	world     job.World                          // as the service has it; else as recorded
+	faults    []fault
+	decisions map[*job.Slot]*decision // made in this pass, by slot; see on
+	changed   []job.FieldChange       // settings taken up in place
+	differs   []job.FieldChange       // what replaces slots
+	renewed   []*job.Slot             // running, and declared differently now
+	gone      bool                    // nothing of it is left: its record goes
+	prints    map[string]func(int) string
+	total     *job.Resources                  // of all that it holds; nil until asked for
+	freshFrom map[string]int                  // by role: the first index that may be free, while growing
+	placeOf   map[job.Address]job.WorldMember // in world; nil until asked for
+	ending    bool                            // all its slots are to go
+	finished  map[string]bool                 // roles of which a slot has ended well: no start follows in them
+	upCache   map[string]bool                 // by role, for ready
+	stopCache map[string]bool                 // by role, for anyRunning
+}
+
+// decision is what this pass has found about one slot, beside what its record says.
+type decision struct {
+	reasons    []string // why it changes
+	avoid      string   // node that it should not come back to
+	prefer     string   // node that it should come back to
+	promised   string   // node with a place that is still in use: given once it is free
+	unlaunched bool     // it got its incarnation's number in this pass
+}
+
+// on is the slot's decision, to read or to add to.
+func (w *work) on(s *job.Slot) *decision {
+	d := w.decisions[s]
+	if d == nil {
+		d = &decision{}
+		w.decisions[s] = d
+	}
+	return d
+}
+
+// promisedTo is the node where the slot is promised a place; "" for nearly all.
+func (w *work) promisedTo(s *job.Slot) string {
+	if d := w.decisions[s]; d != nil {
+		return d.promised
+	}
+	return ""
 }
 
 func newPass(in Input) *pass {
@@ -87,9 +110,11 @@ func newPass(in Input) *pass {
 	p.out.Records = make(job.Records, len(in.Records))
 	p.out.Wants = map[string]job.Want{}
 	add := func(name string) *work {
-		w := &work{name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
-			reasons: map[*job.Slot][]string{}, avoid: map[*job.Slot]string{}, prefer: map[*job.Slot]string{}, promised: map[*job.Slot]string{}, freshFrom: map[string]int{},
-			prints: map[string]func(int) string{}, finished: map[string]bool{}, unlaunched: map[*job.Slot]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{}}
+		w := &work{
+			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
+			decisions: map[*job.Slot]*decision{}, prints: map[string]func(int) string{}, freshFrom: map[string]int{},
+			finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{},
+		}
 		p.jobs = append(p.jobs, w)
 		p.byName[name] = w
 		return w
@@ -320,7 +345,8 @@ func (w *work) ranked() bool {
 }
 
 func (w *work) because(s *job.Slot, format string, args ...any) {
-	w.reasons[s] = append(w.reasons[s], fmt.Sprintf(format, args...))
+	d := w.on(s)
+	d.reasons = append(d.reasons, fmt.Sprintf(format, args...))
 }
 
 func (p *pass) finish() Plan {

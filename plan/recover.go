@@ -18,12 +18,12 @@ func (p *pass) recover() {
 				continue
 			}
 			t := &txn{sp: sp}
-			if !t.put(s, s.Reserved, w.prefer[s], w.avoid[s], false) {
+			if !t.put(s, s.Reserved, w.on(s).prefer, w.on(s).avoid, false) {
 				if s.Phase == job.Scheduling {
 					p.step(s, job.Evicted)
 				}
-				if t.put(s, s.Reserved, w.prefer[s], w.avoid[s], true) {
-					w.promised[s] = t.taken[0].at.node.Name
+				if t.put(s, s.Reserved, w.on(s).prefer, w.on(s).avoid, true) {
+					w.on(s).promised = t.taken[0].at.node.Name
 				}
 				continue
 			}
@@ -49,7 +49,7 @@ func (p *pass) begin(s *job.Slot) {
 // placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
 // next start is held back.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promised[s] != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
@@ -57,7 +57,7 @@ func (p *pass) makeRoom(w *work, r *job.Role, homeless []*job.Slot, lacking int)
 	t := &txn{sp: p.space(w.spec.Provider)}
 	if lacking > 0 && p.fitByShrinking(t, w, homeless[:min(lacking, len(homeless))]) {
 		for _, x := range t.taken {
-			w.promised[x.slot] = x.at.node.Name
+			w.on(x.slot).promised = x.at.node.Name
 		}
 		return
 	}

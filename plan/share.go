@@ -288,7 +288,7 @@ func (p *pass) grant(w *work, t *txn) {
 			p.out.Dirty = true
 		}
 		if !ready {
-			w.promised[s] = x.at.node.Name
+			w.on(s).promised = x.at.node.Name
 			continue
 		}
 		s.Reserved = x.size

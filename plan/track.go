@@ -77,7 +77,7 @@ func (p *pass) trackStop(w *work, s *job.Slot) {
 		s.Return = false
 		s.Incarnation++
 		s.InPlace = 0
-		w.unlaunched[s] = true
+		w.on(s).unlaunched = true
 		if s.Node == "" { // its node went: it is placed ahead of new work
 			p.step(s, job.Evicted)
 		}
