@@ -296,10 +296,14 @@ func TestSigtermIsToldBeforeTheProcessesStop(t *testing.T) {
 func TestSigtermEndsAnAgentThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, time.Second, "sleep", "60")
-	b.write(t, "service", deadURL(t))
+	url, tried := hangUp(t)
+	b.write(t, "service", url)
 	a := b.launch(t)
-	eventually(t, "the agent runs", func() bool { return b.read("agent/agent.json") != "" })
-	time.Sleep(100 * time.Millisecond) // it is up and trying; nothing tells
+	select {
+	case <-tried: // it takes signals before it speaks to the service
+	case <-time.After(patience):
+		t.Fatal("the agent does not try the service")
+	}
 	a.signal(t, unix.SIGTERM)
 	if code := a.code(t); code != ExitLeft {
 		t.Errorf("exit code %d", code)
@@ -383,7 +387,8 @@ func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
 	next.refuse(elastic.NotReady)
 	b.write(t, "token", "another")
 	b.write(t, "service", next.server.URL)
-	time.Sleep(200 * time.Millisecond) // the new master needs a moment before it knows its job
+	// The new master does not know its job yet: the agent has come, and has to come again.
+	eventually(t, "the agent comes too early", func() bool { return next.refusals() > 0 })
 	next.refuse("")
 
 	r := next.awaitState(t, job.MemberRunning, 4)

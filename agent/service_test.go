@@ -33,6 +33,7 @@ type fakeService struct {
 	known    bool
 	refusal  elastic.Code // every request gets it
 	token    string
+	refused  int  // requests, as not ready
 	muted    bool // no sync is answered
 	register []elastic.RegisterRequest
 	sync     []elastic.SyncRequest
@@ -65,6 +66,7 @@ func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.refusal == elastic.NoSuchSlot:
 		refuse(http.StatusNotFound, elastic.NoSuchSlot)
 	case s.refusal == elastic.NotReady:
+		s.refused++
 		refuse(http.StatusServiceUnavailable, elastic.NotReady)
 	case strings.HasSuffix(r.URL.Path, "/v1/jobs/mnist/register"):
 		var in elastic.RegisterRequest
@@ -126,6 +128,13 @@ func (s *fakeService) mute(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.muted = on
+}
+
+// refusals is how many requests were refused as refuse says.
+func (s *fakeService) refusals() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
 }
 
 func (s *fakeService) registrations() int {
@@ -256,14 +265,32 @@ func (b *bench) exit(t *testing.T) exitRecord {
 	return e
 }
 
-// deadURL is where nobody listens.
-func deadURL(t *testing.T) string {
+// hangUp is a service that ends every connection without a word. tried gets a value with the first.
+func hangUp(t *testing.T) (url string, tried <-chan struct{}) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
-	return "http://" + l.Addr().String()
+	first, done := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+			select {
+			case first <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return "http://" + l.Addr().String(), first
 }
 
 // eventually polls for what no message tells.
