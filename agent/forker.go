@@ -16,13 +16,30 @@ type forker struct {
 func newForker() *forker {
 	f := &forker{work: make(chan func()), done: make(chan struct{})}
 	go func() {
-		defer close(f.done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		for fork := range f.work {
-			fork()
+		runtime.LockOSThread()
+		if !onMainThread() {
+			f.serve()
+			return
 		}
+		// The main thread does not end before the process. While it is held here, the other is on another.
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			f.serve()
+		}()
+		<-locked
+		runtime.UnlockOSThread()
 	}()
 	return f
+}
+
+// serve forks until close. Its goroutine is locked to its thread and never unlocked: the thread ends with it.
+func (f *forker) serve() {
+	defer close(f.done)
+	for fork := range f.work {
+		fork()
+	}
 }
 
 func (f *forker) start(cmd *exec.Cmd) error {

@@ -46,3 +46,6 @@ type usage struct{}
 func (*usage) read(time.Time, func(int) bool) (job.CPU, job.Bytes) { return 0, 0 }
 
 func oomKills() (uint64, bool) { return 0, false }
+
+// onMainThread matters where there is PDEATHSIG; here is none.
+func onMainThread() bool { return false }

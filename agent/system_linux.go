@@ -238,3 +238,6 @@ func parseOOMKills(events string) (uint64, bool) {
 	}
 	return 0, false
 }
+
+// onMainThread tells whether the calling thread is the process's first.
+func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
