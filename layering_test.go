@@ -31,6 +31,9 @@ var rooms = map[string][]string{
 	"providers/providertest": {"job", "providers"},
 	"providers/local":        {"job", "providers"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents speak the service's language
+	"providers/kubernetes":   {"job", "providers", "kube"},
+	"state/kubernetes":       {"job", "state", "kube"},
+	"kube":                   {},
 	"apply":                  {"job", "plan", "elastic", "providers", "state"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
 	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "cmd/view"},

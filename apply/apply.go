@@ -169,7 +169,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	}
 	for name, rec := range p.Records {
 		summary := "Job " + name + " cannot be prepared"
-		token, err := r.token(ctx, rec, name)
+		token, err := r.token(ctx, rec, p.Groups[name])
 		if err != nil {
 			r.view(func(v View) { v.Warned(summary, err.Error()) })
 			continue
@@ -203,7 +203,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 }
 
 // token prepares a job with its provider, once, and gives its bearer token.
-func (r *Reconciler) token(ctx context.Context, rec *job.Record, name string) (string, error) {
+func (r *Reconciler) token(ctx context.Context, rec *job.Record, g job.Group) (string, error) {
 	if t, known := r.tokens[rec.UID]; known {
 		return t, nil
 	}
@@ -213,7 +213,7 @@ func (r *Reconciler) token(ctx context.Context, rec *job.Record, name string) (s
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	t, err := prov.Prepare(ctx, rec.UID, name)
+	t, err := prov.Prepare(ctx, g)
 	if err != nil {
 		return "", err
 	}

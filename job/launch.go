@@ -15,6 +15,24 @@ type Launch struct {
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
 	Progress    *Progress   `json:"progress,omitempty"`
 	Fingerprint string      `json:"fingerprint"`
+	// Avoid are nodes that it should not come to if another has room: where it was lost before.
+	Avoid []string `json:"avoid,omitempty"`
+}
+
+// Group is what a provider is told of a job as a whole: whatever it keeps for one beside its slots follows it.
+type Group struct {
+	UID      string      `json:"uid"`
+	Name     string      `json:"name"`
+	Priority int         `json:"priority,omitempty"`
+	Roles    []GroupRole `json:"roles"` // in declaration order
+}
+
+// GroupRole is one role's part of a gang.
+type GroupRole struct {
+	Role string `json:"role"`
+	// Min is how many slots are started together or not at all; 0 while the role waits for another to run.
+	Min  int       `json:"min"`
+	Each Resources `json:"each"` // what one slot reserves
 }
 
 // Capabilities is what a provider can and cannot do. The planner knows providers by nothing else.
@@ -23,8 +41,14 @@ type Capabilities struct {
 	Places bool `json:"places"`
 	// Images: the provider runs container images; without it a role's image is refused.
 	Images bool `json:"images"`
+	// NeedsImage: a role without an image cannot run.
+	NeedsImage bool `json:"needs_image,omitempty"`
 	// Pods: the provider takes the pod overlay.
 	Pods bool `json:"pods"`
+	// Shared: others run things there too. What is of no job known here is theirs and is left alone.
+	Shared bool `json:"shared,omitempty"`
+	// Parallelism is how many changes it takes at once, where the user asked for no number; 0 is the default.
+	Parallelism int `json:"parallelism,omitempty"`
 	// Caveats are what the provider cannot enforce here and now, in full sentences; plan shows them.
 	Caveats []string `json:"caveats,omitempty"`
 }

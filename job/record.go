@@ -56,6 +56,9 @@ const (
 	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
 	LaunchFailed      Cause = "launch_failed"      // its agent was started and did not register in time
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
+	Preemption        Cause = "preempted"          // it had to make room for what has a higher priority
+	Eviction          Cause = "evicted"            // its node or an administrator put it out: pressure, a drain, a taint
+	Deletion          Cause = "deleted"            // somebody removed it on its infrastructure
 )
 
 // Users tells whether the cause lies in the user's program: such faults are budgeted, others are not.

@@ -122,6 +122,8 @@ type Slot struct {
 	Return bool `json:"return,omitempty"`
 	// Recover: it lost its place by a fault and is placed ahead of all new work.
 	Recover bool `json:"recover,omitempty"`
+	// Avoid is the node where it was lost last: the next start goes elsewhere if there is room.
+	Avoid string `json:"avoid,omitempty"`
 	// Crashes counts agents in a row that ended before they registered; it spaces the next start.
 	Crashes int `json:"crashes,omitempty"`
 	// Grown counts enlargements of its reservation by cause, as heal's on "oom".

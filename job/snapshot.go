@@ -17,8 +17,12 @@ type Node struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	Capacity Resources         `json:"capacity"` // what eltrain's slots may use of it
 	Foreign  Resources         `json:"foreign"`  // of that, what is in use by others
+	// Slots is how many slots of ours it can hold, whatever they reserve; 0 is not limited.
+	Slots int `json:"slots,omitempty"`
 	// Closed says why nothing new may be placed here ("cordoned", "not ready"); "" if it may.
 	Closed string `json:"closed,omitempty"`
+	// Drained says why what runs here is to leave where it can ("cordoned"); "" if it may stay.
+	Drained string `json:"drained,omitempty"`
 }
 
 // Incarnation is one agent with its processes, as its provider sees it (the first fields) and as it
@@ -29,6 +33,7 @@ type Incarnation struct {
 	Number      int              `json:"number"`
 	Node        string           `json:"node,omitempty"`
 	Provider    string           `json:"provider,omitempty"` // the name of the provider that shows it
+	Name        string           `json:"name,omitempty"`     // what its infrastructure calls it: a pod's name
 	Fingerprint string           `json:"fingerprint,omitempty"`
 	Reserved    Resources        `json:"reserved,omitzero"`
 	State       IncarnationState `json:"state"`
@@ -38,6 +43,14 @@ type Incarnation struct {
 	Exit *Exit `json:"exit,omitempty"`
 	// Ended is the agent's own last word on why it ended, when State is Gone and it could still say.
 	Ended EndReason `json:"ended,omitempty"`
+	// Waiting is why it is not Up yet, in the infrastructure's own words ("Unschedulable: 0/3 nodes are ...").
+	Waiting string `json:"waiting,omitempty"`
+	// Cause is what the infrastructure itself says ended it ("preempted"), and Evidence how it says so, when
+	// State is Gone. It goes before exit codes: what is evicted exits with some code too.
+	Cause    Cause    `json:"cause,omitempty"`
+	Evidence []string `json:"evidence,omitempty"`
+	// Drift is what of it was edited by somebody else: Before is as it is now, After as it was launched.
+	Drift []FieldChange `json:"drift,omitempty"`
 	// Member is nil until the agent has registered with this master.
 	Member *Member `json:"member,omitempty"`
 }

@@ -108,7 +108,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}}
 	p.out.Records = make(job.Records, len(in.Records))
-	p.out.Wants = map[string]job.Want{}
+	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {
 		w := &work{
 			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},

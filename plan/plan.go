@@ -19,6 +19,9 @@ type Input struct {
 	// Capabilities by provider name. A job whose provider is not here is refused.
 	Capabilities map[string]job.Capabilities `json:"capabilities"`
 	Now          time.Time                   `json:"now"`
+	// Bars are the nodes that slots of a role can never be on, with the reason, by role ("job.mnist.worker")
+	// and node. A role that is not here may be on every node of its provider.
+	Bars map[string]map[string]string `json:"bars,omitempty"`
 	// Since is when the master began: an agent that has not registered is not late before it had time to.
 	Since time.Time `json:"since,omitzero"`
 	// Destroy tells that jobs are left out because they are to be destroyed; it is a reason, nothing else.
@@ -44,6 +47,8 @@ type Plan struct {
 	Dirty bool `json:"dirty"`
 	// Wants is what the service is to form, by job.
 	Wants map[string]job.Want `json:"wants"`
+	// Groups is what providers are told of the jobs as a whole, by job.
+	Groups map[string]job.Group `json:"groups"`
 	// Notices are what this pass found: incidents, phases entered.
 	Notices []job.Notice `json:"notices,omitempty"`
 	// Wake is when to plan again even if nothing happens; zero is never.

@@ -47,6 +47,18 @@ func (p *pass) want(w *work) {
 		want.Roles = append(want.Roles, role)
 	}
 	p.out.Wants[w.name] = want
+	p.out.Groups[w.name] = w.group()
+}
+
+// group is what the job's provider is told of it as a whole.
+func (w *work) group() job.Group {
+	g := job.Group{UID: w.rec.UID, Name: w.name, Priority: w.spec.Priority}
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		least, _ := r.Bounds()
+		g.Roles = append(g.Roles, job.GroupRole{Role: r.Name, Min: max(r.Ceil(least), least), Each: r.Resources})
+	}
+	return g
 }
 
 // mayRun lists an unranked role's slots once what it depends on is up.

@@ -32,17 +32,23 @@ type Provider interface {
 	// Publish tells agents, those that run and those to come, where the service is now.
 	Publish(ctx context.Context, serviceURL string) error
 
-	// Prepare makes what a job needs before its first slot and returns its bearer token. It is idempotent:
-	// the same UID gives the same token.
-	Prepare(ctx context.Context, uid, name string) (token string, err error)
+	// Prepare makes what a job needs beside its slots, or brings it up to date with the group, and returns the
+	// job's bearer token. It is idempotent: the same UID gives the same token.
+	Prepare(ctx context.Context, g job.Group) (token string, err error)
+
+	// Bars lists the nodes that slots of a role can never be on, by name, each with the reason in a few words
+	// ("taint gpu=yes:NoSchedule"). It reads only what Observe would; nil where every node takes every role.
+	Bars(r *job.Role) map[string]string
 
 	// Launch starts one incarnation. It is idempotent by (UID, slot, incarnation): once it was started, a
-	// second call does nothing, even when it has ended since. It returns when the start is under way; what
-	// becomes of it is for Observe. Older incarnations of the slot are to be stopped before.
+	// second call starts nothing, even when it has ended since; it mends what Drift showed. It returns when the
+	// start is under way; what becomes of it is for Observe. Older incarnations of the slot are to be stopped before.
 	Launch(ctx context.Context, l job.Launch) error
 
 	// Stop ends one incarnation and everything that it started: politely first, by force after grace. It
-	// returns nil once nothing of it runs, also when nothing did.
+	// returns nil once nothing of it runs, also when nothing did. Without a grace it is given up: where its end
+	// cannot be known, as on a node that is silent, Stop returns once the end is ordered for good, and what may
+	// still run is fenced by its number.
 	Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error
 
 	// Logs reads the output of a slot, all its incarnations: the last tail lines (all if negative), and on

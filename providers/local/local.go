@@ -169,13 +169,16 @@ func (p *Provider) Publish(_ context.Context, serviceURL string) error {
 }
 
 // Prepare makes the job's directory and its token, which is 0600.
-func (p *Provider) Prepare(_ context.Context, uid, name string) (string, error) {
-	token, err := p.prepare(uid, name)
+func (p *Provider) Prepare(_ context.Context, g job.Group) (string, error) {
+	token, err := p.prepare(g.UID, g.Name)
 	if err != nil {
-		return "", fmt.Errorf("prepare job.%s: %w", name, err)
+		return "", fmt.Errorf("prepare job.%s: %w", g.Name, err)
 	}
 	return token, nil
 }
+
+// Bars implements providers.Provider: a declared node takes every role.
+func (p *Provider) Bars(*job.Role) map[string]string { return nil }
 
 func (p *Provider) prepare(uid, name string) (string, error) {
 	if err := checkUID(uid); err != nil {

@@ -144,7 +144,7 @@ func (b *bench) reopen() {
 	p, err := New(options(b.T, b.dir))
 	b.ok(err)
 	b.Provider = p
-	_, err = p.Prepare(b.ctx, testUID, "gpt")
+	_, err = p.Prepare(b.ctx, job.Group{UID: testUID, Name: "gpt"})
 	b.ok(err)
 }
 
@@ -545,7 +545,7 @@ func TestForgetCutShortIsCompleted(t *testing.T) {
 func TestHostilePathsAreRefused(t *testing.T) {
 	b := newBench(t)
 	for _, uid := range []string{"", "..", "a/b", ".x", strings.Repeat("x", 200)} {
-		if _, err := b.Prepare(b.ctx, uid, "gpt"); err == nil {
+		if _, err := b.Prepare(b.ctx, job.Group{UID: uid, Name: "gpt"}); err == nil {
 			t.Errorf("UID %q was prepared", uid)
 		}
 		if err := b.Forget(b.ctx, uid, "gpt"); err == nil {
@@ -607,7 +607,7 @@ func BenchmarkObserve100Up(b *testing.B) {
 	}
 	defer p.Close()
 	ctx := context.Background()
-	if _, err := p.Prepare(ctx, testUID, "gpt"); err != nil {
+	if _, err := p.Prepare(ctx, job.Group{UID: testUID, Name: "gpt"}); err != nil {
 		b.Fatal(err)
 	}
 	begin := time.Now()

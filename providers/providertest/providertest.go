@@ -66,6 +66,8 @@ const (
 	name = "suite"
 )
 
+var group = job.Group{UID: uid, Name: name, Roles: []job.GroupRole{{Role: "worker", Min: 1}}}
+
 type suite struct {
 	*testing.T
 	Harness
@@ -79,7 +81,7 @@ func (s *suite) open() providers.Provider {
 	s.ok(err)
 	s.Cleanup(func() { p.Close() })
 	s.ok(p.Publish(s.ctx, "http://127.0.0.1:1"))
-	_, err = p.Prepare(s.ctx, uid, name)
+	_, err = p.Prepare(s.ctx, group)
 	s.ok(err)
 	return p
 }
@@ -164,11 +166,11 @@ func (s *suite) nothingRemains() {
 }
 
 func (s *suite) tokens() {
-	first, err := s.p.Prepare(s.ctx, uid, name)
+	first, err := s.p.Prepare(s.ctx, group)
 	s.ok(err)
-	again, err := s.open().Prepare(s.ctx, uid, name)
+	again, err := s.open().Prepare(s.ctx, group)
 	s.ok(err)
-	other, err := s.p.Prepare(s.ctx, "other-uid", "other")
+	other, err := s.p.Prepare(s.ctx, job.Group{UID: "other-uid", Name: "other"})
 	s.ok(err)
 	if first != again || first == other || len(first) < 16 {
 		s.Errorf("tokens %q and %q of one job, %q of another", first, again, other)
@@ -334,7 +336,7 @@ func (s *suite) nextIncarnation() {
 }
 
 func (s *suite) forgets() {
-	token, err := s.p.Prepare(s.ctx, uid, name)
+	token, err := s.p.Prepare(s.ctx, group)
 	s.ok(err)
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	s.training(s.p, 0, 1)
@@ -354,7 +356,7 @@ func (s *suite) forgets() {
 	if text := s.read(s.p, 0, -1); text != "training\n" {
 		s.Errorf("the log did not stay: %q", text)
 	}
-	next, err := s.p.Prepare(s.ctx, uid, name)
+	next, err := s.p.Prepare(s.ctx, group)
 	s.ok(err)
 	if next == token {
 		s.Error("the token outlived the job")

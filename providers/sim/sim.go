@@ -212,12 +212,15 @@ func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 func (c *Cluster) Publish(context.Context, string) error { return nil }
 
 // Prepare gives the job's token.
-func (c *Cluster) Prepare(_ context.Context, uid, _ string) (string, error) {
-	if c.tokens[uid] == "" {
-		c.tokens[uid] = fmt.Sprintf("token-%d", len(c.tokens)+1)
+func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
+	if c.tokens[g.UID] == "" {
+		c.tokens[g.UID] = fmt.Sprintf("token-%d", len(c.tokens)+1)
 	}
-	return c.tokens[uid], nil
+	return c.tokens[g.UID], nil
 }
+
+// Bars implements providers.Provider: every node takes every role.
+func (c *Cluster) Bars(*job.Role) map[string]string { return nil }
 
 // Launch starts an agent.
 func (c *Cluster) Launch(_ context.Context, l job.Launch) error {

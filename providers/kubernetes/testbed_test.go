@@ -1,0 +1,3 @@
+package kubernetes
+
+import _ "github.com/eltrain/eltrain/testbed"
