@@ -20,6 +20,7 @@ const module = "github.com/eltrain/eltrain/"
 var rooms = map[string][]string{
 	"job":                    {},
 	"lang":                   {"job"},
+	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
 	"elastic":                {"job"},
 	"agent":                  {"job", "elastic"}, // elastic: the wire types and the client
@@ -36,9 +37,10 @@ var rooms = map[string][]string{
 	"kube":                   {},
 	"apply":                  {"job", "plan", "elastic", "providers", "state"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
-	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "cmd/view"},
+	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "kube", "cmd/view"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
+	"deploy":                 {},
 	"e2e":                    {},
 	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply"},
 }
@@ -49,6 +51,8 @@ var unreachable = map[string][]string{
 	"job":  {"net/http", "os/exec", "k8s.io/"},
 	"plan": {"net/http", "os/exec", "k8s.io/"},
 	"lang": {"net/http", "os/exec", "k8s.io/"},
+
+	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 }
 
 // impure lists what the planner must not import itself: with the same input it gives the same plan.

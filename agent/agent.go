@@ -66,7 +66,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 		log.Error("the agent's configuration is unusable", "error", err)
 		return ExitConfig
 	}
-	rec, err := openRecord(c.Dir, time.Now())
+	rec, err := openRecord(c.Dir, c.LastWordFile, time.Now())
 	if errors.Is(err, errLocked) || errors.Is(err, errStarted) {
 		log.Info("nothing to do", "reason", err)
 		return ExitStarted
@@ -81,7 +81,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 	if err != nil {
 		log.Error("the agent's configuration is unusable", "error", err)
 		exit := &job.Exit{Code: ExitConfig, At: time.Now(), NotStarted: err.Error()}
-		if err := rec.exit(exitRecord{exit, job.MemberFailed, "failed"}); err != nil {
+		if err := rec.exit(job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed}); err != nil {
 			log.Error("the end was not recorded", "error", err)
 		}
 		return ExitConfig
@@ -92,7 +92,9 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 
 // absolute makes the paths of c hold for processes that change their directory.
 func absolute(c *job.AgentConfig) error {
-	for _, path := range []*string{&c.ServiceFile, &c.TokenFile, &c.Dir, &c.Log, &c.CheckpointDir} {
+	for _, path := range []*string{
+		&c.ServiceFile, &c.TokenFile, &c.CAFile, &c.Dir, &c.LastWordFile, &c.WorkingDir, &c.Log, &c.CheckpointDir,
+	} {
 		if *path == "" {
 			continue
 		}
@@ -172,7 +174,11 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 // makeErrorDir makes where processes write their error files.
 func (a *agent) makeErrorDir() (string, error) {
 	if a.config.Dir == "" {
-		return os.MkdirTemp("", "eltrain-errors-")
+		dir, err := os.MkdirTemp("", "eltrain-errors-")
+		if err != nil { // a container whose root file system is read-only still has this one
+			dir, err = os.MkdirTemp("/dev/shm", "eltrain-errors-")
+		}
+		return dir, err
 	}
 	dir := filepath.Join(a.config.Dir, "errors")
 	return dir, os.MkdirAll(dir, 0o700)
@@ -317,9 +323,11 @@ func (a *agent) reserve() {
 	a.port, a.lastPort = port, port.Port
 }
 
-// measure takes the processor time and memory of the processes. They go out with the next beat.
+// measure takes the processor time and memory of the processes. They go out with the next beat. Orphans that
+// ended meanwhile are collected by the way: in a container this is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
+		reapOrphans()
 		a.usage = usage{}
 		a.mu.Lock()
 		a.said.CPU, a.said.Memory = 0, 0
@@ -360,16 +368,16 @@ func (a *agent) say() said {
 // finish records the end and gives the exit code.
 func (a *agent) finish() int {
 	l := a.life
-	if err := a.record.exit(exitRecord{l.exit, l.state, a.ended.reason}); err != nil {
+	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {
 		a.log.Error("the end was not recorded", "error", err)
 	}
 	a.log.Info("the agent ends", "reason", a.ended.reason)
 	switch a.ended.reason {
-	case reasonFailed:
+	case job.EndFailed:
 		return max(1, min(l.exit.Code, 255))
-	case string(byFence):
+	case job.EndFenced:
 		return ExitFenced
-	case string(bySignal):
+	case job.EndLeft:
 		return ExitLeft
 	}
 	return ExitDone

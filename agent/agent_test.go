@@ -43,9 +43,9 @@ func TestMain(m *testing.M) {
 
 // runningAgent is an agent process.
 type runningAgent struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	done   chan struct{}
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	done           chan struct{}
 }
 
 func (b *bench) launch(t *testing.T, env ...string) *runningAgent {
@@ -57,7 +57,7 @@ func (b *bench) launch(t *testing.T, env ...string) *runningAgent {
 	argv := append(append(slices.Clone(b.under), self), b.config.Args()...)
 	a := &runningAgent{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
 	a.cmd.Env = append(append(os.Environ(), asAgent+"=1"), env...)
-	a.cmd.Stderr = &a.stderr
+	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.stderr
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

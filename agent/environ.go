@@ -18,7 +18,7 @@ var worldNames = []string{
 	"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
 	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
 	"ELTRAIN_JOB", "ELTRAIN_ROLE", "ELTRAIN_SLOT", "ELTRAIN_INCARNATION", "ELTRAIN_GENERATION",
-	"ELTRAIN_CHECKPOINT_DIR", "ELTRAIN_SERVICE", "ELTRAIN_TOKEN_FILE",
+	"ELTRAIN_CHECKPOINT_DIR", "ELTRAIN_SERVICE", "ELTRAIN_TOKEN_FILE", "ELTRAIN_CA_FILE",
 }
 
 // environ is the environment of one training process: base, which holds what the user declared, and what
@@ -80,6 +80,9 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	set("ELTRAIN_SERVICE", service)
 	if c.TokenFile != "" {
 		set("ELTRAIN_TOKEN_FILE", c.TokenFile)
+	}
+	if c.CAFile != "" {
+		set("ELTRAIN_CA_FILE", c.CAFile)
 	}
 	return env
 }

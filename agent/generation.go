@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -88,6 +89,9 @@ type recipe struct {
 // start starts all processes of the slot in a world. When one cannot be started, the others are ended again
 // and the error says why, in the system's words; exit is then what to report.
 func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
+	if exit := r.missingDirectory(); exit != nil {
+		return nil, exit
+	}
 	g = &generation{
 		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8),
 		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
@@ -115,10 +119,34 @@ func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exi
 	return g, nil
 }
 
-func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
-	if _, err := os.Getwd(); err != nil {
-		return nil, fmt.Errorf("working directory: %w", err)
+// missingDirectory is the exit of processes that have no directory to run in; nil if they have one. The system's
+// own word on it would be that the command was not found.
+func (r *recipe) missingDirectory() *job.Exit {
+	exit := &job.Exit{Code: codeNotFound, At: time.Now()}
+	dir := r.config.WorkingDir
+	if dir == "" {
+		_, err := os.Getwd()
+		if err == nil {
+			return nil
+		}
+		exit.NotStarted = "working directory: " + err.Error()
+		return exit
 	}
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		exit.NotStarted = fmt.Sprintf("working directory %s does not exist", dir)
+	case err != nil:
+		exit.NotStarted = "working directory: " + err.Error()
+	case !st.IsDir():
+		exit.NotStarted = fmt.Sprintf("working directory %s is not a directory", dir)
+	default:
+		return nil
+	}
+	return exit
+}
+
+func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
 	proc := &process{local: local, errorFile: filepath.Join(r.errorDir, fmt.Sprintf("%d-%d.json", p.Generation, local))}
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -138,6 +166,10 @@ func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
 	service, _ := serviceURL(r.config) // "" when nobody knows; then the file is to be read later
 	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, service)
+	if dir := r.config.WorkingDir; dir != "" {
+		proc.cmd.Dir = dir
+		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // of a name that occurs twice the last counts
+	}
 	proc.cmd.Stdout, proc.cmd.Stderr = in, in
 	proc.cmd.SysProcAttr = attributes()
 	err = r.forker.start(proc.cmd)
@@ -225,24 +257,35 @@ func (p *process) failure() job.Exit {
 		exit.Message = f.message
 	}
 	exit.Tail = p.reader.last()
-	return fit(exit)
+	return fit(exit, maxExit)
 }
 
-// fit makes an exit small enough for a report: first the oldest lines go, then the message's end.
-func fit(e job.Exit) job.Exit {
+// fit makes an exit as JSON no longer than most bytes: first the oldest lines go, then the end of the message,
+// then that of the reason why nothing was started.
+func fit(e job.Exit, most int) job.Exit {
 	for {
 		text, err := json.Marshal(e)
+		over := len(text) - most
 		switch {
-		case err != nil || len(text) <= maxExit:
+		case err != nil || over <= 0:
 			return e
 		case len(e.Tail) > 0:
 			e.Tail = e.Tail[1:]
 		case e.Message != "":
-			e.Message = valid(e.Message[:len(e.Message)/2])
+			e.Message = shorten(e.Message, over)
+		case e.NotStarted != "":
+			e.NotStarted = shorten(e.NotStarted, over)
 		default:
 			return e
 		}
 	}
+}
+
+// shorten cuts off by bytes or a few more, but not more than half at once: in JSON a character may take up to
+// six bytes, so that fewer may do.
+func shorten(text string, by int) string {
+	by = min(by, (len(text)+1)/2)
+	return strings.ToValidUTF8(text[:len(text)-by], "")
 }
 
 func (g *generation) pids() []int {

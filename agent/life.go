@@ -32,9 +32,9 @@ type life struct {
 	procs    procs
 	grace    time.Duration // of the stop under way
 	order    elastic.Order // the newest
-	ending   ending
-	farewell bool     // only the answer to the last word is missing
-	heard    answered // the newest answer
+	ending   job.EndReason // why the agent is about to end; "" if it is not
+	farewell bool          // only the answer to the last word is missing
+	heard    answered      // the newest answer
 }
 
 // procs is what the processes do.
@@ -44,19 +44,6 @@ const (
 	idle     procs = "idle"
 	running  procs = "running"
 	stopping procs = "stopping" // SIGTERM is on its way or was sent; some still run
-)
-
-// ending is why the agent is about to end; "" if it is not.
-type ending string
-
-const (
-	byOrder  = ending(job.EndOrdered) // the service said Leave
-	bySignal = ending(job.EndLeft)    // somebody sent SIGTERM
-	byFence  = ending(job.EndFenced)  // a newer incarnation has the slot
-
-	// What exit.json says instead when the processes ended by themselves before.
-	reasonFinished = string(job.EndFinished)
-	reasonFailed   = string(job.EndFailed)
 )
 
 // event is what can happen to an agent.
@@ -116,7 +103,7 @@ type (
 	// lastWord: an overdue event is wanted if no answer comes soon.
 	lastWord struct{}
 	// end the agent.
-	end struct{ reason string }
+	end struct{ reason job.EndReason }
 )
 
 func (start) isEffect()    {}
@@ -140,7 +127,7 @@ func (l *life) Step(e event) []effect {
 	case answered:
 		return l.answered(e)
 	case fenced:
-		return l.leave(byFence, stop{grace: min(l.stopGrace, fencedGrace)})
+		return l.leave(job.EndFenced, stop{grace: min(l.stopGrace, fencedGrace)})
 	case signalled:
 		return l.signalled()
 	case started:
@@ -167,7 +154,7 @@ func (l *life) obey() []effect {
 		return nil
 	}
 	if l.order.Do == elastic.Leave {
-		return l.leave(byOrder, stop{grace: l.stopGrace, checkpoint: l.order.Checkpoint})
+		return l.leave(job.EndOrdered, stop{grace: l.stopGrace, checkpoint: l.order.Checkpoint})
 	}
 	switch l.procs {
 	case idle:
@@ -263,7 +250,7 @@ func (l *life) stopped() []effect {
 }
 
 func (l *life) signalled() []effect {
-	if l.ending == bySignal {
+	if l.ending == job.EndLeft {
 		return l.stopFaster(stop{})
 	}
 	if l.ending != "" {
@@ -273,12 +260,12 @@ func (l *life) signalled() []effect {
 		l.state = job.MemberLeaving
 	}
 	// The others go on at once if the service hears of it before the processes have ended.
-	return append([]effect{report{}}, l.leave(bySignal, stop{grace: l.stopGrace})...)
+	return append([]effect{report{}}, l.leave(job.EndLeft, stop{grace: l.stopGrace})...)
 }
 
 // leave begins the agent's end. A fence goes before any other reason to end.
-func (l *life) leave(why ending, s stop) []effect {
-	if l.ending != "" && why != byFence {
+func (l *life) leave(why job.EndReason, s stop) []effect {
+	if l.ending != "" && why != job.EndFenced {
 		return nil
 	}
 	l.ending = why
@@ -301,9 +288,9 @@ func (l *life) stopFaster(s stop) []effect {
 // finish ends the agent once no process runs. Who goes by its own or a signal's choice says a last word.
 func (l *life) finish() []effect {
 	switch l.ending {
-	case byFence, byOrder:
+	case job.EndFenced, job.EndOrdered:
 		return []effect{end{l.reason()}}
-	case bySignal:
+	case job.EndLeft:
 		l.farewell = true
 		return []effect{report{}, lastWord{}}
 	}
@@ -312,7 +299,7 @@ func (l *life) finish() []effect {
 
 // wantsAnswer tells whether what the agent says now is to be answered at once.
 func (l *life) wantsAnswer() bool {
-	ends := l.state == job.MemberSucceeded || l.ending == bySignal
+	ends := l.state == job.MemberSucceeded || l.ending == job.EndLeft
 	return ends && l.heard != answered{l.state, len(l.pids)}
 }
 
@@ -325,15 +312,15 @@ func (l *life) answered(e answered) []effect {
 	return nil
 }
 
-// reason is what exit.json says.
-func (l *life) reason() string {
+// reason is why the agent ends: what its processes did by themselves before goes first, but for a fence.
+func (l *life) reason() job.EndReason {
 	switch {
-	case l.ending == byFence:
-		return string(byFence)
+	case l.ending == job.EndFenced:
+		return job.EndFenced
 	case l.state == job.MemberSucceeded:
-		return reasonFinished
+		return job.EndFinished
 	case l.state == job.MemberFailed:
-		return reasonFailed
+		return job.EndFailed
 	}
-	return string(l.ending)
+	return l.ending
 }

@@ -90,7 +90,7 @@ func describe(e effect) string {
 	case lastWord:
 		return "await the answer to the last word"
 	case end:
-		return "end: " + e.reason
+		return "end: " + string(e.reason)
 	}
 	return fmt.Sprintf("%T", e)
 }

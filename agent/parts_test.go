@@ -60,12 +60,19 @@ func TestExitFitsIntoAReport(t *testing.T) {
 	for range tailLines {
 		e.Tail = append(e.Tail, strings.Repeat("&", maxTailLine))
 	}
-	text, err := json.Marshal(fit(e))
+	text, err := json.Marshal(fit(e, maxExit))
 	if err != nil || len(text) > maxExit {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
+	if e = fit(e, job.LastWordSize); len(e.Tail) != 0 || len(e.Message) < (job.LastWordSize-200)/len("\\u003c")/2 {
+		t.Errorf("of the message %d bytes are left, of the tail %q", len(e.Message), e.Tail)
+	}
+	where := job.Exit{NotStarted: "directory " + strings.Repeat("é", job.LastWordSize)}
+	if text, err := json.Marshal(fit(where, job.LastWordSize)); err != nil || len(text) > job.LastWordSize || strings.Contains(string(text), `\ufffd`) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
 	small := job.Exit{Code: 1, Message: "boom", Tail: []string{"last"}}
-	if diff := cmp.Diff(small, fit(small)); diff != "" {
+	if diff := cmp.Diff(small, fit(small, maxExit)); diff != "" {
 		t.Errorf("a small one was changed:\n%s", diff)
 	}
 }
@@ -296,7 +303,7 @@ func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(lockPause, func() { other.Close() })
-	r, err := openRecord(dir, time.Now())
+	r, err := openRecord(dir, "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,11 @@ const (
 	lockFile      = "lock"           // flocked for the agent's whole life
 	agentFile     = "agent.json"     // agentRecord; written before anything else happens
 	processesFile = "processes.json" // processesRecord; written at each start of processes, and when they are gone
-	exitFile      = "exit.json"      // exitRecord; the agent's last act
+	exitFile      = "exit.json"      // job.LastWord; the agent's last act
 )
+
+// lastWordRest is room for what of a last word is not its Exit: three names, and two words of some letters.
+const lastWordRest = 128
 
 const (
 	lockTries = 10
@@ -51,30 +54,25 @@ type processesRecord struct {
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
-type exitRecord struct {
-	Exit   *job.Exit       `json:"exit,omitempty"`
-	State  job.MemberState `json:"state"`
-	Reason string          `json:"reason"` // "finished", "failed", "left", "fenced" or "ordered"
-}
-
 var (
 	errLocked  = errors.New("another agent of this incarnation runs")
 	errStarted = errors.New("this incarnation was started before")
 )
 
-// record is an incarnation's directory, held by this agent. The zero value, for an agent without a
-// directory, keeps nothing.
+// record is an incarnation's directory, held by this agent, and the file that takes its last word. The zero
+// value, for an agent that nobody looks for, keeps nothing.
 type record struct {
 	dir  string
+	word string // the LastWordFile
 	boot string
 	lock *os.File
 }
 
 // openRecord takes the directory for this agent's whole life and writes agent.json. It fails with errLocked
 // or errStarted if this incarnation has or had an agent: an incarnation is started once, ever.
-func openRecord(dir string, now time.Time) (*record, error) {
+func openRecord(dir, word string, now time.Time) (*record, error) {
 	if dir == "" {
-		return &record{}, nil
+		return &record{word: word}, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
@@ -87,7 +85,7 @@ func openRecord(dir string, now time.Time) (*record, error) {
 		lock.Close()
 		return nil, err
 	}
-	r := &record{dir: dir, boot: bootID(), lock: lock}
+	r := &record{dir: dir, word: word, boot: bootID(), lock: lock}
 	if _, err := os.Stat(filepath.Join(dir, agentFile)); err == nil {
 		r.close()
 		return nil, errStarted
@@ -124,7 +122,36 @@ func (r *record) processes(generation int, ids []processID, oomKills int) error 
 	return r.write(processesFile, processesRecord{r.boot, generation, ids, oomKills})
 }
 
-func (r *record) exit(e exitRecord) error { return r.write(exitFile, e) }
+// exit keeps the agent's last word, in its directory and in the last word's file.
+func (r *record) exit(w job.LastWord) error {
+	return errors.Join(r.write(exitFile, w), r.say(w))
+}
+
+// say writes the last word into its file as far as it takes it. The file is not replaced: it is mounted into
+// the container by itself, and nor is it made, which systems refuse for another user's file in a shared
+// directory (fs.protected_regular).
+func (r *record) say(w job.LastWord) error {
+	if r.word == "" {
+		return nil
+	}
+	if w.Exit != nil {
+		exit := fit(*w.Exit, job.LastWordSize-lastWordRest)
+		w.Exit = &exit
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("say the last word: %w", err)
+	}
+	f, err := os.OpenFile(r.word, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return fmt.Errorf("say the last word: %w", err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("say the last word: %w", err)
+	}
+	return nil
+}
 
 func (r *record) close() {
 	if r.lock != nil {

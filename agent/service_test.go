@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -49,6 +50,14 @@ func newFakeService(t *testing.T, beat time.Duration) *fakeService {
 func (s *fakeService) close() {
 	s.server.CloseClientConnections()
 	s.server.Close()
+}
+
+// overTLS has the service answer over TLS, with a certificate that no system knows, at another address.
+func (s *fakeService) overTLS() {
+	s.close()
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of refused handshakes
+	s.server.StartTLS()
 }
 
 func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -256,9 +265,9 @@ func (b *bench) read(name string) string {
 }
 
 // exit reads exit.json.
-func (b *bench) exit(t *testing.T) exitRecord {
+func (b *bench) exit(t *testing.T) job.LastWord {
 	t.Helper()
-	var e exitRecord
+	var e job.LastWord
 	if err := json.Unmarshal([]byte(b.read("agent/exit.json")), &e); err != nil {
 		t.Fatalf("exit.json: %v", err)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -161,8 +162,29 @@ func (s *session) connect() error {
 		}
 		s.token = strings.TrimSpace(string(text))
 	}
-	s.client, err = elastic.NewClient(url, s.token)
+	roots, err := certificates(s.config.CAFile)
+	if err != nil {
+		return err
+	}
+	s.client, err = elastic.NewClient(url, s.token, roots)
 	return err
+}
+
+// certificates are those that vouch for the service; nil, which are the system's, without a file. They are read
+// with each connection: a certificate is renewed while agents run.
+func certificates(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the service's certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read the service's certificates: %s has none in PEM", file)
+	}
+	return pool, nil
 }
 
 func (s *session) disconnect() {

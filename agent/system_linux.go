@@ -142,6 +142,17 @@ func endStrays() {
 	}
 }
 
+// reapOrphans collects adopted processes that have ended. No process of this agent's own may be there: its end
+// would be collected too.
+func reapOrphans() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if pid <= 0 && err != unix.EINTR {
+			return
+		}
+	}
+}
+
 // reapSoon collects an adopted child that was killed. One that cannot die (it waits for a device) is left
 // after a short while, to be collected by init when the agent ends.
 func reapSoon(pid int) {

@@ -3,6 +3,8 @@ package elastic
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,8 +34,9 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient makes a client of the service at an http or https URL.
-func NewClient(service, token string) (*Client, error) {
+// NewClient makes a client of the service at an http or https URL. The service's certificate has to be vouched
+// for by roots; nil are the system's.
+func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 	u, err := url.Parse(service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is not the URL of a service: write http://HOST:PORT or https://HOST:PORT", service)
@@ -46,6 +49,7 @@ func NewClient(service, token string) (*Client, error) {
 			Transport: &http.Transport{
 				DialContext:         dialer.DialContext,
 				TLSHandshakeTimeout: dialTimeout,
+				TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 				// One request is held open; another may go beside it to say what is new.
 				MaxIdleConnsPerHost: 2,
 				IdleConnTimeout:     clientIdle,

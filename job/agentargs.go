@@ -18,9 +18,10 @@ type AgentConfig struct {
 	Service          string // URL of the service; or
 	ServiceFile      string // a file with the URL, read again whenever the service does not answer
 	TokenFile        string
+	CAFile           string // PEM file with the certificates that vouch for the service; "" for the system's
 	Dir              string // the incarnation's own directory; "" where nobody looks for it
 	LastWordFile     string // a file that is there already, for its LastWord; "" for none
-	WorkingDir       string // where the processes run; "" is where the agent does
+	WorkingDir       string // where the processes run, relative to where the agent does; "" is there
 	Log              string // file for the slot's output; "" is the agent's own stdout
 	Processes        int
 	Ranked           bool
@@ -43,9 +44,10 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.Service, "service", "", "URL of the elastic training service")
 	fs.StringVar(&c.ServiceFile, "service-file", "", "file with the service's URL, read again when it does not answer")
 	fs.StringVar(&c.TokenFile, "token-file", "", "file with the job's bearer token")
+	fs.StringVar(&c.CAFile, "ca-file", "", "PEM file with the certificates that vouch for the service, instead of the system's")
 	fs.StringVar(&c.Dir, "dir", "", "the incarnation's own directory")
-	fs.StringVar(&c.LastWordFile, "last-word", "", "file that takes what the agent says when it ends, as Kubernetes' termination message")
-	fs.StringVar(&c.WorkingDir, "working-dir", "", "where the processes run")
+	fs.StringVar(&c.LastWordFile, "last-word", "", "file, there already, that takes what the agent says when it ends, as Kubernetes' termination message")
+	fs.StringVar(&c.WorkingDir, "working-dir", "", "where the processes run; where the agent does if empty")
 	fs.StringVar(&c.Log, "log", "", "file for the output of the processes; stdout if empty")
 	fs.IntVar(&c.Processes, "processes", 1, "training processes in this slot")
 	fs.BoolVar(&c.Ranked, "ranked", true, "members of this role have ranks")

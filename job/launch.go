@@ -15,6 +15,8 @@ type Launch struct {
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
 	Progress    *Progress   `json:"progress,omitempty"`
 	Fingerprint string      `json:"fingerprint"`
+	// Pod is the role's overlay on its pod, for providers that take one.
+	Pod map[string]any `json:"pod,omitempty"`
 	// Avoid are nodes that it should not come to if another has room: where it was lost before.
 	Avoid []string `json:"avoid,omitempty"`
 }

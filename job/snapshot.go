@@ -21,7 +21,8 @@ type Node struct {
 	Slots int `json:"slots,omitempty"`
 	// Closed says why nothing new may be placed here ("cordoned", "not ready"); "" if it may.
 	Closed string `json:"closed,omitempty"`
-	// Drained says why what runs here is to leave where it can ("cordoned"); "" if it may stay.
+	// Drained says why what runs here is to leave where it can ("cordoned"); "" if it may stay. Nothing new is
+	// placed on such a node either, and a scheduler must not.
 	Drained string `json:"drained,omitempty"`
 }
 
@@ -38,7 +39,8 @@ type Incarnation struct {
 	Reserved    Resources        `json:"reserved,omitzero"`
 	State       IncarnationState `json:"state"`
 	AgentPID    int              `json:"agent_pid,omitempty"`
-	Started     time.Time        `json:"started,omitzero"`
+	// Started is when its agent began to run, not when it was asked for: from then on it may be late.
+	Started time.Time `json:"started,omitzero"`
 	// Exit is how the agent ended, when State is Gone and the provider knows.
 	Exit *Exit `json:"exit,omitempty"`
 	// Ended is the agent's own last word on why it ended, when State is Gone and it could still say.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
 )
@@ -17,14 +16,11 @@ type applyArgs struct {
 	listen      string
 }
 
-// defaultParallelism is Terraform's.
-const defaultParallelism = 10
-
 func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
 	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
 	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
-	fs.IntVar(&a.parallelism, "parallelism", defaultParallelism, "Make up to `N` changes at once (10 by default).")
+	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
 	a.planning.declare(fs)
 }
 
@@ -61,8 +57,8 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 }
 
 func (a *applyArgs) check(s *session) error {
-	if a.parallelism < 1 {
-		return errors.New("-parallelism takes a number from 1")
+	if a.parallelism < 0 {
+		return errors.New("-parallelism takes a number from 1, or 0 for as many as the provider takes")
 	}
 	if !a.autoApprove && (!a.input || !s.streams.Interactive) {
 		return errors.New("nobody can be asked for approval here: the input is no terminal, or -input=false was given. Look at eltrain plan, then use -auto-approve")
@@ -80,6 +76,11 @@ have formed. Training goes on after that, but nothing heals it until a next appl
 With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
 breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
 last good configuration in force. A job that has failed is started anew by a plain apply, not by a watch. A changed eltrain block takes effect with the next start.
+
+With -watch and a long -lock-timeout, as 8760h, it is a standby for the master that holds the state's lock:
+its service answers /healthz and not yet /readyz, and when it gets the lock it reads the files and the state
+anew. A provider that cannot be reached at the start for 30 seconds is an error, with -watch too: run it under a
+supervisor that starts it again. One that is lost later is waited for.
 
 The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves jobs running; the second
 exits at once.
@@ -133,19 +134,37 @@ func (s *session) apply(a applyArgs) int {
 	defer stop()
 	ctx, release := s.detached(ctx)
 	defer release()
-	d, ok := s.openFor(a.planning)
+	cfg, ok := s.readFor(a.planning)
+	if !ok {
+		return exitError
+	}
+	d, ok := s.openState(cfg)
 	if !ok {
 		return exitError
 	}
 	defer d.close(s)
-	lock, err := s.lock(ctx, d.store, a)
-	if err != nil {
+	m := newMaster(s, d, a)
+	defer closeServer(s, m.server)
+	if err := m.attend(); err != nil {
+		return s.fail("The elastic training service cannot start", err)
+	}
+	lock, waited, err := s.lock(ctx, d.store, a)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return s.interruptedEarly(a, "while another held the state's lock")
+	case err != nil:
 		return s.fail("The state cannot be locked", err)
 	}
 	defer s.unlock(lock)
+	if waited && !s.reread(d, a.planning) || !s.connect(d) {
+		return exitError
+	}
 
 	preview, err := d.preview(ctx, s, a.planning)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return s.interruptedEarly(a, "while it looked at what runs")
+	case err != nil:
 		return s.fail("Planning failed", err)
 	}
 	view.Plan(s.streams.Out, d.redactor, &preview)
@@ -154,9 +173,17 @@ func (s *session) apply(a applyArgs) int {
 		return exitError
 	}
 	fmt.Fprintln(s.streams.Out)
-	m := master{session: s, directory: d, args: a, progress: view.NewProgress(s.streams.Out, d.redactor, time.Now)}
 	m.progress.Shown(&preview)
 	return m.run(ctx, lock)
+}
+
+// interruptedEarly ends a run that has not done anything. It is how a watch may end.
+func (s *session) interruptedEarly(a applyArgs, when string) int {
+	if a.watch {
+		fmt.Fprintf(s.streams.Out, "Interrupted %s.\n", when)
+		return exitDone
+	}
+	return s.fail("Apply was interrupted", fmt.Errorf("it was %s; nothing was done", when))
 }
 
 func (a *applyArgs) question() question {

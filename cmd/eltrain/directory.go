@@ -11,9 +11,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers"
+	pods "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
+	"github.com/eltrain/eltrain/state/kubernetes"
 )
 
 // jobDirectory is where the files are: -chdir has been obeyed by then. Run-time files are in runDirectory.
@@ -31,7 +33,10 @@ func (s *session) options(vars assignments) lang.Options {
 		Assignments: vars,
 		Environ:     s.environ,
 		Version:     version,
-		Providers:   map[string]reflect.Type{local.Name: reflect.TypeFor[local.Config]()},
+		Providers: map[string]reflect.Type{
+			local.Name: reflect.TypeFor[local.Config](),
+			pods.Name:  reflect.TypeFor[pods.Config](),
+		},
 	}
 }
 
@@ -43,44 +48,71 @@ type directory struct {
 	providers map[string]providers.Provider
 }
 
-// openValid opens the directory for a command that acts on its configuration: errors in it end the
-// command. What is wrong is shown, and ok is false.
-func (s *session) openValid(vars assignments) (d *directory, ok bool) {
-	cfg, diags := lang.Load(jobDirectory, s.options(vars))
+// readValid reads the configuration for a command that acts on it: errors in it end the command. What is
+// wrong is shown, and ok is false.
+func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
+	cfg, diags := s.load(vars)
 	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
-	if diags.HasErrors() {
-		return nil, false
-	}
-	return s.openAs(cfg)
+	return cfg, !diags.HasErrors()
 }
 
-// openAnyway opens the directory for a command that shows what is there. It has to work while somebody
+// readAnyway reads the configuration for a command that shows what is there. It has to work while somebody
 // is in the middle of editing the files, so it makes do with what of them can be understood.
-func (s *session) openAnyway(vars assignments) (d *directory, ok bool) {
+func (s *session) readAnyway(vars assignments) *lang.Config {
 	cfg, diags := lang.Load(jobDirectory, s.options(vars))
 	if diags.HasErrors() {
 		cfg.Providers = nil // half of a provider's block is worse than none
 	}
-	return s.openAs(cfg)
+	return cfg
 }
 
-func (s *session) openAs(cfg *lang.Config) (*directory, bool) {
-	d := &directory{config: cfg, redactor: view.NewRedactor(cfg.Jobs)}
+// open opens all that a configuration names. What is wrong is shown, and ok is false.
+func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
+	if d, ok = s.openState(cfg); !ok {
+		return nil, false
+	}
+	return d, s.connect(d)
+}
+
+// openState opens the directory without its providers: that is all it takes to wait for the state's lock.
+func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
 		s.fail("The state cannot be opened", err)
 		return nil, false
 	}
-	d.store = store
-	if d.providers, err = s.openProviders(cfg); err != nil {
+	return &directory{config: cfg, redactor: view.NewRedactor(cfg.Jobs), store: store}, true
+}
+
+// connect opens the providers. If one cannot be used, that is shown.
+func (s *session) connect(d *directory) (ok bool) {
+	var err error
+	if d.providers, err = s.openProviders(d.config); err != nil {
 		s.fail("A provider cannot be used", err)
-		return nil, false
+		return false
 	}
-	return d, true
+	return true
+}
+
+// reread takes up what the files say by now, but for the eltrain block, by which the state was opened.
+func (s *session) reread(d *directory, a planning) (ok bool) {
+	cfg, ok := s.readFor(a)
+	if !ok {
+		return false
+	}
+	cfg.Settings = d.config.Settings
+	d.config = cfg
+	d.redactor.Add(cfg.Jobs)
+	return true
 }
 
 // openStore opens the store that the settings name; the file eltrain.state where they name none.
 func openStore(settings lang.State) (state.Store, error) {
+	if settings.Type == "kubernetes" {
+		return kubernetes.New(kubernetes.Options{
+			Kubeconfig: settings.Kubeconfig, Context: settings.Context, Namespace: settings.Namespace, Name: settings.Name,
+		})
+	}
 	path := settings.Path
 	if path == "" {
 		path = "eltrain.state"
@@ -115,6 +147,8 @@ func (s *session) openProvider(name string, value any) (providers.Provider, erro
 	switch c := value.(type) {
 	case local.Config:
 		return local.New(local.Options{Dir: jobDirectory, RunDir: runDirectory, Config: c, Logger: s.log})
+	case pods.Config:
+		return pods.New(pods.Options{Config: c, Logger: s.log, Version: version})
 	}
 	return nil, fmt.Errorf("provider %q has a configuration of the unknown type %T", name, value)
 }

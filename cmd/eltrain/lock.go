@@ -4,33 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"time"
 
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
 
 const (
-	// lockNews is after how long of waiting for the lock that is said; Terraform's time and words.
-	lockNews = 400 * time.Millisecond
 	// unlockTimeout bounds giving the lock back. If that fails, its lease runs out by itself.
 	unlockTimeout = 5 * time.Second
 )
 
-// lock takes the state's lock.
-func (s *session) lock(ctx context.Context, store state.Store, a applyArgs) (state.Lock, error) {
-	news := time.AfterFunc(lockNews, func() {
-		io.WriteString(s.streams.Err, "Acquiring state lock. This may take a few moments...\n")
-	})
-	defer news.Stop()
-	lock, err := store.Lock(ctx, state.LockInfo{Operation: a.operation(), Who: whoami()}, a.lockTimeout)
+// lock takes the state's lock. Where another has it, that is told once, and waited for as long as the user
+// said. waited: whatever was read before may be old by now.
+func (s *session) lock(ctx context.Context, store state.Store, a applyArgs) (lock state.Lock, waited bool, err error) {
+	info := state.LockInfo{Operation: a.operation(), Who: whoami()}
+	lock, err = store.Lock(ctx, info, 0)
 	var locked *state.LockedError
-	if errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself", err)
+	if errors.As(err, &locked) && a.lockTimeout > 0 {
+		fmt.Fprintf(s.streams.Err, "Acquiring state lock. %s Waiting for it, up to %s; an interrupt ends the wait.\n",
+			sentence(locked), job.Duration(a.lockTimeout))
+		waited = true
+		lock, err = store.Lock(ctx, info, a.lockTimeout)
 	}
-	return lock, err
+	if errors.As(err, &locked) {
+		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself", err)
+	}
+	return lock, waited, err
 }
 
 func (s *session) unlock(lock state.Lock) {

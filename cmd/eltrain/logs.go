@@ -65,7 +65,7 @@ func runLogs(s *session, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d, ok := s.openAnyway(a.vars)
+	d, ok := s.open(s.readAnyway(a.vars))
 	if !ok {
 		return exitError
 	}

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +26,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/memory"
 )
@@ -81,7 +84,8 @@ func TestParseApply(t *testing.T) {
 		{args: "", err: "nobody can be asked"},
 		{args: "-input=false", err: "nobody can be asked"},
 		{args: "-auto-approve -watch -destroy", err: "exclude each other"},
-		{args: "-auto-approve -parallelism=0", err: "from 1"},
+		{args: "-auto-approve -parallelism=0"},
+		{args: "-auto-approve -parallelism=-1", err: "from 1"},
 		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
 		{args: "-auto-approve extra", err: `"extra" is not expected`},
 		{args: "-auto-approve -lock-timeout=30", err: "lock-timeout"},
@@ -94,7 +98,7 @@ func TestParseApply(t *testing.T) {
 			}
 			continue
 		}
-		want := applyArgs{planning: planning{input: true, rerun: true}, autoApprove: true, parallelism: defaultParallelism, prune: true}
+		want := applyArgs{planning: planning{input: true, rerun: true}, autoApprove: true, prune: true}
 		if c.want != nil {
 			c.want(&want)
 		}
@@ -485,6 +489,123 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 	other.Unlock(ctx)
 	if err := <-waited; err != nil {
 		t.Errorf("after the apply has ended: %v", err)
+	}
+}
+
+func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	store := memory.New()
+	held, err := store.Lock(ctx, state.LockInfo{Operation: "apply -watch", Who: "ada@lovelace"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScreenless("")
+	var locked *state.LockedError
+	if _, waited, err := s.lock(ctx, store, applyArgs{}); waited || !errors.As(err, &locked) || !strings.Contains(err.Error(), "-lock-timeout") || s.err.Len() > 0 {
+		t.Errorf("without -lock-timeout: waited %t, %v, said %q", waited, err, s.err.String())
+	}
+	patient := applyArgs{planning: planning{lockTimeout: 15 * time.Minute}}
+	interrupted, interrupt := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer interrupt()
+	if _, waited, err := s.lock(interrupted, store, patient); !waited || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an interrupted wait: waited %t, %v", waited, err)
+	}
+	if text := s.err.String(); strings.Count(text, "ada@lovelace") != 1 || !strings.Contains(text, "apply -watch since") || !strings.Contains(text, "up to 15m") {
+		t.Errorf("it said %q", text)
+	}
+
+	type result struct {
+		lock   state.Lock
+		waited bool
+		err    error
+	}
+	got := make(chan result, 1)
+	go func() {
+		lock, waited, err := s.lock(ctx, store, patient)
+		got <- result{lock, waited, err}
+	}()
+	if err := held.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r.err != nil {
+		t.Errorf("after the holder has let go: %v", r.err)
+	} else {
+		s.unlock(r.lock)
+	}
+	if lock, waited, err := s.lock(ctx, store, patient); waited || err != nil {
+		t.Errorf("a free lock: waited %t, %v", waited, err)
+	} else {
+		s.unlock(lock)
+	}
+}
+
+// On one machine a standby cannot listen where its leader does. It does once the leader is gone.
+func TestStandbyListensAfterItsLeader(t *testing.T) {
+	leader, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScreenless("")
+	s.log = slog.New(slog.DiscardHandler)
+	d := &directory{config: &lang.Config{}, redactor: view.NewRedactor(nil)}
+	m := newMaster(&s.session, d, applyArgs{watch: true, listen: leader.Addr().String()})
+	defer closeServer(&s.session, m.server)
+	if err := m.attend(); err != nil || m.server.Addr() != nil {
+		t.Fatalf("beside its leader: %v, at %v", err, m.server.Addr())
+	}
+	if err := m.listen(); err == nil {
+		t.Fatal("it has the leader's address")
+	}
+	leader.Close()
+	if err := m.listen(); err != nil {
+		t.Fatal(err)
+	}
+	if at := m.server.Addr(); at == nil || m.listen() != nil || m.server.Addr() != at {
+		t.Errorf("it listens at %v, then at %v", at, m.server.Addr())
+	}
+	wrong := newMaster(&s.session, d, applyArgs{watch: true, listen: "127.0.0.1:nonsense"})
+	if err := wrong.attend(); err == nil {
+		t.Error("an address that is none is waited for")
+	}
+}
+
+func TestDoubtfulAddresses(t *testing.T) {
+	for _, c := range []struct {
+		ip      net.IP
+		service lang.Service
+		want    string
+	}{
+		{ip: net.IPv4(127, 0, 0, 1)},
+		{ip: net.IPv4(10, 0, 0, 1), want: "without TLS"},
+		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c", Advertise: "eltrain.train.svc:7070"}},
+		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c"}, want: "Set advertise"},
+	} {
+		s := newScreenless("")
+		m := master{session: &s.session}
+		m.cautionAddress(&net.TCPAddr{IP: c.ip, Port: 7070}, c.service)
+		if text := s.err.String(); !strings.Contains(text, c.want) || c.want == "" && text != "" {
+			t.Errorf("%v with %+v: %q", c.ip, c.service, text)
+		}
+	}
+}
+
+func TestReconfigure(t *testing.T) {
+	type block struct{ Namespace string }
+	other := struct{ providers.Provider }{}
+	for name, c := range map[string]struct {
+		p             providers.Provider
+		before, value any
+		want          string
+	}{
+		"added":     {nil, nil, block{"a"}, "cannot be added"},
+		"unchanged": {other, block{"a"}, block{"a"}, ""},
+		"changed":   {other, block{"a"}, block{"b"}, "cannot be changed"},
+	} {
+		err := reconfigure(c.p, c.before, c.value)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -35,6 +37,48 @@ type master struct {
 	*directory
 	args     applyArgs
 	progress *view.Progress
+	server   *elastic.Server
+	worlds   *ledger
+}
+
+// newMaster does nothing yet.
+func newMaster(s *session, d *directory, a applyArgs) *master {
+	service := d.config.Settings.Service
+	worlds := new(ledger)
+	return &master{
+		session: s, directory: d, args: a, worlds: worlds,
+		progress: view.NewProgress(s.streams.Out, d.redactor, time.Now),
+		server:   elastic.NewServer(elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Log: s.log}),
+	}
+}
+
+// attend has a watch's service listen before the state's lock is held, so that a standby can be probed: it is
+// alive, and is ready with its first turn. Where the holder of the lock has the address itself, on the same
+// machine, a standby listens after it.
+func (m *master) attend() error {
+	if !m.args.watch {
+		return nil
+	}
+	err := m.listen()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil
+	}
+	return err
+}
+
+// listen begins to serve, if that was not begun.
+func (m *master) listen() error {
+	if m.server.Addr() != nil {
+		return nil
+	}
+	address := m.config.Settings.Service.Listen
+	if m.args.listen != "" {
+		address = m.args.listen
+	}
+	if address == "" {
+		address = defaultListen
+	}
+	return m.server.Start(address)
 }
 
 // ledger passes worlds on to the reconciler, which needs the server that has the ledger.
@@ -55,20 +99,21 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	}
 	defer journal.Close()
 
-	service := m.config.Settings.Service
-	worlds := new(ledger)
-	server := elastic.NewServer(elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Log: m.log})
 	o := m.reconciling(m.session, m.args.planning)
-	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, server, m.progress, m.args.parallelism
+	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.progress, m.args.parallelism
 	r, err := apply.New(ctx, o)
 	if err != nil {
 		return m.fail("The state cannot be read", err)
 	}
-	worlds.form = r.Form
-	if err := m.serve(ctx, server, service); err != nil {
+	m.worlds.form = r.Form
+	// Agents are to find no server any more when the lock is another's to take.
+	defer closeServer(m.session, m.server)
+	if err := m.serve(ctx); err != nil {
 		return m.fail("The elastic training service cannot start", err)
 	}
-	defer closeServer(m.session, server)
+	if len(m.config.Jobs) == 0 && len(r.Records()) == 0 {
+		m.server.SetReady() // nobody is wanted; otherwise the first turn says who is
+	}
 	live, err := apply.ServeLive(r, runDirectory)
 	if err != nil {
 		return m.fail("The status cannot be served", err)
@@ -90,28 +135,34 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 }
 
 // serve starts the service and tells agents where it is.
-func (m *master) serve(ctx context.Context, server *elastic.Server, service lang.Service) error {
-	listen := service.Listen
-	if m.args.listen != "" {
-		listen = m.args.listen
-	}
-	if listen == "" {
-		listen = defaultListen
-	}
-	if err := server.Start(listen); err != nil {
+func (m *master) serve(ctx context.Context) error {
+	if err := m.listen(); err != nil {
 		return err
 	}
-	if tcp, ok := server.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && service.TLSCert == "" {
-		m.diagnose(view.Caution("The service is reached from other machines without TLS",
-			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
-	}
+	service := m.config.Settings.Service
+	m.cautionAddress(m.server.Addr(), service)
 	for name, p := range m.providers {
-		if err := p.Publish(ctx, advertised(server.URL(), service.Advertise)); err != nil {
-			closeServer(m.session, server)
+		if err := p.Publish(ctx, advertised(m.server.URL(), service.Advertise)); err != nil {
 			return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// cautionAddress says what is doubtful about where the service is reached.
+func (m *master) cautionAddress(a net.Addr, service lang.Service) {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return
+	}
+	if service.TLSCert == "" {
+		m.diagnose(view.Caution("The service is reached from other machines without TLS",
+			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
+	}
+	if tcp.IP.IsUnspecified() && service.Advertise == "" {
+		m.diagnose(view.Caution("Agents on other machines cannot find the service",
+			fmt.Sprintf("It listens on %s, which is all addresses and no one's. Set advertise in service { } to the name or address that agents dial, with the port.", tcp)))
+	}
 }
 
 // advertised is the URL that agents dial: the server's own, or its scheme with the advertised address.
@@ -141,15 +192,15 @@ func (m *master) watchFiles() (*apply.FileWatcher, error) {
 
 // reload reads the files again. Its error is the text of their diagnostics; then everything stays as it is.
 func (m *master) reload() ([]job.Job, error) {
-	cfg, diags := lang.Load(jobDirectory, m.options(m.args.vars))
+	cfg, diags := m.load(m.args.vars)
 	if diags.HasErrors() {
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, view.DiagnoseHCL(diags, cfg.Files))
 		return nil, errors.New(strings.TrimSpace(text.String()))
 	}
-	configured := configurations(cfg)
+	before, configured := configurations(m.config), configurations(cfg)
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		if err := reconfigure(m.providers[name], configured[name]); err != nil {
+		if err := reconfigure(m.providers[name], before[name], configured[name]); err != nil {
 			return nil, fmt.Errorf("provider %q: %w", name, err)
 		}
 	}
@@ -157,12 +208,19 @@ func (m *master) reload() ([]job.Job, error) {
 	return cfg.Jobs, nil
 }
 
-// reconfigure gives a provider that is open its newest configuration.
-func reconfigure(p providers.Provider, value any) error {
+// reconfigure gives a provider that is open its newest configuration, where before is the one that it was opened
+// with. Only the local one takes another.
+func reconfigure(p providers.Provider, before, value any) error {
 	if p, ok := p.(*local.Provider); ok {
 		return p.SetConfig(value.(local.Config))
 	}
-	return errors.New("it cannot be added while a master runs: start the master again")
+	switch {
+	case p == nil:
+		return errors.New("it cannot be added while a master runs: start the master again")
+	case !reflect.DeepEqual(before, value):
+		return errors.New("its block cannot be changed while a master runs: start the master again")
+	}
+	return nil
 }
 
 // unhealthy are the phases in which a job is not what was asked for though nothing is left to be done now.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 )
 
@@ -60,7 +61,11 @@ func runPlan(s *session, args []string) int {
 	a.rerun = !a.destroy
 	ctx, stop := s.interruptible()
 	defer stop()
-	d, ok := s.openFor(a.planning)
+	cfg, ok := s.readFor(a.planning)
+	if !ok {
+		return exitError
+	}
+	d, ok := s.open(cfg)
 	if !ok {
 		return exitError
 	}
@@ -79,17 +84,15 @@ func runPlan(s *session, args []string) int {
 	return exitDone
 }
 
-// openFor opens the directory. To destroy, its files need not be valid: what is wrong with them must not
-// keep anything running.
-func (s *session) openFor(a planning) (*directory, bool) {
+// readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
+// with them must not keep anything running.
+func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	if !a.destroy {
-		return s.openValid(a.vars)
+		return s.readValid(a.vars)
 	}
-	d, ok := s.openAnyway(a.vars)
-	if ok {
-		d.config.Jobs = nil
-	}
-	return d, ok
+	cfg = s.readAnyway(a.vars)
+	cfg.Jobs = nil
+	return cfg, true
 }
 
 // lockPoll is how often it is looked whether an apply has ended.
@@ -112,8 +115,14 @@ func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error
 	}
 }
 
+// previewTimeout bounds the look at what runs. Lists of 10,000 pods come within some seconds; later than this a
+// provider cannot be reached, and its own words on it are worth more than waiting on.
+const previewTimeout = 30 * time.Second
+
 // preview is the plan for the directory as it is now.
 func (d *directory) preview(ctx context.Context, s *session, a planning) (plan.Plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
+	defer cancel()
 	r, err := apply.New(ctx, d.reconciling(s, a))
 	if err != nil {
 		return plan.Plan{}, err

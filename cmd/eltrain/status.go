@@ -61,7 +61,7 @@ func runStatus(s *session, args []string) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	d, ok := s.openAnyway(a.vars)
+	d, ok := s.open(s.readAnyway(a.vars))
 	if !ok {
 		return exitError
 	}

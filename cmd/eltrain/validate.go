@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/eltrain/eltrain/cmd/view"
-	"github.com/eltrain/eltrain/lang"
 )
 
 type validateArgs struct {
@@ -35,7 +34,7 @@ func runValidate(s *session, args []string) int {
 	if _, err := s.parse(newFlags("validate", a.declare), args, 0); err != nil {
 		return s.misused("validate", err)
 	}
-	cfg, diags := lang.Load(jobDirectory, s.options(a.vars))
+	cfg, diags := s.load(a.vars)
 	result := view.NewValidation(view.DiagnoseHCL(diags, cfg.Files))
 	if a.json {
 		if err := view.WriteJSON(s.streams.Out, result); err != nil {

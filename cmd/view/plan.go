@@ -484,10 +484,32 @@ func (t *planText) waits(waits []plan.Wait) {
 	t.line("\n%s", t.paint("Waiting:", bold))
 	for _, w := range waits {
 		t.line("  %s", waitAddress(w))
-		for _, text := range w.Reasons {
-			t.line("    - %s", t.redactor.Text(text))
+		for _, text := range folded(t.redactor.Texts(w.Reasons)) {
+			t.line("    - %s", text)
 		}
 	}
+}
+
+const (
+	// maxWaitReasons is how many reasons of one wait a text tells; the JSON has all.
+	maxWaitReasons = 8
+	// maxWaitReason bounds a reason in a text, in bytes: a scheduler may name every node.
+	maxWaitReason = 600
+)
+
+// folded are reasons as a text tells them. They were redacted before: half a secret is not found any more.
+func folded(reasons []string) []string {
+	var out []string
+	for i, text := range reasons {
+		if i == maxWaitReasons {
+			return append(out, "and "+plural(len(reasons)-i, "more reason"))
+		}
+		if len(text) > maxWaitReason {
+			text = strings.ToValidUTF8(text[:maxWaitReason], "") + "…"
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 func waitAddress(w plan.Wait) string {

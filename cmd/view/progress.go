@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ type Progress struct {
 
 	total    plan.Summary // what was done so far
 	bursts   map[burstKey]*burst
-	waits    string               // as last told
+	waits    map[string]waiting   // as last told, by their words
 	warnings map[string]string    // detail by summary, of what still holds
 	trained  map[string]time.Time // when training of a job was last told
 }
@@ -52,14 +53,22 @@ type burst struct {
 	pending map[int]bool // slots that are not done
 	flying  map[int]bool // of those, the ones under way
 	failed  map[int]bool // of those, the ones that failed and may be tried again
+	first   string       // which failed first in this round, and why
+	before  int          // how many had failed in the round before; 0 in the first
 	done    int
+}
+
+// waiting is a line on what waits, and when it was told.
+type waiting struct {
+	text string
+	at   time.Time
 }
 
 // NewProgress tells on s. now is the clock for how often to speak.
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, warnings: map[string]string{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -88,25 +97,39 @@ func (p *Progress) Planned(next *plan.Plan) {
 			p.bursts[k] = &burst{pending: slots, flying: map[int]bool{}, failed: map[int]bool{}}
 		}
 	}
-	if text := p.waiting(next.Waits); text != p.waits {
-		p.waits = text
-		p.tell(p.screen.paint(text, yellow))
+	for _, line := range p.newWaits(next.Waits) {
+		p.tell(p.screen.paint(line, yellow))
 	}
 }
 
 // Shown takes note that a plan was shown in full: what it says need not be told again.
-func (p *Progress) Shown(shown *plan.Plan) { p.waits = p.waiting(shown.Waits) }
+func (p *Progress) Shown(shown *plan.Plan) { p.newWaits(shown.Waits) }
 
-// waiting is what waits and for what, a line each.
-func (p *Progress) waiting(waits []plan.Wait) string {
-	var b strings.Builder
+// newWaits is what waits and for what, as far as that is news, a line each. A line that says the same of other
+// slots or with other numbers is news every stillEvery only: a scheduler that takes 1,000 pods one after the
+// other changes it 1,000 times.
+func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
+	now := p.now()
+	current := map[string]bool{}
 	for _, w := range waits {
-		for _, text := range w.Reasons {
-			fmt.Fprintf(&b, "%s: waiting: %s\n", waitAddress(w), p.redactor.Text(text))
+		for _, text := range folded(p.redactor.Texts(w.Reasons)) {
+			line := waitAddress(w) + ": waiting: " + text
+			words := variable.ReplaceAllString(line, "#")
+			current[words] = true
+			old, told := p.waits[words]
+			if told && (old.text == line || now.Sub(old.at) < stillEvery) {
+				continue
+			}
+			p.waits[words] = waiting{line, now}
+			lines = append(lines, line)
 		}
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	maps.DeleteFunc(p.waits, func(words string, w waiting) bool { return !current[words] && now.Sub(w.at) >= stillEvery })
+	return lines
 }
+
+// variable is what of a line on a wait changes without being news: which slots, how many, and any number.
+var variable = regexp.MustCompile(`\[[\d,…-]*\](?: \(\d+ slots\))?|\d+(?:\.\d+)?`)
 
 // Started tells that a change was begun.
 func (p *Progress) Started(c *plan.Change) {
@@ -118,7 +141,9 @@ func (p *Progress) Started(c *plan.Change) {
 	if b.began.IsZero() {
 		b.began = p.now()
 		b.told = b.began
-		p.tell(p.screen.paint(b.address(c)+": "+words(c).doing+"...", bold))
+		if b.before == 0 {
+			p.tell(p.screen.paint(b.address(c)+": "+words(c).doing+"...", bold))
+		}
 	}
 	b.pending[c.Slot.Index], b.flying[c.Slot.Index] = true, true
 	delete(b.failed, c.Slot.Index)
@@ -139,17 +164,17 @@ func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 		p.tell(fmt.Sprintf("%s: Still %s... [%s elapsed]", changed(c), lower(words(c).doing), short(elapsed)))
 		return
 	}
-	if p.now().Sub(b.told) >= stillEvery {
+	if p.now().Sub(b.told) >= stillEvery && (b.done > 0 || b.before == 0) { // else it is as hopeless as before
 		b.told = p.now()
-		p.tell(fmt.Sprintf("job.%s.%s: Still %s... [%s elapsed, %d of %d done]",
-			c.Job, c.Slot.Role, lower(words(c).doing), short(p.now().Sub(b.began)), b.done, b.done+len(b.pending)))
+		p.tell(fmt.Sprintf("job.%s.%s: Still %s... [%s elapsed, %d of %d done%s]",
+			c.Job, c.Slot.Role, lower(words(c).doing), short(p.now().Sub(b.began)), b.done, b.done+len(b.pending), b.failures()))
 	}
 }
 
 // Finished tells how a change ended.
 func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	b := p.bursts[key(c)]
-	if err != nil && (b == nil || len(b.failed) < maxSingly) {
+	if err != nil && b == nil {
 		p.tell(p.screen.paint(fmt.Sprintf("%s: %s failed after %s: %s",
 			changed(c), words(c).done, short(elapsed), p.redactor.Text(err.Error())), red))
 	}
@@ -165,6 +190,9 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	delete(b.flying, c.Slot.Index)
 	if err != nil {
 		b.failed[c.Slot.Index] = true
+		if b.first == "" {
+			b.first = c.Slot.Short() + ": " + p.redactor.Text(err.Error())
+		}
 	} else {
 		b.done++
 		delete(b.pending, c.Slot.Index)
@@ -182,11 +210,12 @@ func (p *Progress) endRound(k burstKey, b *burst) {
 		delete(p.bursts, k)
 		return
 	}
-	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}}
+	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}, before: len(b.failed)}
 }
 
+// sumUp tells how a round went. One in which everything failed again is no news.
 func (p *Progress) sumUp(k burstKey, b *burst) {
-	if b.began.IsZero() {
+	if b.began.IsZero() || b.done == 0 && b.before > 0 && len(b.failed) == b.before {
 		return
 	}
 	w := actionWords[k.action]
@@ -195,10 +224,19 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 		text += " of " + itoa(b.done+len(b.pending))
 	}
 	text += " " + w.participle + " after " + short(p.now().Sub(b.began))
+	shade := bold
 	if len(b.failed) > 0 {
-		text += ", " + itoa(len(b.failed)) + " failed"
+		shade = red
 	}
-	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text, bold))
+	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text+b.failures(), shade))
+}
+
+// failures is how many of a group failed, and why the first did: as a rule they all have one reason.
+func (b *burst) failures() string {
+	if len(b.failed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d failed, the first being %s", len(b.failed), b.first)
 }
 
 func (p *Progress) count(c *plan.Change) {

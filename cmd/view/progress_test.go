@@ -51,6 +51,7 @@ func TestProgressOfEachAction(t *testing.T) {
 	c.Started(&failing)
 	c.Finished(&failing, 1234*time.Millisecond, errors.New("launch: no such directory s3cret"))
 	c.Planned(&plan.Plan{Waits: p.Waits}) // the same wait is no news
+	c.at = c.at.Add(stillEvery)
 	c.Planned(&plan.Plan{})
 	c.Planned(&plan.Plan{Waits: p.Waits})
 	c.Applied()
@@ -106,6 +107,63 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	if lines := strings.Count(c.out.String(), "\n"); lines > 25 {
 		t.Errorf("1000 creations told in %d lines", lines)
 	}
+}
+
+// What a quota refuses is refused 500 times, again and again.
+func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
+	c := newClockwork("s3cret")
+	p := &plan.Plan{}
+	for i := range 500 {
+		p.Changes = append(p.Changes, change(plan.Create, "worker", i))
+	}
+	round := func(taken int) {
+		for i := range p.Changes {
+			ch := &p.Changes[i]
+			c.Started(ch)
+			c.at = c.at.Add(50 * time.Millisecond)
+			c.Still(ch, 10*time.Second)
+			var err error
+			if i >= taken {
+				err = fmt.Errorf("pods \"mnist-s3cret-worker-%d\" is forbidden: exceeded quota: gpus, requested: 8, used: 64, limited: 64", i)
+			}
+			c.Finished(ch, time.Second, err)
+		}
+		p.Changes = p.Changes[taken:]
+		c.Planned(p)
+	}
+	c.Planned(p)
+	round(8)
+	for range 20 {
+		round(0) // no news
+	}
+	round(2)
+	round(490)
+	golden(t, "progress/failures.txt", c.out.String())
+}
+
+// A scheduler that takes pods one after the other changes what waits with each.
+func TestProgressOfWaitsTellsNews(t *testing.T) {
+	c := newClockwork()
+	waits := func(reasons ...string) *plan.Plan {
+		return &plan.Plan{Waits: []plan.Wait{{Job: "mnist", Role: "worker", Reasons: reasons}}}
+	}
+	for left := 1000; left > 1; left-- {
+		c.Planned(waits(fmt.Sprintf("worker[%d-999] (%d slots): Unschedulable: 0/%d nodes are available", 1000-left, left, left)))
+		c.at = c.at.Add(30 * time.Millisecond)
+	}
+	c.Planned(waits("worker[999]: ErrImagePull: no such image"))
+	c.Planned(&plan.Plan{})
+	c.Planned(waits("worker[998-999] (2 slots): ErrImagePull: no such image")) // it comes and goes
+	c.at = c.at.Add(stillEvery)
+	c.Planned(&plan.Plan{})
+	c.Planned(waits("worker[999]: ErrImagePull: no such image"))
+	var many []string
+	for i := range 50 {
+		many = append(many, fmt.Sprintf("reason %c%c", 'a'+i%26, 'a'+i/26))
+	}
+	many[0] += strings.Repeat(" and one more node", 100)
+	c.Planned(waits(many...))
+	golden(t, "progress/waits.txt", c.out.String())
 }
 
 func TestProgressOfWatching(t *testing.T) {

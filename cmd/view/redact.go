@@ -75,6 +75,15 @@ func (r *Redactor) Text(s string) string {
 	return printable(s)
 }
 
+// Texts is Text of each.
+func (r *Redactor) Texts(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		out[i] = r.Text(line)
+	}
+	return out
+}
+
 // Value is an attribute's value: hidden whole if any part of it is sensitive.
 func (r *Redactor) Value(s string) string {
 	r.mu.RLock()

@@ -13,7 +13,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
-const StatusFormat = "1.0"
+const StatusFormat = "1.1"
 
 // watchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
 const watchOperation = "apply -watch"
@@ -80,6 +80,7 @@ type SlotStatus struct {
 	Phase       job.Phase `json:"phase"`
 	Rank        int       `json:"rank"` // -1 outside a world
 	Node        string    `json:"node"`
+	Name        string    `json:"name,omitempty"` // what its infrastructure calls it: a pod's name
 	PID         int       `json:"pid,omitempty"`  // of its first training process
 	PIDs        []int     `json:"pids,omitempty"` // of all, when it has several
 	AgentPID    int       `json:"agent_pid,omitempty"`
@@ -283,6 +284,7 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 	if in == nil {
 		return out
 	}
+	out.Name = in.Name
 	if in.State != job.Gone {
 		out.AgentPID = in.AgentPID
 	}
@@ -322,7 +324,7 @@ func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r 
 			continue
 		}
 		for _, text := range w.Reasons {
-			if w.Role != "" {
+			if w.Role != "" && !strings.HasPrefix(text, w.Role+"[") {
 				text = w.Role + ": " + text
 			}
 			out = append(out, r.Text(text))

@@ -114,13 +114,27 @@ func goodputText(g GoodputStatus) string {
 
 // slotRows is the table of slots. Many slots are folded where they differ in nothing that matters.
 func slotRows(slots []SlotStatus) [][]string {
-	rows := [][]string{{"SLOT", "PHASE", "RANK", "NODE", "INCARNATION", "PID", "STEP", "RESTARTS", "LAST FAULT"}}
+	rows := [][]string{{"SLOT", "PHASE", "RANK", "NODE", "INCARNATION", "PID", "STEP", "RESTARTS", "LAST FAULT", "NAME"}}
 	if len(slots) <= maxSlotLines {
 		for i := range slots {
 			rows = append(rows, slotRow(&slots[i]))
 		}
-		return rows
+	} else {
+		rows = append(rows, foldedRows(slots)...)
 	}
+	if !slices.ContainsFunc(slots, func(s SlotStatus) bool { return s.Name != "" }) {
+		for i := range rows {
+			rows[i] = rows[i][:nameColumn]
+		}
+	}
+	return rows
+}
+
+// nameColumn is the last, and only there where the infrastructure has names.
+const nameColumn = 9
+
+// foldedRows are the rows of many slots.
+func foldedRows(slots []SlotStatus) (rows [][]string) {
 	type likeness struct {
 		role        string
 		phase       job.Phase
@@ -146,7 +160,7 @@ func slotRows(slots []SlotStatus) [][]string {
 
 func slotRow(s *SlotStatus) []string {
 	return []string{s.slot.Short(), string(s.Phase), orDash(s.Rank, -1), dash(s.Node), itoa(s.Incarnation),
-		orDash(s.PID, 0), orDash(int(s.Step), 0), itoa(s.Restarts), dash(faultText(s))}
+		orDash(s.PID, 0), orDash(int(s.Step), 0), itoa(s.Restarts), dash(faultText(s)), dash(s.Name)}
 }
 
 // foldedRow is one row for slots that share phase, incarnation, restarts and cause.
@@ -178,6 +192,7 @@ func foldedRow(group []*SlotStatus) []string {
 		row[6] = fmt.Sprintf("%d..%d", low, high)
 	}
 	row[8] = dash(spaced(string(first.Cause)))
+	row[nameColumn] = "-"
 	return row
 }
 

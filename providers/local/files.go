@@ -67,14 +67,6 @@ type processesRecord struct {
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
-// exitRecord is the agent's last word.
-type exitRecord struct {
-	Exit  *job.Exit       `json:"exit,omitempty"`
-	State job.MemberState `json:"state"`
-	// Reason is why it ended.
-	Reason job.EndReason `json:"reason"`
-}
-
 // key names an incarnation.
 type key struct {
 	uid    string

@@ -68,7 +68,7 @@ func (p *Provider) launch(ctx context.Context, l job.Launch) error {
 		if err == nil {
 			exit.NotStarted = fmt.Sprintf("working directory %s is not a directory", work)
 		}
-		return writeJSON(i.dir, exitFile, exitRecord{Exit: exit, State: job.MemberFailed})
+		return writeJSON(i.dir, exitFile, job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed})
 	}
 	p.notify.Add(i.dir) // without it the agent's record is noticed by its registration
 	return p.start(i, l, work)

@@ -148,7 +148,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 		}
 		return sight{Incarnation: seen}, true, nil
 	default:
-		var exit exitRecord
+		var exit job.LastWord
 		notStarted, err := readJSON(i.dir, exitFile, &exit)
 		if err != nil || !notStarted && i.child == nil {
 			return sight{}, false, err

@@ -381,7 +381,7 @@ func (p *Provider) bury(i *incarnation) (done bool) {
 // exitOf is how and why an incarnation ended, nil and "" if nobody knows: by the agent's last word, else as
 // the system told of the agent itself. i.mu is held.
 func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
-	var last exitRecord
+	var last job.LastWord
 	said, err := readJSON(i.dir, exitFile, &last)
 	switch {
 	case err != nil:

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+const onKubernetes = `job "gpt" {
+  provider = "kubernetes"
+  role "worker" {
+    command = ["train"]
+  }
+}
+`
+
+// What is wrong with a provider's part of the files is found without asking anybody, and told with its place.
+func TestKubernetesConfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		block string
+		want  []string
+	}{
+		"no block":        {"", []string{"Unknown provider", "Add a block: provider", "main.hcl line 2"}},
+		"a mistake in it": {"provider \"kubernetes\" {\n  image      = \"train:1\"\n  agent_path = \"bin/eltrain\"\n}\n", []string{"Wrong block of provider kubernetes", "is not absolute", "kube.hcl line 1"}},
+	} {
+		dir := directoryWith(t, map[string]string{"main.hcl": onKubernetes, "kube.hcl": c.block})
+		for _, command := range []string{"validate", "plan"} {
+			o := eltrain(t, dir, command).check(t, exitError, c.want...)
+			if strings.Count(o.err, "Error:") != 1 {
+				t.Errorf("%s: %s says\n%s", name, command, o.err)
+			}
+		}
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": onKubernetes, "kube.hcl": `provider "kubernetes" {
+  kubeconfig = "no-such-file"
+  image      = "train:1"
+}
+`})
+	eltrain(t, dir, "validate").check(t, exitDone)
+	// A supervisor starts a watch again, so it may end too.
+	for _, args := range [][]string{{"plan"}, {"apply", "-auto-approve"}, {"apply", "-watch", "-auto-approve"}} {
+		eltrain(t, dir, args...).check(t, exitError, "A provider cannot be used", "no-such-file")
+	}
+	eltrain(t, dir, "apply", "-help").check(t, exitDone, "supervisor")
+}
+
+// Nobody who has no provider "kubernetes" is asked for a kubeconfig.
+func TestKubernetesIsOpenedOnlyIfConfigured(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	plan := commandIn(dir, "plan")
+	plan.Env = clean("KUBECONFIG="+dir+"/no-such-file", "HOME="+dir)
+	run(t, plan).check(t, exitDone, "2 to add")
+}
+
+type pickyConfig struct{ wrong []error }
+
+func (c pickyConfig) Validate() []error { return c.wrong }
+
+func (c pickyConfig) Check(r *job.Role) error {
+	if r.Name == "ps" {
+		return errors.New("it has no image")
+	}
+	return nil
+}
+
+func TestMisfits(t *testing.T) {
+	cfg := &lang.Config{
+		Providers: []lang.ProviderConfig{{Name: "picky", Value: pickyConfig{}}},
+		Jobs: []job.Job{
+			{Name: "a", Provider: "picky", Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}},
+			{Name: "b", Provider: "local", Roles: []job.Role{{Name: "ps"}}},
+		},
+	}
+	diags := misfits(cfg)
+	if len(diags) != 1 || diags[0].Summary != "Role ps cannot run on provider picky" || diags[0].Detail != "It has no image." || diags[0].Subject != nil {
+		t.Errorf("a role that does not fit gives %v", diags)
+	}
+	cfg.Providers[0].Value = pickyConfig{wrong: []error{errors.New("a"), errors.New("b")}}
+	if diags := misfits(cfg); len(diags) != 2 {
+		t.Errorf("two mistakes in the block give %v", diags)
+	}
+}
+
+// mute is a provider that never answers.
+type mute struct{ providers.Provider }
+
+func (mute) Observe(ctx context.Context) (providers.Observation, error) {
+	<-ctx.Done()
+	return providers.Observation{}, errors.New("the API server cannot be reached")
+}
+
+func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &directory{config: &lang.Config{}, store: memory.New(), providers: map[string]providers.Provider{"far": mute{}}}
+		begun := time.Now()
+		_, err := d.preview(t.Context(), &newScreenless("").session, planning{})
+		if err == nil || !strings.Contains(err.Error(), `observe provider "far": the API server cannot be reached`) {
+			t.Errorf("it says %v", err)
+		}
+		if took := time.Since(begun); took != previewTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

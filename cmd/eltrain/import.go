@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang/importer"
+)
+
+type importArgs struct {
+	out     string
+	file    string   // or "-" for the standard input
+	command []string // what follows "--", instead of a file
+}
+
+func (a *importArgs) declare(fs *flags) {
+	fs.StringVar(&a.out, "out", "", "Write the jobs to `FILE`, which must not be there yet, instead of to the standard output.")
+}
+
+func parseImport(s *session, args []string) (importArgs, error) {
+	var a importArgs
+	if i := slices.Index(args, "--"); i >= 0 {
+		args, a.command = args[:i], args[i+1:]
+		if len(a.command) == 0 {
+			return a, errors.New("a command line is needed after --")
+		}
+	}
+	others, err := s.parse(newFlags("import", a.declare), args, 1)
+	switch {
+	case err != nil:
+		return a, err
+	case len(others) == 1 && a.command != nil:
+		return a, fmt.Errorf("either a file or a command line is imported: %q is one too many", others[0])
+	case len(others) == 1:
+		a.file = others[0]
+	case a.command == nil:
+		return a, errors.New("a file is needed, or - for the standard input, or a command line after --")
+	}
+	return a, nil
+}
+
+func importCommand() *command {
+	return &command{
+		name: "import", usage: "[options] FILE, - or -- COMMAND...",
+		synopsis: "Turn other tools' jobs into the language",
+		about: `Turns jobs that were written for others into eltrain's language: the manifests of a DLRover ElasticJob, a
+Kubeflow PyTorchJob or TrainJob, a Volcano Job or a Kubernetes Indexed Job, in a FILE with one or several YAML
+documents or on the standard input ("-"); or, after "--", the command line of torchrun or dlrover-run.
+
+What comes of it is valid and in canonical format. What cannot be said in the language is a warning on standard
+error with the field and its line. Nothing is contacted, and what runs already is left alone.
+
+Exit code 0 means that all jobs were imported, with or without warnings; 1 that one or all of them were not.`,
+		declare: new(importArgs).declare,
+		run:     runImport,
+	}
+}
+
+func runImport(s *session, args []string) int {
+	a, err := parseImport(s, args)
+	if err != nil {
+		return s.misused("import", err)
+	}
+	result, err := a.read(s.streams.In)
+	if err != nil {
+		return s.fail("Cannot read the manifest", err)
+	}
+	s.diagnose(view.DiagnoseHCL(result.Diagnostics, result.Files)...)
+	if result.Jobs == 0 {
+		return exitError
+	}
+	if err := a.write(s.streams.Out, result.HCL); err != nil {
+		return s.fail("Cannot write the jobs", err)
+	}
+	if result.Diagnostics.HasErrors() {
+		return exitError
+	}
+	return exitDone
+}
+
+func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
+	switch {
+	case a.command != nil:
+		return importer.CommandLine(a.command), nil
+	case a.file == "-":
+		return importer.Manifests("<stdin>", stdin), nil
+	}
+	f, err := os.Open(a.file)
+	if err != nil {
+		return importer.Result{}, err
+	}
+	defer f.Close()
+	return importer.Manifests(a.file, f), nil
+}
+
+// write never overwrites: a job file is a person's.
+func (a *importArgs) write(stdout io.Writer, src []byte) error {
+	if a.out == "" {
+		_, err := stdout.Write(src)
+		return err
+	}
+	f, err := os.OpenFile(a.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already: remove it first, or name another file", a.out)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(src); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(a.out))
+	}
+	return f.Close()
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const manifest = `apiVersion: batch/v1
+kind: Job
+metadata: {name: demo, namespace: ml}
+spec:
+  completionMode: Indexed
+  completions: 2
+  ttlSecondsAfterFinished: 60
+  template:
+    spec:
+      containers: [{name: c, image: "registry.example/c:1", command: [torchrun, --nnodes=2, train.py]}]
+`
+
+func TestParseImport(t *testing.T) {
+	for _, c := range []struct{ args, err string }{
+		{"job.yaml", ""},
+		{"-", ""},
+		{"-out=x.hcl job.yaml", ""},
+		{"-- torchrun -out=1 train.py", ""},
+		{"-out x.hcl -- torchrun train.py", ""},
+		{"", "a file is needed"},
+		{"--", "a command line is needed"},
+		{"job.yaml -- torchrun train.py", "one too many"},
+		{"a.yaml b.yaml", `"b.yaml" is not expected`},
+		{"-outt=x job.yaml", `Did you mean "-out"?`},
+	} {
+		_, err := parseImport(&newScreenless("").session, strings.Fields(c.args))
+		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("import %s: %v, want %q", c.args, err, c.err)
+		}
+	}
+}
+
+// What is imported is what validate accepts and fmt leaves alone, with warnings on standard error.
+func TestImportedJobsAreValid(t *testing.T) {
+	for name, args := range map[string][]string{
+		"manifest": {"import", "-"},
+		"command":  {"import", "--", "torchrun", "--nnodes=2:4", "--log-dir=x", "train.py"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			s := newScreenless(manifest)
+			if code := s.run(args); code != exitDone {
+				t.Fatalf("import ends with %d: %s", code, s.err.String())
+			}
+			if !strings.Contains(s.err.String(), "Warning: Not imported") {
+				t.Errorf("nothing is told of what was not imported: %s", s.err.String())
+			}
+			if err := os.WriteFile("job.hcl", s.out.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			for _, check := range [][]string{{"validate"}, {"fmt", "-check"}} {
+				s := newScreenless("")
+				if code := s.run(check); code != exitDone {
+					t.Errorf("%v ends with %d: %s%s", check, code, s.out.String(), s.err.String())
+				}
+			}
+		})
+	}
+}
+
+func TestImportIntoAFileOverwritesNone(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.yaml"), filepath.Join(dir, "job.hcl")
+	if err := os.WriteFile(in, []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newScreenless("")
+	if code := s.run([]string{"import", in, "-out=" + out}); code != exitDone || s.out.Len() > 0 {
+		t.Fatalf("import ends with %d: %s%s", code, s.out.String(), s.err.String())
+	}
+	before, err := os.ReadFile(out)
+	if err != nil || !strings.Contains(string(before), `job "demo"`) {
+		t.Fatalf("%s is written: %v", before, err)
+	}
+	s = newScreenless("")
+	if code := s.run([]string{"import", "-out=" + out, "--", "torchrun", "train.py"}); code != exitError || !strings.Contains(s.err.String(), "there already") {
+		t.Errorf("import ends with %d: %s", code, s.err.String())
+	}
+	if after, _ := os.ReadFile(out); string(after) != string(before) {
+		t.Errorf("it was overwritten with %s", after)
+	}
+}
+
+func TestImportOfNothingFails(t *testing.T) {
+	for name, input := range map[string]string{
+		"other kinds": "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n",
+		"not YAML":    "a: [\n",
+		"empty":       "",
+	} {
+		s := newScreenless(input)
+		if code := s.run([]string{"import", "-"}); code != exitError || s.out.Len() > 0 || !strings.Contains(s.err.String(), "Error:") {
+			t.Errorf("%s: import ends with %d: %s%s", name, code, s.out.String(), s.err.String())
+		}
+	}
+	s := newScreenless("")
+	if code := s.run([]string{"import", filepath.Join(t.TempDir(), "nothing.yaml")}); code != exitError || !strings.Contains(s.err.String(), "no such file") {
+		t.Errorf("a file that is not there: %d, %s", code, s.err.String())
+	}
+	// One job that cannot be imported beside one that can: the one is written, and the other is not forgotten.
+	s = newScreenless(manifest + "---\n" + strings.Replace(manifest, "completions: 2", "completions: 0", 1))
+	if code := s.run([]string{"import", "-"}); code != exitError || !strings.Contains(s.out.String(), `job "demo"`) {
+		t.Errorf("half of a file: %d, %s%s", code, s.out.String(), s.err.String())
+	}
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/file"
+)
+
+// output is what a process says, readable while it runs.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// watchProcess is a process of apply -watch.
+type watchProcess struct {
+	cmd  *exec.Cmd
+	out  output // both streams
+	url  string
+	done chan struct{}
+}
+
+func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	w := &watchProcess{url: "http://" + address, done: make(chan struct{})}
+	w.cmd = commandIn(dir, append([]string{"apply", "-watch", "-auto-approve", "-listen=" + address}, args...)...)
+	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		w.cmd.Wait()
+		close(w.done)
+	}()
+	t.Cleanup(func() {
+		w.cmd.Process.Kill()
+		<-w.done
+		if t.Failed() {
+			t.Logf("%v said:\n%s", args, w.out.String())
+		}
+	})
+	return w
+}
+
+// probe is the HTTP status of a path; 0 where nobody answers.
+func (w *watchProcess) probe(path string) int {
+	resp, err := http.Get(w.url + path)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func (w *watchProcess) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the watch does not end")
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// leader holds a directory's lock, as a master on another machine does.
+func leader(t *testing.T, dir string) (resign func()) {
+	t.Helper()
+	store, err := file.New(filepath.Join(dir, "eltrain.state"), file.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := store.Lock(context.Background(), state.LockInfo{Operation: "apply -watch", Who: "ada@lovelace"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := lock.Unlock(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A standby as a pod is one: it is probed, it is told to go, it takes over.
+func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	resign := leader(t, dir)
+	w := startWatch(t, dir, "-lock-timeout=15m")
+	eventually(t, "it tells what it waits for", func() bool { return strings.Contains(w.out.String(), "ada@lovelace") })
+	if alive, ready := w.probe("/healthz"), w.probe("/readyz"); alive != http.StatusOK || ready != http.StatusServiceUnavailable {
+		t.Errorf("a standby answers /healthz with %d and /readyz with %d", alive, ready)
+	}
+
+	// What was read at its start is old by the time that it leads.
+	newer := strings.Replace(twoWorkers, "replicas   = 2", "replicas   = 3", 1)
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(newer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	resign()
+	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+	eventually(t, "all of the newest file runs", func() bool {
+		_, running, _ := status(t, dir)
+		return running == 3
+	})
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.code(t); code != exitDone {
+		t.Errorf("exit code %d", code)
+	}
+	text := w.out.String()
+	if strings.Count(text, "ada@lovelace") != 1 || strings.Contains(text, "worker[0-1]") {
+		t.Errorf("it did not wait quietly, or planned from the older file:\n%s", text)
+	}
+	if strings.ContainsAny(text, "\x1b\r") {
+		t.Errorf("a log has colours or is redrawn:\n%q", text)
+	}
+}
+
+func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	defer leader(t, dir)()
+	w := startWatch(t, dir, "-lock-timeout=15m")
+	eventually(t, "it waits", func() bool { return strings.Contains(w.out.String(), "Waiting for it") })
+	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.code(t); code != exitDone {
+		t.Errorf("a standby that is told to go ends with %d", code)
+	}
+
+	apply := commandIn(dir, "apply", "-auto-approve", "-lock-timeout=15m")
+	var out output
+	apply.Stdout, apply.Stderr = &out, &out
+	if err := apply.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer apply.Process.Kill()
+	eventually(t, "it waits", func() bool { return strings.Contains(out.String(), "Waiting for it") })
+	if err := apply.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply.Wait(); apply.ProcessState.ExitCode() != exitError || !strings.Contains(out.String(), "nothing was done") {
+		t.Errorf("an apply that is interrupted: %v\n%s", err, out.String())
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".eltrain", "jobs")); err == nil {
+		t.Error("something was started")
+	}
+}
+
+// With no job there is nothing to wait for: a probe must not say otherwise for ever.
+func TestMasterWithoutJobsIsReady(t *testing.T) {
+	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
+	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+}
+
+// An init container brings the program into a pod by it.
+func TestAgentCopiesItself(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "eltrain")
+	if err := os.WriteFile(path, []byte("an older one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-copy-to", path}, {"--copy-to=" + path}} {
+		eltrain(t, dir, append([]string{"agent"}, args...)...).check(t, exitDone)
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != 0o755 {
+			t.Fatalf("%v, %v", info, err)
+		}
+	}
+	if o, err := exec.Command(path, "version").Output(); err != nil || !strings.HasPrefix(string(o), "eltrain v"+version) {
+		t.Errorf("the copy says %q, %v", o, err)
+	}
+	eltrain(t, dir, "agent", "-copy-to", filepath.Join(dir, "no", "eltrain")).check(t, exitError, "The program cannot be copied")
+	eltrain(t, dir, "agent", "-copy-to", path, "-job=gpt").check(t, exitError, "nothing else")
+	eltrain(t, dir, "agent", "-copy-to=").check(t, exitError, "one path")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("it left %v behind, %v", left, err)
+	}
+}
