@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 
 	"github.com/hashicorp/go-version"
@@ -20,8 +21,13 @@ type Settings struct {
 
 // State says where the state is kept.
 type State struct {
-	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\"."`
-	Path string `hcl:"path,optional" default:"eltrain.state" doc:"The state file, relative to the job directory."`
+	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\", or \"kubernetes\" for a Secret and a Lease in a cluster."`
+	// Path is of a file; the others are of kubernetes.
+	Path       string `hcl:"path,optional" default:"eltrain.state" doc:"file: the state file, relative to the job directory."`
+	Name       string `hcl:"name,optional" doc:"kubernetes: tells the states in one namespace apart; required. The Secret and the Lease are called eltrain-state-NAME."`
+	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of the pod that eltrain runs in."`
+	Kubeconfig string `hcl:"kubeconfig,optional" doc:"kubernetes: the file that says how the API server is reached, relative to the job directory. Default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount."`
+	Context    string `hcl:"context,optional" doc:"kubernetes: the context in that file. Default: its current one."`
 }
 
 // Service says how agents reach the master.
@@ -32,8 +38,16 @@ type Service struct {
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM)."`
 }
 
-// stores are the kinds of state store.
-var stores = []string{"file"}
+// The kinds of state store, and the arguments that each has.
+const (
+	fileStore       = "file"
+	kubernetesStore = "kubernetes"
+)
+
+var storeArguments = map[string][]string{
+	fileStore:       {"path"},
+	kubernetesStore: {"name", "namespace", "kubeconfig", "context"},
+}
 
 func (l *loader) settings() {
 	blocks := l.blocks["eltrain"]
@@ -66,13 +80,8 @@ func (l *loader) checkSettings(t *tree) {
 	if t.attrs["required_version"] != nil && t.sound("required_version") {
 		l.checkVersion(s.RequiredVersion, t.at("required_version"))
 	}
-	if b := t.block("state"); b != nil && !slices.Contains(stores, s.State.Type) {
-		l.report(&hcl.Diagnostic{
-			Severity: hcl.DiagError,
-			Summary:  "Unknown kind of state store",
-			Detail:   fmt.Sprintf("There is no store of the kind %q, only %s.%s", s.State.Type, list(stores), suggest(s.State.Type, stores)),
-			Subject:  b.labelRanges[0].Ptr(),
-		})
+	if b := t.block("state"); b != nil {
+		l.checkState(&s.State, b)
 	}
 	if b := t.block("service"); b != nil && (s.Service.TLSCert == "") != (s.Service.TLSKey == "") && b.sound("tls_cert", "tls_key") {
 		l.report(&hcl.Diagnostic{
@@ -83,6 +92,42 @@ func (l *loader) checkSettings(t *tree) {
 		})
 	}
 }
+
+func (l *loader) checkState(s *State, t *tree) {
+	kinds := slices.Sorted(maps.Keys(storeArguments))
+	if !slices.Contains(kinds, s.Type) {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Unknown kind of state store",
+			Detail:   fmt.Sprintf("There is no store of the kind %q, only %s.%s", s.Type, list(kinds), suggest(s.Type, kinds)),
+			Subject:  t.labelRanges[0].Ptr(),
+		})
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.attrs)) {
+		if !slices.Contains(storeArguments[s.Type], name) {
+			l.complain(t.attrs[name].NameRange.Ptr(), t, "Argument of another kind of state store",
+				"%q means nothing to a state of the kind %q, which has %s.", name, s.Type, list(storeArguments[s.Type]))
+		}
+	}
+	if s.Type != kubernetesStore || !t.sound("name", "namespace") {
+		return
+	}
+	if s.Name == "" {
+		l.complain(t.at("name"), t, "State without a name",
+			"A state in Kubernetes needs a name, which tells it from those of other job directories in the namespace: name = \"training\". Two directories with one name would end each other's jobs.")
+	} else if !dnsLabel.MatchString(s.Name) {
+		l.complain(t.at("name"), t, "Invalid name of a state", "%q cannot be a name in Kubernetes: %s.", s.Name, dnsLabelRule)
+	}
+	if s.Namespace != "" && !dnsLabel.MatchString(s.Namespace) {
+		l.complain(t.at("namespace"), t, "Invalid namespace", "%q cannot be a namespace: %s.", s.Namespace, dnsLabelRule)
+	}
+}
+
+// dnsLabel is what Kubernetes takes for a namespace and in a label (RFC 1123).
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+const dnsLabelRule = "use lower case letters, digits and \"-\", at most 63, beginning and ending with a letter or digit"
 
 func (l *loader) checkVersion(required string, at *hcl.Range) {
 	constraint, err := version.NewConstraint(required)

@@ -1,0 +1,689 @@
+// Package deploy holds what is installed in a cluster, and here its tests.
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/eltrain/eltrain/lang"
+	provider "github.com/eltrain/eltrain/providers/kubernetes"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// kustomization is what of a kustomization.yaml these tests understand. What they do not is an error, so that
+// nothing is left untested in silence.
+type kustomization struct {
+	metav1.TypeMeta    `json:",inline"`
+	Namespace          string   `json:"namespace"`
+	Resources          []string `json:"resources"`
+	ConfigMapGenerator []struct {
+		Name  string   `json:"name"`
+		Files []string `json:"files"`
+	} `json:"configMapGenerator"`
+	GeneratorOptions struct {
+		DisableNameSuffixHash bool `json:"disableNameSuffixHash"`
+	} `json:"generatorOptions"`
+}
+
+// build gives the objects of a kustomization in its order, as kubectl would. It is here because CI need not have
+// kubectl; TestKubectlBuildsTheSame holds it to that.
+func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k kustomization
+	if err := yaml.UnmarshalStrict(text, &k); err != nil {
+		t.Fatalf("%s: %v", dir, err)
+	}
+	for _, resource := range k.Resources {
+		path := filepath.Join(dir, resource)
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			objects = append(objects, build(t, path)...)
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, parse(t, text)...)
+	}
+	for _, generated := range k.ConfigMapGenerator {
+		if !k.GeneratorOptions.DisableNameSuffixHash {
+			t.Fatalf("%s: ConfigMap %s would get another name with each content, which starts another master", dir, generated.Name)
+		}
+		data := map[string]any{}
+		for _, file := range generated.Files {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data[filepath.Base(file)] = string(text)
+		}
+		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": generated.Name}, "data": data,
+		}})
+	}
+	if k.Namespace != "" {
+		for _, o := range objects {
+			setNamespace(o, k.Namespace)
+		}
+	}
+	return objects
+}
+
+func setNamespace(o *unstructured.Unstructured, namespace string) {
+	if !strings.HasPrefix(o.GetKind(), "Cluster") {
+		o.SetNamespace(namespace)
+	}
+	subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+	for _, s := range subjects {
+		s.(map[string]any)["namespace"] = namespace
+	}
+	if len(subjects) > 0 {
+		unstructured.SetNestedSlice(o.Object, subjects, "subjects")
+	}
+}
+
+func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	const lookAhead = 4096 // bytes, to tell YAML from JSON
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), lookAhead)
+	for {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(o)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+}
+
+const namespace = "eltrain"
+
+// install applies objects in their order, as the cluster's administrator. Fields that the API server does not
+// know are errors.
+func install(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
+	t.Helper()
+	_, err := c.Admin().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	groups, err := restmapper.GetAPIGroupResources(c.Admin().Discovery())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	client := dynamic.NewForConfigOrDie(c.Config())
+	for _, o := range objects {
+		kind := o.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			resource = client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+		}
+		text, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = resource.Patch(t.Context(), o.GetName(), "application/apply-patch+yaml", text,
+			metav1.PatchOptions{FieldManager: "deploy", Force: new(true), FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			t.Fatalf("apply %s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+// find gives the object of a kind that has only one of it.
+func find(t *testing.T, objects []*unstructured.Unstructured, kind string, into any) {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("there are %d objects of the kind %s", len(found), kind)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found[0].Object, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is installed is accepted by a real API server, and eltrain's account can then do what eltrain does: no
+// less and no more.
+func TestInstallation(t *testing.T) {
+	c := testbed.Start(t, testbed.Options{})
+	objects := build(t, ".")
+	install(t, c, objects)
+	install(t, c, objects) // an installation that is applied again
+	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(config)
+	t.Run("rights", func(t *testing.T) { rights(t, client) })
+	t.Run("role", func(t *testing.T) { role(t, objects) })
+	t.Run("restricted", func(t *testing.T) { restricted(t, c, objects) })
+	t.Run("kubectl", func(t *testing.T) { kubectl(t, c, objects) })
+}
+
+// used are the rights that eltrain makes use of, by resource and verb, with who does. Another user of a verb is
+// named here before the Role gives it.
+var used = map[string]map[string]string{
+	"pods": {
+		"create": "Launch", "patch": "Launch mends drift, Prepare lifts the gang's gate", "delete": "Stop", "deletecollection": "Forget",
+		"get": "Launch and Stop when a name is taken", "list": "Observe, Forget", "watch": "Observe",
+	},
+	"pods/log":             {"get": "Logs"},
+	"configmaps":           {"create": "Prepare, by apply", "patch": "Prepare, Publish", "get": "Prepare, Forget", "delete": "Forget"},
+	"services":             {"create": "Prepare, by apply", "patch": "Prepare", "get": "Forget", "delete": "Forget"},
+	"poddisruptionbudgets": {"create": "Prepare, by apply", "patch": "Prepare", "get": "Forget", "delete": "Forget"},
+	"secrets": {
+		"create": "Prepare; state: head and parts", "get": "Prepare, Forget; state", "delete": "Prepare, Forget; state: parts",
+		"update": "state: head", "list": "state: parts that were left over",
+	},
+	"leases": {"create": "state: lock", "get": "state: lock", "update": "state: lock"},
+}
+
+// inCluster are those that it has everywhere.
+var inCluster = map[string]map[string]string{
+	"nodes": {"list": "Observe", "watch": "Observe"},
+	"pods":  {"list": "Observe: what others take", "watch": "Observe"},
+}
+
+// role holds the manifests to what is used.
+func role(t *testing.T, objects []*unstructured.Unstructured) {
+	var local rbacv1.Role
+	find(t, objects, "Role", &local)
+	var whole rbacv1.ClusterRole
+	find(t, objects, "ClusterRole", &whole)
+	for name, c := range map[string]struct {
+		rules []rbacv1.PolicyRule
+		used  map[string]map[string]string
+	}{"Role": {local.Rules, used}, "ClusterRole": {whole.Rules, inCluster}} {
+		given := map[string][]string{}
+		for _, rule := range c.rules {
+			for _, resource := range rule.Resources {
+				given[resource] = append(given[resource], rule.Verbs...)
+				slices.Sort(given[resource])
+			}
+		}
+		want := map[string][]string{}
+		for resource, verbs := range c.used {
+			want[resource] = slices.Sorted(maps.Keys(verbs))
+		}
+		if diff := cmp.Diff(want, given); diff != "" {
+			t.Errorf("%s (-used +given):\n%s", name, diff)
+		}
+	}
+}
+
+var groupOf = map[string]string{
+	"poddisruptionbudgets": "policy", "leases": "coordination.k8s.io", "deployments": "apps",
+	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
+}
+
+// rights asks the API server, as eltrain's account, what that may do.
+func rights(t *testing.T, client *kubernetes.Clientset) {
+	may := func(namespace, verb, resource string) bool {
+		t.Helper()
+		name, sub, _ := strings.Cut(resource, "/")
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: groupOf[name], Resource: name, Subresource: sub},
+		}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Status.Allowed
+	}
+	for resource, verbs := range used {
+		for verb, by := range verbs {
+			if !may(namespace, verb, resource) {
+				t.Errorf("may not %s %s, which is for %s", verb, resource, by)
+			}
+			if elsewhere := may("kube-system", verb, resource); elsewhere && inCluster[resource][verb] == "" {
+				t.Errorf("may %s %s in another namespace", verb, resource)
+			}
+		}
+	}
+	for resource, verbs := range inCluster {
+		for verb, by := range verbs {
+			if !may("", verb, resource) {
+				t.Errorf("may not %s %s in the cluster, which is for %s", verb, resource, by)
+			}
+		}
+	}
+	for _, refused := range []struct{ verb, resource string }{
+		{"create", "pods/exec"}, {"create", "pods/attach"}, {"create", "pods/portforward"}, {"create", "serviceaccounts/token"},
+		{"watch", "secrets"}, {"create", "roles"}, {"bind", "roles"}, {"escalate", "roles"}, {"create", "rolebindings"},
+		{"create", "clusterrolebindings"}, {"impersonate", "users"}, {"update", "deployments"}, {"patch", "nodes"}, {"delete", "nodes"}, {"*", "*"},
+	} {
+		for _, where := range []string{namespace, ""} {
+			if may(where, refused.verb, refused.resource) {
+				t.Errorf("may %s %s in %q", refused.verb, refused.resource, where)
+			}
+		}
+	}
+}
+
+// restricted: the master's pod keeps the strictest of the Pod Security Standards.
+func restricted(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
+	strict := c.Namespace(t)
+	label := fmt.Appendf(nil, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	if _, err := c.Admin().CoreV1().Namespaces().Patch(t.Context(), strict, "application/merge-patch+json", label, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Admin().CoreV1().ServiceAccounts(strict).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "eltrain"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "eltrain-"}, Spec: masterPod(t, objects).Spec}
+	if _, err := c.Admin().CoreV1().Pods(strict).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	loose := pod.DeepCopy()
+	loose.Spec.SecurityContext.RunAsNonRoot = nil
+	if _, err := c.Admin().CoreV1().Pods(strict).Create(t.Context(), loose, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod that may run as root: %v; the standard is not enforced, and this test shows nothing", err)
+	}
+}
+
+func masterPod(t *testing.T, objects []*unstructured.Unstructured) corev1.PodTemplateSpec {
+	t.Helper()
+	var deployment struct {
+		Spec struct {
+			Template corev1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	find(t, objects, "Deployment", &deployment)
+	return deployment.Spec.Template
+}
+
+// kubectl builds what these tests do, and what it builds of the other overlay is accepted too.
+func kubectl(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("there is no kubectl on this machine")
+	}
+	run := func(dir string) []*unstructured.Unstructured {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, out)
+		}
+		return parse(t, out)
+	}
+	byName := func(objects []*unstructured.Unstructured) map[string]map[string]any {
+		named := map[string]map[string]any{}
+		for _, o := range objects {
+			named[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = o.Object
+		}
+		return named
+	}
+	if diff := cmp.Diff(byName(run(".")), byName(objects)); diff != "" {
+		t.Errorf("kubectl builds other objects than this test (-kubectl +test):\n%s", diff)
+	}
+	withGit := run("git-sync")
+	install(t, c, withGit)
+	pod := masterPod(t, withGit)
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == "jobs" && (v.ConfigMap != nil || v.EmptyDir == nil) {
+			t.Errorf("with git-sync the job directory is %+v", v.VolumeSource)
+		}
+	}
+	if len(pod.Spec.InitContainers) != 1 || len(pod.Spec.Containers) != 2 {
+		t.Errorf("with git-sync there are %d init containers and %d containers", len(pod.Spec.InitContainers), len(pod.Spec.Containers))
+	}
+}
+
+// What selects, selects; what is probed is there.
+func TestManifestsFitTogether(t *testing.T) {
+	objects := build(t, ".")
+	pod := masterPod(t, objects)
+	var service corev1.Service
+	find(t, objects, "Service", &service)
+	for key, value := range service.Spec.Selector {
+		if pod.Labels[key] != value {
+			t.Errorf("the Service selects %s=%s, the pod has %q", key, value, pod.Labels[key])
+		}
+	}
+	var policy struct {
+		Spec struct {
+			PodSelector metav1.LabelSelector `json:"podSelector"`
+		} `json:"spec"`
+	}
+	find(t, objects, "NetworkPolicy", &policy)
+	if diff := cmp.Diff(service.Spec.Selector, policy.Spec.PodSelector.MatchLabels); diff != "" {
+		t.Errorf("the NetworkPolicy is for other pods than the Service (-service +policy):\n%s", diff)
+	}
+	master := pod.Spec.Containers[0]
+	advertised := ""
+	for _, e := range master.Env {
+		if e.Name == "ELTRAIN_VAR_advertise" {
+			advertised = e.Value
+		}
+	}
+	if want := fmt.Sprintf("%s.$(POD_NAMESPACE).svc:%d", service.Name, service.Spec.Ports[0].Port); advertised != want {
+		t.Errorf("advertised is %q, the Service is %q", advertised, want)
+	}
+	port := master.Ports[0]
+	if !slices.Contains(master.Command, fmt.Sprintf("-listen=0.0.0.0:%d", port.ContainerPort)) || service.Spec.Ports[0].TargetPort.StrVal != port.Name {
+		t.Errorf("the command %v, the port %+v and the Service %+v do not fit", master.Command, port, service.Spec.Ports)
+	}
+	source, err := os.ReadFile("../cmd/eltrain/version.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`const version = "(.+)"`).FindSubmatch(source)
+	if version == nil || master.Image != "eltrain/eltrain:v"+string(version[1]) {
+		t.Errorf("the image is %s, the version %s", master.Image, version)
+	}
+}
+
+func TestSampleJobsAreValid(t *testing.T) {
+	t.Setenv("ELTRAIN_VAR_advertise", "eltrain.eltrain.svc:7070")
+	cfg, diags := lang.Load("jobs", lang.Options{
+		Version: "0.1.0", Environ: os.Environ(),
+		Providers: map[string]reflect.Type{"local": reflect.TypeFor[struct{}](), provider.Name: reflect.TypeFor[provider.Config]()},
+	})
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	if cfg.Settings.State.Type != "kubernetes" || cfg.Settings.Service.Advertise != "eltrain.eltrain.svc:7070" || len(cfg.Jobs) != 1 {
+		t.Errorf("settings %+v, %d jobs", cfg.Settings, len(cfg.Jobs))
+	}
+	files, err := filepath.Glob("jobs/*.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if clean, diags := lang.Format(text, file); diags.HasErrors() || !bytes.Equal(clean, text) {
+			t.Errorf("%s is not in canonical format: %v", file, diags)
+		}
+	}
+}
+
+// The job directory follows the repository: what came, went and changed.
+func TestGitSyncLinks(t *testing.T) {
+	root, jobs := t.TempDir(), t.TempDir()
+	commit := func(name string, files map[string]string) {
+		t.Helper()
+		dir := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link := filepath.Join(root, "link")
+		if err := os.Symlink(name, link); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(link, filepath.Join(root, "current")); err != nil {
+			t.Fatal(err)
+		}
+		hook := exec.CommandContext(context.Background(), "git-sync/link.sh")
+		hook.Env = []string{"PATH=" + os.Getenv("PATH"), "GITSYNC_ROOT=" + root, "GITSYNC_LINK=current", "JOB_DIRECTORY=" + jobs}
+		if out, err := hook.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(jobs, ".eltrain"), 0o755); err != nil { // the master's own
+		t.Fatal(err)
+	}
+	holds := func(want map[string]string) {
+		t.Helper()
+		got := map[string]string{}
+		files, err := filepath.Glob(filepath.Join(jobs, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range append(files, filepath.Join(jobs, ".eltrain")) {
+			text, err := os.ReadFile(file)
+			if err == nil {
+				got[filepath.Base(file)] = string(text)
+			} else if filepath.Base(file) != ".eltrain" {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	first := map[string]string{"a.hcl": "1", "b.hcl": "1"}
+	commit("one", first)
+	holds(first)
+	second := map[string]string{"b.hcl": "2", "c.hcl": "2", "with space.hcl": "2"}
+	commit("two", second)
+	holds(second)
+}
+
+// master is eltrain as the Deployment runs it: its command, its account, the ConfigMap's files. What differs is
+// that it is a process on this machine, so the job directory and the address are others.
+type master struct {
+	t     *testing.T
+	dir   string
+	url   string
+	cmd   *exec.Cmd
+	out   *bytes.Buffer
+	ended chan error
+}
+
+func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructured.Unstructured) *master {
+	t.Helper()
+	m := &master{t: t, dir: t.TempDir(), out: &bytes.Buffer{}, ended: make(chan error, 1)}
+	var files corev1.ConfigMap
+	find(t, objects, "ConfigMap", &files)
+	for name, text := range files.Data {
+		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := freeAddress(t)
+	m.url = "http://" + address
+	command := slices.Clone(masterPod(t, objects).Spec.Containers[0].Command)
+	for i, word := range command {
+		switch {
+		case strings.HasPrefix(word, "-chdir="):
+			command[i] = "-chdir=" + m.dir
+		case strings.HasPrefix(word, "-listen="):
+			command[i] = "-listen=" + address
+		}
+	}
+	m.cmd = exec.Command(binary, command[1:]...)
+	m.cmd.Env = []string{"HOME=" + m.dir, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig, "ELTRAIN_VAR_advertise=" + address}
+	m.cmd.Stdout, m.cmd.Stderr = m.out, m.out
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { m.ended <- m.cmd.Wait() }()
+	t.Cleanup(func() {
+		m.cmd.Process.Kill()
+		if m.ended != nil {
+			<-m.ended
+		}
+		if t.Failed() {
+			t.Logf("the master said:\n%s", m.out)
+		}
+	})
+	return m
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// probe is what a path of the service answers; 0 if nothing does.
+func (m *master) probe(path string) int {
+	answer, err := http.Get(m.url + path)
+	if err != nil {
+		return 0
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+// end asks it to end as the kubelet does, and waits for that.
+func (m *master) end() {
+	m.t.Helper()
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		m.t.Fatal(err)
+	}
+	select {
+	case err := <-m.ended:
+		m.ended = nil
+		if err != nil {
+			m.t.Errorf("the master's end: %v", err)
+		}
+	case <-time.After(patience):
+		m.t.Fatal("the master does not end")
+	}
+}
+
+// patience bounds waits for what must come.
+const patience = time.Minute
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v it still is not so that %s", patience, what)
+		}
+	}
+}
+
+// The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
+// second one waits and takes over without a pod made anew, and destroy leaves nothing behind but the state.
+func TestMasterAndItsSuccessor(t *testing.T) {
+	c := testbed.Start(t, testbed.Options{Nodes: 3})
+	objects := build(t, ".")
+	install(t, c, objects)
+	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})
+	binary := filepath.Join(t.TempDir(), "eltrain")
+	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/eltrain").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	// The Deployment's own pods are none of the job's.
+	pods := func() map[types.UID]string {
+		list, err := c.Admin().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=hello"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[types.UID]string{}
+		for _, p := range list.Items {
+			found[p.UID] = p.Name
+		}
+		return found
+	}
+	first := startMaster(t, binary, kubeconfig, objects)
+	eventually(t, "the first master is ready", func() bool { return first.probe("/readyz") == http.StatusOK })
+	eventually(t, "the job has its pods", func() bool { return len(pods()) >= 2 })
+	before := pods()
+
+	second := startMaster(t, binary, kubeconfig, objects)
+	eventually(t, "the second master is alive", func() bool { return second.probe("/healthz") == http.StatusOK })
+	if got := second.probe("/readyz"); got != http.StatusServiceUnavailable {
+		t.Errorf("a master that waits answers /readyz with %d", got)
+	}
+	first.end()
+	eventually(t, "the second master is ready", func() bool { return second.probe("/readyz") == http.StatusOK })
+	if diff := cmp.Diff(before, pods()); diff != "" {
+		t.Errorf("the hand-over changed the job's pods (-before +after):\n%s", diff)
+	}
+	second.end()
+
+	destroy := exec.Command(binary, "-chdir="+second.dir, "destroy", "-auto-approve", "-input=false")
+	destroy.Env = second.cmd.Env
+	if out, err := destroy.CombinedOutput(); err != nil {
+		t.Fatalf("destroy: %v\n%s", err, out)
+	}
+	if left := pods(); len(left) > 0 {
+		t.Errorf("pods are left over: %v", left)
+	}
+	var left []string
+	labelled := metav1.ListOptions{LabelSelector: "eltrain.dev/uid"}
+	core := c.Admin().CoreV1()
+	if secrets, err := core.Secrets(namespace).List(t.Context(), labelled); err != nil {
+		t.Error(err)
+	} else {
+		for _, s := range secrets.Items {
+			left = append(left, "Secret "+s.Name)
+		}
+	}
+	if services, err := core.Services(namespace).List(t.Context(), labelled); err != nil {
+		t.Error(err)
+	} else {
+		for _, s := range services.Items {
+			left = append(left, "Service "+s.Name)
+		}
+	}
+	if anchors, err := core.ConfigMaps(namespace).List(t.Context(), labelled); err != nil {
+		t.Error(err)
+	} else {
+		for _, m := range anchors.Items {
+			left = append(left, "ConfigMap "+m.Name)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+	for _, m := range []*master{first, second} {
+		if strings.Contains(m.out.String(), "forbidden") {
+			t.Error("a right was missing")
+		}
+	}
+}

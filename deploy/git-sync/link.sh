@@ -1,0 +1,18 @@
+#!/bin/sh
+# git-sync runs this after each new commit. The job directory holds links to the files of the newest one, through
+# git-sync's own link: that is replaced in one step, so all files change in one step. Here only names that came or
+# went are dealt with. A process cannot watch a directory through a link that is replaced, which is why the job
+# directory is not in the repository itself.
+set -eu
+from=${GITSYNC_ROOT:-/git}/${GITSYNC_LINK:-current}/${JOBS_DIR:-.}
+to=${JOB_DIRECTORY:-/jobs}
+for file in "$from"/*; do
+    if [ -f "$file" ]; then
+        ln -sfn "$file" "$to/${file##*/}"
+    fi
+done
+for link in "$to"/*; do
+    if [ -L "$link" ] && [ ! -e "$link" ]; then
+        rm -f "$link"
+    fi
+done

@@ -1,0 +1,426 @@
+package kubernetes
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// The head Secret holds two states, the newest and its backup. Of each there are
+//
+//	an annotation  description, as JSON
+//	a data key     its JSON, compressed with gzip, or the beginning of that
+//
+// The rest of one that is too large for the head is in parts: Secrets with names of their own, which the
+// description lists. Parts are never changed. They are there before a head names them and are removed after
+// none does any more, so after a crash at any step the head names a whole state.
+
+const (
+	// currentState and backupState are data keys of the head.
+	currentState = "state"
+	backupState  = "backup"
+	partContent  = "part" // data key of a part
+
+	annotationState  = "eltrain.dev/state"
+	annotationBackup = "eltrain.dev/backup"
+	// annotationFence is the epoch of the newest holder of the lock.
+	annotationFence = "eltrain.dev/fence"
+	// annotationUse is how a person goes back to the backup: with the value "backup" that one is read, and the
+	// next write follows it.
+	annotationUse = "eltrain.dev/use"
+
+	labelState = "eltrain.dev/state" // the state's name, on the head and on parts
+	labelKind  = "eltrain.dev/kind"
+	kindHead   = "head"
+	kindPart   = "part"
+	kindLock   = "lock"
+
+	manager = "eltrain-state" // field manager
+)
+
+var annotationOf = map[string]string{currentState: annotationState, backupState: annotationBackup}
+
+// description is what a head says of one of its states. The zero value is that of no state.
+type description struct {
+	Version  int      `json:"version"`
+	Lineage  string   `json:"lineage"`
+	Serial   uint64   `json:"serial"`
+	Epoch    uint64   `json:"epoch"`
+	ID       string   `json:"id"`       // of the write that made it
+	Checksum string   `json:"checksum"` // of all bytes, inline and in parts
+	Size     int      `json:"size"`     // their number
+	Parts    []string `json:"parts,omitempty"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(content []byte) string {
+	return fmt.Sprintf("crc32c:%08x", crc32.Checksum(content, castagnoli))
+}
+
+// encode compresses a state and describes it, without parts.
+func encode(s state.State) (description, []byte, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return description{}, nil, fmt.Errorf("encode: %w", err)
+	}
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	if _, err := w.Write(text); err != nil {
+		return description{}, nil, fmt.Errorf("encode: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return description{}, nil, fmt.Errorf("encode: %w", err)
+	}
+	content := z.Bytes()
+	return description{
+		Version: s.Version, Lineage: s.Lineage, Serial: s.Serial, Epoch: s.Epoch,
+		ID: uuid.NewString(), Checksum: checksum(content), Size: len(content),
+	}, content, nil
+}
+
+// contentError says what is wrong with what is stored.
+type contentError struct {
+	problem string
+	err     error
+}
+
+func (e *contentError) Error() string { return e.problem }
+func (e *contentError) Unwrap() error { return e.err }
+
+func damaged(format string, args ...any) error {
+	return &contentError{problem: fmt.Sprintf(format, args...)}
+}
+
+// decode is the inverse of encode. Every error is a *contentError.
+func decode(d description, content []byte) (state.State, error) {
+	if len(content) != d.Size || checksum(content) != d.Checksum {
+		return state.State{}, damaged("it was changed after eltrain wrote it: %d bytes with the checksum %s were written, %d with %s are there",
+			d.Size, d.Checksum, len(content), checksum(content))
+	}
+	r, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return state.State{}, damaged("it cannot be decompressed: %v", err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return state.State{}, damaged("it cannot be decompressed: %v", err)
+	}
+	var s state.State
+	if err := json.Unmarshal(text, &s); err != nil {
+		return state.State{}, damaged("it does not hold a state of eltrain: %v", err)
+	}
+	if s.Version != d.Version || s.Serial != d.Serial || s.Lineage != d.Lineage || s.Epoch != d.Epoch {
+		return state.State{}, damaged("its content is serial %d of lineage %s, its description says serial %d of lineage %s", s.Serial, s.Lineage, d.Serial, d.Lineage)
+	}
+	for name, r := range s.Jobs {
+		if r == nil {
+			return state.State{}, damaged("it does not hold a state of eltrain: the record of job %q is null", name)
+		}
+	}
+	return s, nil
+}
+
+// chosen names the state of a head that is to be read: the newest, or the backup where a person said so.
+func chosen(head *corev1.Secret) string {
+	if head != nil && head.Annotations[annotationUse] == backupState {
+		return backupState
+	}
+	return currentState
+}
+
+// stored is described of the chosen state. Where there is none it makes sure that there never was one.
+func stored(head *corev1.Secret) (description, []byte, error) {
+	d, inline, err := described(head, chosen(head))
+	if err != nil || d.Serial > 0 || head == nil {
+		return d, inline, err
+	}
+	if use, found := head.Annotations[annotationUse]; found {
+		return d, nil, damaged("its annotation %s is %q, and there is no such state", annotationUse, use)
+	}
+	if backup, _, err := described(head, backupState); err != nil || backup.Serial > 0 {
+		return d, nil, damaged("its newest state was removed, and its backup was not")
+	}
+	if head.Annotations[annotationFence] == "" {
+		return d, nil, damaged("it is a Secret that eltrain did not write: the annotation %s is missing", annotationFence)
+	}
+	return d, nil, nil
+}
+
+// described gives what a head says of one of its states, and the state's bytes in the head itself. The zero
+// description: there is none. Every error is a *contentError.
+func described(head *corev1.Secret, which string) (description, []byte, error) {
+	var d description
+	if head == nil {
+		return d, nil, nil
+	}
+	text, found := head.Annotations[annotationOf[which]]
+	inline := head.Data[which]
+	switch {
+	case !found && len(inline) == 0:
+		return d, nil, nil
+	case !found:
+		return d, nil, damaged("its annotation %s was removed", annotationOf[which])
+	}
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return d, nil, damaged("its annotation %s makes no sense: %v", annotationOf[which], err)
+	}
+	if d.Version > state.Version {
+		err := &state.VersionError{Version: d.Version}
+		return d, nil, &contentError{problem: err.Error(), err: err}
+	}
+	if d.Version < 1 || d.Serial == 0 || d.Lineage == "" {
+		return d, nil, damaged("its annotation %s makes no sense: version, serial or lineage is missing", annotationOf[which])
+	}
+	return d, inline, nil
+}
+
+// load reads the chosen state of a head; the zero State if it has none.
+func (s *Store) load(ctx context.Context, head *corev1.Secret) (state.State, error) {
+	d, inline, err := stored(head)
+	if err != nil || d.Serial == 0 {
+		return state.State{}, err
+	}
+	return s.content(ctx, d, inline)
+}
+
+// content reads a state that a head describes.
+func (s *Store) content(ctx context.Context, d description, inline []byte) (state.State, error) {
+	content := slices.Clone(inline)
+	for _, name := range d.Parts {
+		part, err := s.getSecret(ctx, name)
+		if apierrors.IsNotFound(err) {
+			return state.State{}, damaged("its part, the Secret %s, is not there", name)
+		}
+		if err != nil {
+			return state.State{}, err
+		}
+		content = append(content, part.Data[partContent]...)
+	}
+	return decode(d, content)
+}
+
+// DamagedError is returned for a state that is there but cannot be understood. It is never taken for an empty
+// one, and nothing is written over it.
+type DamagedError struct {
+	Namespace, Secret string
+	BackupSerial      uint64 // 0 if there is no backup that can be read
+
+	cause     error
+	backupErr error
+}
+
+func (e *DamagedError) Error() string {
+	msg := fmt.Sprintf("%v.\n", e.cause)
+	if e.BackupSerial > 0 {
+		return msg + fmt.Sprintf("Its backup is whole (serial %d). To go back to that one, which loses history but no running job:\n  kubectl -n %s annotate secret %s %s=%s",
+			e.BackupSerial, e.Namespace, e.Secret, annotationUse, backupState)
+	}
+	backup := "There is no backup."
+	if e.backupErr != nil {
+		backup = fmt.Sprintf("Its backup cannot be used either: %v.", e.backupErr)
+	}
+	return msg + backup + fmt.Sprintf(" To start with an empty state, remove it: what runs is found and adopted again.\n  kubectl -n %s delete secret %s", e.Namespace, e.Secret)
+}
+
+func (e *DamagedError) Unwrap() error { return e.cause }
+
+// explain makes a failed load an error that says what to do, where the content is what is wrong.
+func (s *Store) explain(ctx context.Context, head *corev1.Secret, err error) error {
+	if !errors.As(err, new(*contentError)) || errors.As(err, new(*state.VersionError)) {
+		return err
+	}
+	e := &DamagedError{Namespace: s.namespace, Secret: s.object(), cause: err}
+	if chosen(head) == backupState {
+		e.backupErr = errors.New("it is the one that is being used")
+		return e
+	}
+	d, inline, err := described(head, backupState)
+	if err == nil && d.Serial > 0 {
+		_, err = s.content(ctx, d, inline)
+	}
+	if e.backupErr = err; err == nil {
+		e.BackupSerial = d.Serial
+	}
+	return e
+}
+
+func (s *Store) emptyHead() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: s.object(), Namespace: s.namespace, Labels: s.labels(kindHead), Annotations: map[string]string{}},
+		Type:       corev1.SecretTypeOpaque,
+	}
+}
+
+func (s *Store) labels(kind string) map[string]string {
+	return map[string]string{
+		"app.kubernetes.io/name":       "eltrain",
+		"app.kubernetes.io/managed-by": "eltrain",
+		labelState:                     s.name,
+		labelKind:                      kind,
+	}
+}
+
+// fence is the epoch of the newest holder that a head knows; 0 if of none.
+func fence(head *corev1.Secret) uint64 {
+	if head == nil {
+		return 0
+	}
+	epoch, err := strconv.ParseUint(head.Annotations[annotationFence], 10, 64)
+	if err != nil {
+		return 0 // edited by hand; the stored state's own epoch fences too
+	}
+	return epoch
+}
+
+func setFence(head *corev1.Secret, epoch uint64) {
+	if head.Annotations == nil {
+		head.Annotations = map[string]string{}
+	}
+	head.Annotations[annotationFence] = strconv.FormatUint(epoch, 10)
+}
+
+// headOf is the head that follows old: with a new state, and the one that was read as its backup.
+func (s *Store) headOf(old *corev1.Secret, epoch uint64, now description, inline []byte) (*corev1.Secret, error) {
+	head := s.emptyHead()
+	var was description
+	var wasInline []byte
+	if old != nil {
+		head = old.DeepCopy()
+		var err error
+		if was, wasInline, err = stored(old); err != nil {
+			return nil, err
+		}
+	}
+	setFence(head, epoch)
+	delete(head.Annotations, annotationUse)
+	delete(head.Annotations, annotationBackup)
+	head.Data = map[string][]byte{currentState: inline}
+	if err := describe(head, annotationState, now); err != nil {
+		return nil, err
+	}
+	if was.Serial == 0 {
+		return head, nil
+	}
+	head.Data[backupState] = wasInline
+	return head, describe(head, annotationBackup, was)
+}
+
+func describe(head *corev1.Secret, annotation string, d description) error {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("describe the state: %w", err)
+	}
+	head.Annotations[annotation] = string(text)
+	return nil
+}
+
+// putParts stores content in parts and returns their names. The write's ID in them is new, so a part that is
+// there already is this one, and the answer to its creation was lost.
+func (s *Store) putParts(ctx context.Context, id string, content []byte) (names []string, err error) {
+	for chunk := range slices.Chunk(content, s.part) {
+		part := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      fmt.Sprintf("%s-%s-%d", s.object(), id, len(names)),
+				Namespace: s.namespace,
+				Labels:    s.labels(kindPart),
+			},
+			Type:      corev1.SecretTypeOpaque,
+			Immutable: new(true),
+			Data:      map[string][]byte{partContent: chunk},
+		}
+		err := s.call(ctx, "create", "secrets", part.Name, func(ctx context.Context) error {
+			_, err := s.typed.CoreV1().Secrets(s.namespace).Create(ctx, part, metav1.CreateOptions{FieldManager: manager})
+			return err
+		})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+		names = append(names, part.Name)
+	}
+	return names, nil
+}
+
+// tidy removes the parts that no head names any more, after a write that followed old. What cannot be removed
+// now is left to the next write; only a right that is missing is an error, since nobody would ever remove it.
+func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
+	var gone []string
+	if l.unswept || old == nil {
+		found, err := s.unnamed(ctx)
+		if err != nil {
+			l.unswept = true
+			return onlyForbidden(err)
+		}
+		gone, l.unswept = found, false
+	} else {
+		gone = superseded(old)
+	}
+	for _, name := range gone {
+		err := s.call(ctx, "delete", "secrets", name, func(ctx context.Context) error {
+			return s.typed.CoreV1().Secrets(s.namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			l.unswept = true
+			return onlyForbidden(err)
+		}
+	}
+	return nil
+}
+
+// superseded are the parts of that state of a head which its successor does not name.
+func superseded(old *corev1.Secret) []string {
+	which := backupState
+	if chosen(old) == backupState {
+		which = currentState
+	}
+	d, _, err := described(old, which)
+	if err != nil {
+		return nil // the next holder's first write finds them by their labels
+	}
+	return d.Parts
+}
+
+// unnamed lists the parts of this state that the head does not name: what writes left that were cut short. A
+// write that is under way elsewhere is none to wait for: its holder is fenced by the head that was just read.
+func (s *Store) unnamed(ctx context.Context) (names []string, err error) {
+	head := s.knownHead()
+	named := map[string]bool{}
+	for which := range annotationOf {
+		d, _, err := described(head, which)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range d.Parts {
+			named[name] = true
+		}
+	}
+	var found *metav1.PartialObjectMetadataList
+	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
+	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {
+		found, err = s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range found.Items {
+		if name := found.Items[i].Name; !named[name] {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

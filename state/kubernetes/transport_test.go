@@ -1,0 +1,142 @@
+package kubernetes
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eltrain/eltrain/kube"
+)
+
+// The transports here stand between a store and the real API server.
+
+// through gives a handle whose requests go through trip.
+func (p *place) through(trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *Store {
+	p.t.Helper()
+	s := p.open()
+	config, _, err := kube.Access{Kubeconfig: p.options.Kubeconfig}.Client(0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return trip(r, next) })
+	})
+	if err := s.connect(config); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// dying lets some requests that change something through, and then none at all, as if the process were killed.
+type dying struct {
+	left int
+	die  func()
+	died bool
+}
+
+func (d *dying) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		d.left--
+	}
+	if d.left < 0 {
+		d.died = true
+		d.die()
+		return nil, errors.New("the process is dead")
+	}
+	return next.RoundTrip(r)
+}
+
+// stalled holds the first change of the head back until release is closed.
+type stalled struct {
+	once             sync.Once
+	reached, release chan struct{}
+}
+
+func (h *stalled) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/secrets") {
+		h.once.Do(func() {
+			close(h.reached)
+			<-h.release
+		})
+	}
+	return next.RoundTrip(r)
+}
+
+// lossy carries every change out and loses every other answer about an object.
+type lossy struct {
+	lost atomic.Int32
+	seen sync.Map // *atomic.Int32 by request
+}
+
+func (l *lossy) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	answer, err := next.RoundTrip(r)
+	if err != nil || r.Method == http.MethodGet {
+		return answer, err
+	}
+	n, _ := l.seen.LoadOrStore(r.Method+" "+r.URL.Path, new(atomic.Int32))
+	if n.(*atomic.Int32).Add(1)%2 == 0 {
+		return answer, nil
+	}
+	answer.Body.Close()
+	l.lost.Add(1)
+	return nil, errors.New("read: connection reset by peer")
+}
+
+// busy answers the first tries of a request with what an API server says that cannot serve it now.
+type busy struct {
+	refused atomic.Int32
+	seen    sync.Map // *atomic.Int32 by request
+}
+
+func (b *busy) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	says := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	n, _ := b.seen.LoadOrStore(r.Method+" "+r.URL.Path, new(atomic.Int32))
+	try := int(n.(*atomic.Int32).Add(1)) - 1
+	if try >= len(says) {
+		return next.RoundTrip(r)
+	}
+	b.refused.Add(1)
+	status := says[try]
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("busy")), Request: r,
+	}, nil
+}
+
+// counting counts requests by method and resource.
+type counting struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (c *counting) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	resource := "secrets"
+	if strings.Contains(r.URL.Path, "/leases") {
+		resource = "leases"
+	}
+	c.mu.Lock()
+	c.count[r.Method+" "+resource]++
+	c.mu.Unlock()
+	return next.RoundTrip(r)
+}
+
+// reset begins to count anew.
+func (c *counting) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count = map[string]int{}
+}
+
+func (c *counting) counts() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.count)
+}
