@@ -4,7 +4,10 @@ GO      ?= go
 BIN     := bin/eltrain
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help build demo test check bench fuzz deps clean
+# The testbed is a module of its own, with the root module's staticcheck.
+STATICCHECK = $$($(GO) tool -n staticcheck)
+
+.PHONY: help build demo test testbed check bench fuzz deps clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -20,17 +23,22 @@ check: ## format, vet, staticcheck, layering, fast tests
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test -short ./...
+	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -short ./...
 
-test: deps build ## everything, with the race detector and real PyTorch; does its own set-up
+testbed: ## etcd, Kubernetes and KWOK for the tests: built once, kept in the user's cache
+	cd testbed && $(GO) run ./build
+
+test: deps build testbed ## everything, with the race detector, real PyTorch and real Kubernetes; does its own set-up
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race -timeout 20m ./...
 	WITH_TORCH=1 $(GO) test -race -timeout 45m ./...
 
 deps: # what the tests need besides Go: python3, curl, and Debian's PyTorch
 	@./scripts/test-deps.sh
 
-bench: build ## measures; writes bench/results.md
+bench: build testbed ## measures; writes bench/results.md
 	./bench/run.sh
 
 fuzz: ## every fuzz target for a minute

@@ -3,6 +3,7 @@ package eltrain_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/lang/importer"
+	"github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
 )
 
@@ -109,6 +112,8 @@ func wrap(text string, width int) string {
 var fence = regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```")
 
 func TestHCLInPagesIsValid(t *testing.T) {
+	usable := maps.Clone(providerTypes)
+	usable[kubernetes.Name] = reflect.TypeFor[kubernetes.Config]()
 	checked := 0
 	for _, path := range pages(t) {
 		for i, block := range fence.FindAllStringSubmatch(read(t, path), -1) {
@@ -117,7 +122,7 @@ func TestHCLInPagesIsValid(t *testing.T) {
 			}
 			checked++
 			name := fmt.Sprintf("%s-%d.hcl", path, i+1)
-			_, diags := lang.Parse(map[string][]byte{name: []byte(block[2])}, lang.Options{Providers: providerTypes, BaseDir: "examples/mnist-local"})
+			_, diags := lang.Parse(map[string][]byte{name: []byte(block[2])}, lang.Options{Providers: usable, BaseDir: "examples/mnist-local"})
 			if len(diags) > 0 {
 				t.Errorf("%s\n%s", diags, block[2])
 			}
@@ -129,6 +134,26 @@ func TestHCLInPagesIsValid(t *testing.T) {
 	}
 	if checked < 8 {
 		t.Errorf("only %d HCL blocks were found", checked)
+	}
+}
+
+func TestImportPageIsTheImporter(t *testing.T) {
+	const page = "docs/import.md"
+	var manifest string
+	for _, block := range fence.FindAllStringSubmatch(read(t, page), -1) {
+		if block[1] == "yaml" {
+			manifest = block[2]
+		}
+	}
+	names := generated(t, page, func(name string) (string, bool) {
+		r := importer.Manifests("job.yaml", strings.NewReader(manifest))
+		if len(r.Diagnostics) != 1 || !strings.Contains(r.Diagnostics[0].Detail, "optimizeMode") {
+			t.Errorf("%s promises one warning, about optimizeMode, and there is %v", page, r.Diagnostics)
+		}
+		return "```hcl\n" + string(r.HCL) + "```", name == "example"
+	})
+	if !slices.Equal(names, []string{"example"}) {
+		t.Errorf("generated are %v", names)
 	}
 }
 

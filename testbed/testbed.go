@@ -1,2 +1,329 @@
-// Package testbed brings up a real Kubernetes control plane for tests.
+// Package testbed brings up a real Kubernetes control plane on this machine, for tests and measurements: etcd,
+// kube-apiserver, kube-controller-manager and kube-scheduler, all upstream's own programs, nodes by the hundred
+// that only pretend (KWOK), and levers for what goes wrong in the field. Nothing in it knows eltrain: it could
+// test any client of Kubernetes.
+//
+// `make testbed` builds the programs once; without them Start says so. In a test:
+//
+//	c := testbed.Start(t, testbed.Options{Nodes: 200})       // gone when the test ends
+//	ns := c.Namespace(t)                                      // of this test alone, deleted after it
+//	kubeconfig := c.Kubeconfig(t, testbed.User{               // what the program under test is given:
+//		Namespace: ns, Roles: []string{"../deploy/role.yaml"}, // a ServiceAccount, and not one verb more
+//	})
+//	c.Admin().CoreV1().Pods(ns).List(…)                       // the test's own eyes and hands
+//	c.APIServer.Kill(t); c.APIServer.Start(t)                 // same address, same data
+//	c.Cordon(t, name); c.Lose(t, name); c.RemoveNode(t, name) // and NotReady, Taint, AddNodes, Recover
+//	p := c.Proxy(t); p.Kubeconfig(t, user); p.BreakWatches()  // faults that only the program under test sees
+//	p.Inject(testbed.Fault{Verb: "create", Resource: "pods", Status: 429, Times: 3, RetryAfter: time.Second})
+//	c.Webhook(t, testbed.Refusals{Namespace: ns, Times: 3})   // admission that refuses
+//
+// With Options.ProcessNodes pods run for real, as processes of this machine. Their nodes have levers of their own in
+// c.Kubelet: power off, evict.
+//
+// Tests of one package share a cluster by New in TestMain and Close after m.Run. A cluster is up after some five
+// seconds and takes about 600 MB. It has a loopback address of its own, so that any number run side by side, and
+// its processes die with the process that started it, however that ends.
 package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/eltrain/eltrain/testbed/kubelet"
+)
+
+// T is what the cluster asks of a test. Every testing.TB is one; a measuring program can bring its own.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Cleanup(func())
+}
+
+// The names of the components, for Options.Env and Options.Args.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	KWOK              = "kwok"
+)
+
+// Options says what cluster to bring up. The zero value is a control plane without a node.
+type Options struct {
+	Nodes int      // KWOK nodes, Ready when New returns
+	Node  KWOKNode // what each of them has
+
+	// ProcessNodes run their pods as real processes of this machine; see package kubelet for what a pod is there.
+	// They need root.
+	ProcessNodes []kubelet.Node
+	Images       map[string]kubelet.Image // what those pods' images are
+
+	// NodeLease is how long a node's lease is good for, and after how long without renewal the controller
+	// manager calls the node Unknown. Zero is Kubernetes' own: 40 s, and 50 s. Whole seconds.
+	NodeLease time.Duration
+
+	Env  map[string][]string // more environment of a component, "GOGC=400"
+	Args map[string][]string // more arguments of a component
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	Etcd, APIServer, ControllerManager, Scheduler *Component
+
+	KWOK    *Component       // started again, it has its nodes back when the leases of the one before have run out
+	Kubelet *kubelet.Kubelet // of the process nodes; nil without any
+
+	address  string // this cluster's own loopback address
+	reserved net.Listener
+	dir      string
+	ca       *authority
+	accounts *tokenSigner
+	admin    *rest.Config
+	client   *kubernetes.Clientset
+	options  Options
+	launcher *launcher
+
+	nodesMade  int // numbers the KWOK nodes
+	kubeletLog *os.File
+}
+
+const (
+	// Kubernetes' usual ports.
+	apiPort         = 6443
+	etcdPort        = 2379
+	etcdPeerPort    = 2380
+	controllersPort = 10257
+	schedulerPort   = 10259
+
+	// startTimeout bounds the wait for a cluster, or for one component started again. Three to five seconds are
+	// usual; the rest is for a machine that compiles or trains beside it.
+	startTimeout = 90 * time.Second
+)
+
+// Start brings a cluster up for one test and takes it down after it. The test is skipped with -short. When it
+// fails, the end of each component's log is shown.
+func Start(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("brings up a Kubernetes control plane: not with -short")
+	}
+	c, err := New(options)
+	if err != nil {
+		t.Fatalf("testbed: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.Logs())
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("testbed: %v", err)
+		}
+	})
+	return c
+}
+
+// New brings a cluster up, for those that share it between tests. The caller closes it.
+func New(options Options) (*Cluster, error) {
+	binaries, err := Binaries()
+	if err != nil {
+		return nil, err
+	}
+	removeStale()
+	address, reserved, err := reserveAddress()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
+	if err != nil {
+		return nil, errors.Join(err, reserved.Close())
+	}
+	c := &Cluster{address: address, reserved: reserved, dir: dir, options: options, launcher: newLauncher()}
+	if err := c.bringUp(binaries); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w\n%s", err, c.Logs()), c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) bringUp(binaries string) error {
+	if err := c.makeCredentials(); err != nil {
+		return err
+	}
+	if err := c.configure(binaries); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	// Etcd is there in no time, and an API server without it fills its log. The others wait for that one quietly:
+	// they start together.
+	if err := errors.Join(c.Etcd.start(), c.Etcd.awaitReady(ctx)); err != nil {
+		return err
+	}
+	others := c.components()[1:]
+	for _, component := range others {
+		if err := component.start(); err != nil {
+			return err
+		}
+	}
+	for _, component := range others {
+		if err := component.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := c.addNodes(ctx, c.options.Nodes, c.options.Node); err != nil {
+		return err
+	}
+	return c.startKubelet(ctx)
+}
+
+func (c *Cluster) startKubelet(ctx context.Context) error {
+	if len(c.options.ProcessNodes) == 0 {
+		return nil
+	}
+	var err error
+	if c.kubeletLog, err = os.Create(c.path("kubelet.log")); err != nil {
+		return err
+	}
+	c.Kubelet, err = kubelet.Start(ctx, kubelet.Options{
+		Config: c.Config(),
+		Nodes:  c.options.ProcessNodes,
+		Images: c.options.Images,
+		Dir:    c.path("kubelet"),
+		Log:    slog.New(slog.NewTextHandler(c.kubeletLog, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	for _, node := range c.options.ProcessNodes {
+		if err := c.awaitNode(ctx, node.Name, schedulable); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) components() []*Component {
+	var all []*Component
+	for _, component := range []*Component{c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK} {
+		if component != nil {
+			all = append(all, component)
+		}
+	}
+	return all
+}
+
+// Close kills the components and what the process nodes run, waits for their ends, and removes what they wrote.
+func (c *Cluster) Close() error {
+	var errs []error
+	if c.Kubelet != nil {
+		c.Kubelet.Close()
+	}
+	if c.kubeletLog != nil {
+		errs = append(errs, c.kubeletLog.Close())
+	}
+	// Clients first: they would only complain about the API server.
+	all := c.components()
+	for i := len(all) - 1; i >= 0; i-- {
+		errs = append(errs, all[i].kill())
+	}
+	c.launcher.close()
+	errs = append(errs, c.reserved.Close(), removeUnmounted(c.dir))
+	return errors.Join(errs...)
+}
+
+// Logs returns the end of each component's log.
+func (c *Cluster) Logs() string {
+	var b strings.Builder
+	for _, component := range c.components() {
+		fmt.Fprintf(&b, "--- %s\n%s", component.name, logTail(component.log))
+	}
+	if c.kubeletLog != nil {
+		fmt.Fprintf(&b, "--- process kubelet\n%s", logTail(c.kubeletLog.Name()))
+	}
+	return b.String()
+}
+
+// Admin returns a client that may do everything, with no rate limit of its own: the test's eyes and hands,
+// never the program's under test.
+func (c *Cluster) Admin() *kubernetes.Clientset { return c.client }
+
+// Config returns what Admin was made from.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// AdminKubeconfig returns the path of the administrator's kubeconfig, for tools.
+func (c *Cluster) AdminKubeconfig() string { return c.path("admin.kubeconfig") }
+
+// Address returns the host and port the API server listens at.
+func (c *Cluster) Address() string { return net.JoinHostPort(c.address, strconv.Itoa(apiPort)) }
+
+// SchedulerMetrics returns the address of the scheduler's own figures, for the administrator's token.
+func (c *Cluster) SchedulerMetrics() string {
+	url, _ := c.served(schedulerPort)
+	return url + "/metrics"
+}
+
+// CAFile returns the path of the certificate that signed the API server's.
+func (c *Cluster) CAFile() string { return c.path("ca.crt") }
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
+
+// dirPrefix begins the name of a cluster's folder; the process id of its owner follows.
+const dirPrefix = "eltrain-testbed-"
+
+// removeStale removes the folders of owners that were killed before they could. Their processes died with them.
+func removeStale() {
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, folder := range folders {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), dirPrefix), "-")
+		if _, err := os.Stat("/proc/" + owner); errors.Is(err, os.ErrNotExist) {
+			_ = removeUnmounted(folder) // what cannot be removed now is tried by the next
+		}
+	}
+}
+
+// removeUnmounted removes a folder, unless something is mounted in it: through a mount that a killed process left
+// it would reach the machine's own files.
+func removeUnmounted(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(mounts), " "+dir+"/") {
+		return fmt.Errorf("%s is not removed: something is still mounted in it", dir)
+	}
+	return os.RemoveAll(dir)
+}
+
+// reserveAddress finds a loopback address that no other cluster of this machine has, and keeps it by a listener
+// that lives as long as the cluster: every component can then have its usual port, and no outgoing
+// connection of the machine can take the API server's while it is down.
+func reserveAddress() (string, net.Listener, error) {
+	const (
+		reservedPort = 6444
+		blocks       = 250 // 127.255.0.1 to 127.255.249.1; process nodes and their pods stay below
+	)
+	first := os.Getpid()
+	for i := range blocks {
+		address := fmt.Sprintf("127.255.%d.1", (first+i)%blocks)
+		listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(reservedPort)))
+		if err == nil {
+			return address, listener, nil
+		}
+	}
+	return "", nil, fmt.Errorf("all %d loopback addresses for clusters are taken on this machine", blocks)
+}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -98,21 +97,10 @@ func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
 	return importer.Manifests(a.file, f), nil
 }
 
-// write never overwrites: a job file is a person's.
 func (a *importArgs) write(stdout io.Writer, src []byte) error {
 	if a.out == "" {
 		_, err := stdout.Write(src)
 		return err
 	}
-	f, err := os.OpenFile(a.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: remove it first, or name another file", a.out)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err = f.Write(src); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(a.out))
-	}
-	return f.Close()
+	return writeNew(a.out, src)
 }

@@ -62,7 +62,7 @@ func mainCommands() []*command {
 }
 
 func otherCommands() []*command {
-	return []*command{agentCommand(), eventsCommand(), fmtCommand(), importCommand(), logsCommand(), versionCommand()}
+	return []*command{agentCommand(), eventsCommand(), fmtCommand(), importCommand(), initCommand(), logsCommand(), versionCommand()}
 }
 
 // run carries out one command line and returns its exit code.

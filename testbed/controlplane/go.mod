@@ -1,3 +1,5 @@
+// This module pins the programs of the testbed's control plane, and holds no code. It is apart from the testbed
+// because their dependencies are nobody else's. `make testbed` builds them (testbed/binaries.go).
 module github.com/eltrain/eltrain/testbed/controlplane
 
 go 1.26.0

@@ -1,0 +1,535 @@
+// Package importer turns what other tools call a training job into eltrain's language: DLRover's ElasticJob,
+// Kubeflow's PyTorchJob and TrainJob, Volcano's Job, Kubernetes' Indexed Job, and the command lines of torchrun
+// and dlrover-run.
+//
+// Nothing is dropped in silence. A document is a tree of values, and whoever reads a value marks it; what nobody
+// has read when the job is written becomes a warning with its path and its line. Known harmless is only what the
+// cluster wrote itself (status, uid …) and what eltrain's own service takes the place of (a rendezvous endpoint).
+//
+// The package knows manifests as text: it imports no client and no provider, asks no cluster, and reads no file
+// but the one it is given. Input is never trusted to be small: see the bounds below.
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// The bounds are far above what people and generators write (etcd takes no object above 1.5 MB), and low enough
+// that the worst input is refused within a second or two.
+const (
+	maxBytes  = 4 << 20 // of a file
+	maxValues = 200_000 // of a file, aliases written out
+	maxDepth  = 100     // of values in values; lang refuses HCL that is nested five times as deep
+	maxSlots  = 100_000 // of all jobs together: the scale that eltrain is designed for
+)
+
+// kubernetes is the provider that runs what was made for Kubernetes.
+const kubernetes = "kubernetes"
+
+// Result is what a file or a command line means.
+type Result struct {
+	// HCL declares the jobs, in canonical format. It is empty when nothing could be imported.
+	HCL []byte
+	// Jobs is how many there are in it.
+	Jobs int
+	// Diagnostics name what could not be said, by path and place, and what is wrong with the input.
+	Diagnostics hcl.Diagnostics
+	// Files are the sources that diagnostics point into, by the name in their ranges.
+	Files map[string]*hcl.File
+}
+
+// importer carries one import.
+type importer struct {
+	name  string // of the source, in diagnostics
+	src   []byte
+	lines []int // offset of each line's first byte
+	diags hcl.Diagnostics
+
+	values int // read so far, over all documents
+	slots  int // declared so far, over all jobs
+	jobs   []*imported
+	// namespace is that of the first job; named is where it is written.
+	namespace string
+	named     *value
+	remote    bool // some job runs on Kubernetes
+}
+
+// imported is a job as it will be written.
+type imported struct {
+	job.Job
+	from  string // what it was, for the comment above it
+	roles []*role
+	at    *value // where its name is
+}
+
+// role is a role under construction.
+type role struct {
+	job.Role
+	// slotEnv names variables whose value is the slot's index.
+	slotEnv []string
+	// container is what the training container was called.
+	container string
+	// restarts is how many faults were healed, if anything said so.
+	restarts *int
+	// launch is what the launcher was told, nil if there was none.
+	launch *launch
+	// program is where the command is written.
+	program *value
+}
+
+func newImporter(name string, src []byte) *importer {
+	im := &importer{name: name, src: src, lines: []int{0}}
+	for i, b := range src {
+		if b == '\n' {
+			im.lines = append(im.lines, i+1)
+		}
+	}
+	return im
+}
+
+// Manifests imports all documents of a YAML or JSON file. The name is for diagnostics.
+func Manifests(name string, r io.Reader) Result {
+	src, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	im := newImporter(name, src)
+	switch {
+	case err != nil:
+		im.fail(place{line: 1, column: 1}, "Cannot read the manifest", "Reading failed: %s.", err)
+	case len(src) > maxBytes:
+		im.src = nil // nothing of it is worth quoting
+		im.fail(place{line: 1, column: 1}, "Manifest too large",
+			"The file has more than %s, which is the most. Kubernetes takes no object of half that size: split the file into its documents, or name the one with the job.", job.Bytes(maxBytes))
+	default:
+		im.documents()
+	}
+	return im.result()
+}
+
+// CommandLine imports a command line, as its words: torchrun … or dlrover-run …
+func CommandLine(words []string) Result {
+	text := strings.Join(words, " ")
+	im := newImporter("<command line>", []byte(text))
+	if len(text) > maxBytes || len(words) > maxValues {
+		im.src = nil
+		im.fail(place{line: 1, column: 1}, "Command line too large", "It has more than %s, which is the most.", job.Bytes(maxBytes))
+		return im.result()
+	}
+	im.command(words)
+	return im.result()
+}
+
+func (im *importer) result() Result {
+	slices.SortStableFunc(im.diags, func(a, b *hcl.Diagnostic) int { return a.Subject.Start.Byte - b.Subject.Start.Byte })
+	r := Result{Diagnostics: im.diags, Jobs: len(im.jobs), Files: map[string]*hcl.File{im.name: {Bytes: im.src}}}
+	if len(im.jobs) == 0 {
+		if !im.diags.HasErrors() {
+			im.fail(place{line: 1, column: 1}, "No job to import",
+				"Nothing here is a job of a kind that eltrain knows: %s. A command line is imported with: eltrain import -- torchrun …", knownKinds())
+			r.Diagnostics = im.diags
+		}
+		return r
+	}
+	r.HCL = im.write()
+	return r
+}
+
+// place is a position in the source: line and column from 1.
+type place struct{ line, column, length int }
+
+func (im *importer) diagnose(severity hcl.DiagnosticSeverity, at place, summary, format string, args ...any) {
+	subject := im.rangeOf(at)
+	im.diags = append(im.diags, &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &subject})
+}
+
+func (im *importer) fail(at place, summary, format string, args ...any) {
+	im.diagnose(hcl.DiagError, at, summary, format, args...)
+}
+
+// warn tells something about a value.
+func (im *importer) warn(v *value, summary, format string, args ...any) {
+	im.diagnose(hcl.DiagWarning, v.key, summary, "%s: %s", v.path, fmt.Sprintf(format, args...))
+}
+
+// drop marks a value as read and says why nothing came of it. Nothing is said of what is not there.
+func (im *importer) drop(v *value, format string, args ...any) {
+	if v == nil || v.used {
+		return
+	}
+	v.use()
+	im.warn(v, "Not imported", format, args...)
+}
+
+// rangeOf is a place as a range. What a place says that the source does not have is cut off.
+func (im *importer) rangeOf(at place) hcl.Range {
+	line := min(max(at.line, 1), len(im.lines))
+	offset := im.lines[line-1]
+	end := len(im.src)
+	if line < len(im.lines) {
+		end = im.lines[line] - 1
+	}
+	end = min(end, len(im.src))
+	column := 1
+	for column < at.column && offset < end {
+		_, size := utf8.DecodeRune(im.src[offset:])
+		offset, column = offset+size, column+1
+	}
+	offset = min(offset, len(im.src))
+	start := hcl.Pos{Line: line, Column: column, Byte: offset}
+	stop := start
+	for range at.length {
+		if stop.Byte >= end {
+			break
+		}
+		_, size := utf8.DecodeRune(im.src[stop.Byte:])
+		stop.Byte, stop.Column = stop.Byte+size, stop.Column+1
+	}
+	return hcl.Range{Filename: im.name, Start: start, End: stop}
+}
+
+// kind is one kind of document that means a job.
+type kind struct {
+	name string
+	// group is its API group, and versions are those that are known.
+	group    string
+	versions []string
+	read     func(im *importer, doc *value, j *imported) bool
+}
+
+// kinds are all that can be imported.
+var kinds = []kind{
+	{"ElasticJob", "elastic.iml.github.io", []string{"v1alpha1"}, (*importer).elasticJob},
+	{"PyTorchJob", "kubeflow.org", []string{"v1"}, (*importer).pyTorchJob},
+	{"TrainJob", "trainer.kubeflow.org", []string{"v1alpha1"}, (*importer).trainJob},
+	{"Job", "batch.volcano.sh", []string{"v1alpha1"}, (*importer).volcanoJob},
+	{"Job", "batch", []string{"v1"}, (*importer).indexedJob},
+}
+
+func knownKinds() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, fmt.Sprintf("%s (%s/%s)", k.name, k.group, k.versions[0]))
+	}
+	return strings.Join(names, ", ")
+}
+
+var errTooLarge = errors.New("too large")
+
+// documents reads one document after the other. After a mistake in the YAML nothing more of the file is sure.
+func (im *importer) documents() {
+	if !utf8.Valid(im.src) && !bytes.HasPrefix(im.src, []byte("\xff\xfe")) && !bytes.HasPrefix(im.src, []byte("\xfe\xff")) {
+		im.fail(place{line: 1, column: 1}, "Not text", "The file is not UTF-8 text, so it is no manifest.")
+		return
+	}
+	err := im.eachDocument(func(doc *value) { im.document(doc) })
+	if err != nil && !errors.Is(err, errTooLarge) {
+		at, text := im.yamlError(err)
+		im.fail(at, "Invalid YAML", "%s.", text)
+	}
+	if err != nil {
+		im.jobs = nil // half of a file is not what it says
+	}
+}
+
+// document imports one object, or all of a List.
+func (im *importer) document(doc *value) {
+	if doc == nil {
+		return // an empty document: "---" at the end of a file
+	}
+	if doc.kind != mapping {
+		im.diagnose(hcl.DiagWarning, doc.at, "Not an object", "This document is not a Kubernetes object, so nothing of it is imported.")
+		return
+	}
+	apiVersion, _ := doc.get("apiVersion").scalar()
+	name, _ := doc.get("kind").scalar()
+	group, version, ok := strings.Cut(apiVersion, "/")
+	if !ok {
+		group, version = "", apiVersion
+	}
+	if group == "" && version == "v1" && name == "List" {
+		im.list(doc)
+		return
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name && k.group == group })
+	if i < 0 {
+		im.otherKind(doc, apiVersion, name)
+		return
+	}
+	k := kinds[i]
+	doc.get("apiVersion").use()
+	doc.get("kind").use()
+	if !slices.Contains(k.versions, version) {
+		im.warn(doc.get("apiVersion"), "Unknown version", "%s is read as if it were %s/%s.", apiVersion, k.group, k.versions[0])
+	}
+	if spec := doc.get("spec"); spec == nil || spec.kind != mapping {
+		im.fail(doc.at, "Nothing to run", "This %s has no spec.", k.name)
+		return
+	}
+	j := &imported{}
+	setDefaults(&j.Job)
+	j.Provider = kubernetes
+	im.metadata(doc, j, k.name)
+	doc.get("status").use()
+	if !k.read(im, doc, j) {
+		return
+	}
+	im.leftovers(doc)
+	im.add(j)
+}
+
+// list imports all objects of a List, as kubectl get prints several.
+func (im *importer) list(doc *value) {
+	items := doc.get("items")
+	for _, item := range items.list() {
+		im.document(item)
+	}
+	items.use() // each has told what of it was not imported
+	doc.get("apiVersion").use()
+	doc.get("kind").use()
+	meta := doc.get("metadata").open()
+	for _, name := range append([]string{"continue", "remainingItemCount"}, clusterFields...) {
+		meta.get(name).use()
+	}
+	im.leftovers(doc)
+}
+
+func (im *importer) otherKind(doc *value, apiVersion, kind string) {
+	at := doc.at
+	if v := doc.get("kind"); v != nil {
+		at = v.key
+	}
+	what := strings.TrimSpace(kind + " " + apiVersion)
+	if what == "" {
+		what = "an object without apiVersion and kind"
+	}
+	name, _ := doc.get("metadata").get("name").scalar()
+	if name != "" {
+		what += fmt.Sprintf(" %q", name)
+	}
+	im.diagnose(hcl.DiagWarning, at, "Not a job", "This document is %s, which is not a job that eltrain can import. If the job needs it, apply it as before.", what)
+}
+
+// clusterFields are what the API server writes into an object's metadata.
+var clusterFields = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"}
+
+// metadata reads an object's name and namespace.
+func (im *importer) metadata(doc *value, j *imported, kind string) {
+	meta := doc.get("metadata").open()
+	for _, name := range clusterFields {
+		meta.get(name).use()
+	}
+	meta.get("annotations").open().get("kubectl.kubernetes.io/last-applied-configuration").use()
+
+	name := meta.get("name")
+	if name == nil {
+		name = meta.get("generateName")
+		if name != nil {
+			im.warn(name, "Generated name", "eltrain's names are fixed, they are what a job is known by. The part before the random one is taken.")
+		}
+	}
+	text, _ := im.text(name)
+	j.Name, j.at = strings.TrimSuffix(text, "-"), name
+	if j.at == nil {
+		j.at = doc
+	}
+	j.from = kind
+	if text != "" {
+		j.from += " " + text
+	}
+
+	if ns, ok := im.text(meta.get("namespace")); ok {
+		j.from += " of the namespace " + ns
+		im.inNamespace(ns, meta.get("namespace"))
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		for _, f := range meta.get(field).entries() {
+			im.drop(f, "eltrain's jobs have no %s. Those of a role's pods are in pod.metadata.%s.", field, field)
+		}
+		meta.get(field).open()
+	}
+	im.drop(meta.get("ownerReferences"), "eltrain's jobs are owned by their files.")
+	im.drop(meta.get("finalizers"), "Nothing waits for the end of a job of eltrain's.")
+}
+
+// inNamespace notes the namespace of a job. A job directory has one.
+func (im *importer) inNamespace(namespace string, at *value) {
+	switch {
+	case im.named == nil:
+		im.namespace, im.named = namespace, at
+	case im.namespace != namespace:
+		im.warn(at, "Another namespace", "The jobs of one directory run in one namespace, here %q of line %d. Import this one into a directory of its own.", im.namespace, im.named.key.line)
+	}
+}
+
+// add enters a job that was read, under a legal and free name.
+func (im *importer) add(j *imported) {
+	for i := range j.roles {
+		r := j.roles[i]
+		_, most := r.Bounds()
+		im.slots += most
+		j.Roles = append(j.Roles, r.Role)
+	}
+	if im.slots > maxSlots {
+		im.fail(j.at.key, "Too many slots", "With this job there are %d slots; %d is the most of one import.", im.slots, maxSlots)
+		return
+	}
+	im.budget(j)
+	im.limits(j)
+	j.Name = im.legal(j.Name, j.at, "job", im.jobNames())
+	im.remote = im.remote || j.Provider == kubernetes
+	im.jobs = append(im.jobs, j)
+}
+
+func (im *importer) jobNames() []string {
+	var names []string
+	for _, j := range im.jobs {
+		names = append(names, j.Name)
+	}
+	return names
+}
+
+// budget sums up what the roles said about restarts: a job has one budget, that of its most patient role.
+func (im *importer) budget(j *imported) {
+	most := -1
+	for _, r := range j.roles {
+		if r.restarts != nil {
+			most = max(most, *r.restarts)
+		}
+	}
+	if most >= 0 {
+		j.Heal.Budget.Restarts = most
+	}
+}
+
+// limits leaves out limits that the least of the job does not fit into: lang refuses them.
+func (im *importer) limits(j *imported) {
+	if j.Limits == nil {
+		return
+	}
+	var gang job.Resources
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		least, _ := r.Bounds()
+		for range max(r.Ceil(least), least) {
+			gang = gang.Add(r.Resources)
+		}
+	}
+	if gang.Within(j.Limits) {
+		return
+	}
+	im.warn(j.at, "Limits left out", "The least that trains holds %s, which is above the job's resource limits, so they cannot have been in force.", gang)
+	j.Limits = nil
+}
+
+var illegal = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// maxName is how long a name of a job or role may be.
+const maxName = 63
+
+// legal makes a name legal and different from those taken, and says so if it had to be changed.
+func (im *importer) legal(name string, at *value, what string, taken []string) string {
+	legal := strings.Trim(illegal.ReplaceAllString(name, "-"), "-_")
+	if what == "role" && legal != "" && legal[0] <= '9' {
+		legal = "role-" + legal // role.NAME has to be a name in an expression
+	}
+	if len(legal) > maxName {
+		legal = strings.TrimRight(legal[:maxName], "-_")
+	}
+	if legal == "" {
+		legal = what
+	}
+	free := legal
+	for n := 2; slices.Contains(taken, free); n++ {
+		suffix := "-" + strconv.Itoa(n)
+		free = strings.TrimRight(legal[:min(len(legal), maxName-len(suffix))], "-_") + suffix
+	}
+	switch {
+	case at == nil || free == name:
+	case legal != name:
+		im.warn(at, "Another name", "%q cannot be the name of a %s: it is %q now. Names have letters, digits, \"-\" and \"_\", at most %d.", name, what, free, maxName)
+	default:
+		im.warn(at, "Another name", "There is another %s called %q: this one is %q now.", what, legal, free)
+	}
+	return free
+}
+
+// newRole is a role with the language's defaults.
+func (im *importer) newRole(j *imported, name string, at *value) *role {
+	r := &role{}
+	setDefaults(&r.Role)
+	var taken []string
+	for _, other := range j.roles {
+		taken = append(taken, other.Name)
+	}
+	r.Name = im.legal(name, at, "role", taken)
+	j.roles = append(j.roles, r)
+	return r
+}
+
+// command imports the words of a command line: a job on this machine.
+func (im *importer) command(words []string) {
+	line := &value{path: "command", kind: sequence, key: place{line: 1, column: 1}, at: place{line: 1, column: 1}}
+	column := 1
+	at := place{line: 1, column: 1}
+	for i, w := range words {
+		at.length = utf8.RuneCountInString(w)
+		line.children = append(line.children, &value{path: fmt.Sprintf("command[%d]", i), kind: scalar, tag: "!!str", text: w, key: at, at: at})
+		for _, r := range w {
+			column++
+			if r == '\n' {
+				at.line, column = at.line+1, 1
+			}
+		}
+		column++ // the space
+		at.column = column
+	}
+	j := &imported{from: "a command line", at: line}
+	setDefaults(&j.Job)
+	r := im.newRole(j, "worker", nil)
+	r.program = line
+	im.program(r, line.children, nil)
+	if r.launch == nil {
+		im.fail(place{line: 1, column: 1}, "Not a launcher", "A command line is imported if it starts %s.", launcherNames)
+		return
+	}
+	if o := r.launch.option("role"); o != nil {
+		r.Name = im.legal(o.text, o.at, "role", nil)
+	}
+	im.launched(j, r, size{})
+	im.leftovers(line)
+	j.Name = jobName(r.Command)
+	im.add(j)
+}
+
+// jobName calls a job after its script.
+func jobName(command []string) string {
+	for i, word := range command {
+		switch {
+		case i == 0 && len(command) > 1, strings.HasPrefix(word, "-") && word != "-m":
+		case word == "-m" && i+1 < len(command):
+			return legalStem(command[i+1][strings.LastIndexByte(command[i+1], '.')+1:])
+		default:
+			return legalStem(strings.TrimSuffix(path.Base(word), path.Ext(word)))
+		}
+	}
+	return "train"
+}
+
+func legalStem(s string) string {
+	s = strings.Trim(illegal.ReplaceAllString(s, "-"), "-_")
+	if s == "" {
+		return "train"
+	}
+	return s[:min(len(s), maxName)]
+}

@@ -1,0 +1,695 @@
+package importer
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// launch is what a launcher was told on its command line and by PET_* variables.
+type launch struct {
+	options map[string]*option
+	order   []string
+}
+
+type option struct {
+	text    string
+	missing string // what in it is not known, as it is written
+	at      *value
+}
+
+// option is one that was given.
+func (l *launch) option(name string) *option {
+	if l == nil {
+		return nil
+	}
+	return l.options[name]
+}
+
+func (l *launch) set(name string, o *option) {
+	if l.options[name] == nil {
+		l.order = append(l.order, name)
+	}
+	l.options[name] = o
+}
+
+// launcherNames are for a person.
+const launcherNames = "torchrun, dlrover-run, or python -m torch.distributed.run"
+
+var launcherPrograms = []string{"torchrun", "dlrover-run"}
+
+var launcherModules = []string{
+	"torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher", "torch.distributed.elastic.run",
+	"dlrover.trainer.torch.elastic_run", "dlrover.trainer.torch.main",
+}
+
+// wrappers run the command that follows them, and may stay where they are.
+var wrappers = []string{"env", "exec", "nohup", "numactl", "stdbuf", "nice", "ionice", "tini", "dumb-init", "taskset", "catchsegv"}
+
+// others launch processes in ways of their own.
+var others = []string{"accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "ray", "srun", "colossalai"}
+
+type arity int
+
+const (
+	flagOption arity = iota
+	valueOption
+)
+
+// launcherOption is one option of torchrun or dlrover-run, in its spelling with dashes.
+type launcherOption struct {
+	name  string
+	arity arity
+	// why nothing comes of it. Empty: it is read, or it sets up what eltrain's service does by itself.
+	why string
+}
+
+const (
+	ownLogs   = "eltrain keeps the output of every process itself: see eltrain logs"
+	noCheck   = "eltrain does not test nodes before they join yet"
+	noTuning  = "eltrain tunes no program"
+	ownSpawn  = "eltrain starts each process by itself, as a program of its own"
+	notNeeded = ""
+)
+
+// launcherOptions are those of torch.distributed.run up to 2.9, torch.distributed.launch, and dlrover-run 0.7.
+var launcherOptions = []launcherOption{
+	{"nnodes", valueOption, notNeeded}, {"nproc-per-node", valueOption, notNeeded}, {"max-restarts", valueOption, notNeeded},
+	{"node-unit", valueOption, notNeeded}, {"rdzv-conf", valueOption, notNeeded}, {"role", valueOption, notNeeded},
+	{"module", flagOption, notNeeded}, {"no-python", flagOption, notNeeded}, {"run-path", flagOption, notNeeded},
+
+	// How agents find each other, and how often they look: the service's business.
+	{"rdzv-backend", valueOption, notNeeded}, {"rdzv-endpoint", valueOption, notNeeded}, {"rdzv-id", valueOption, notNeeded},
+	{"standalone", flagOption, notNeeded}, {"node-rank", valueOption, notNeeded}, {"master-addr", valueOption, notNeeded},
+	{"master-port", valueOption, notNeeded}, {"local-addr", valueOption, notNeeded}, {"monitor-interval", valueOption, notNeeded},
+	{"use-env", flagOption, notNeeded}, {"training-port", valueOption, notNeeded},
+
+	{"start-method", valueOption, ownSpawn}, {"event-log-handler", valueOption, "eltrain writes its own events: see eltrain events"},
+	{"log-dir", valueOption, ownLogs}, {"redirects", valueOption, ownLogs}, {"tee", valueOption, ownLogs},
+	{"local-ranks-filter", valueOption, ownLogs}, {"logs-specs", valueOption, ownLogs},
+	{"duplicate-stdout-filters", valueOption, ownLogs}, {"duplicate-stderr-filters", valueOption, ownLogs},
+	{"signals-to-handle", valueOption, "eltrain ends processes by SIGTERM, and by SIGKILL after stop_grace"},
+	{"numa-binding", valueOption, "eltrain binds no process to cores or memory"},
+	{"virtual-local-rank", flagOption, "every process sees all devices of its slot, and its LOCAL_RANK"},
+
+	{"network-check", flagOption, noCheck}, {"comm-perf-test", flagOption, noCheck}, {"exclude-straggler", flagOption, noCheck},
+	{"precheck", valueOption, noCheck}, {"node-group-check", flagOption, noCheck},
+	{"auto-config", flagOption, noTuning}, {"auto-tunning", flagOption, noTuning},
+	{"save-at-breakpoint", flagOption, "use checkpoint { signal = … } to have one written before a planned stop"},
+	{"accelerator", valueOption, "eltrain takes devices as resources, whatever makes them"},
+	{"numa-affinity", flagOption, "eltrain binds no process to cores or memory"}, {"membind-policy", valueOption, "eltrain binds no process to cores or memory"},
+	{"ucp-device-type", valueOption, "eltrain converts no checkpoint"},
+}
+
+// shortOptions are torchrun's.
+var shortOptions = map[byte]string{'m': "module", 'r': "redirects", 't': "tee"}
+
+// optionNamed finds an option as argparse does: by its name or by the only one that begins like it.
+func optionNamed(name string) (launcherOption, bool) {
+	name = strings.ReplaceAll(name, "_", "-")
+	var found []launcherOption
+	for _, o := range launcherOptions {
+		if o.name == name {
+			return o, true
+		}
+		if strings.HasPrefix(o.name, name) {
+			found = append(found, o)
+		}
+	}
+	if len(found) != 1 {
+		return launcherOption{}, false
+	}
+	return found[0], true
+}
+
+// found is a launcher in the words of a command.
+type found struct {
+	first   int      // its first word
+	options int      // the word after its name
+	program int      // the first word of the training program
+	run     []string // what runs that: python3, python -u …; empty with --no-python
+	launch  *launch
+}
+
+var (
+	python     = regexp.MustCompile(`^python[0-9.]*$`)
+	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+)
+
+// leading are how many words set variables for the command after them.
+func leading(words []word) int {
+	for i, w := range words {
+		if len(w.parts) == 0 || !assignment.MatchString(w.parts[0].text) || w.parts[0].variable != "" {
+			return i
+		}
+	}
+	return len(words)
+}
+
+// launcherIn looks for a launcher in a simple command.
+func launcherIn(words []word) (found, bool) {
+	first := leading(words)
+	last := first + 1
+	if first < len(words) {
+		if text, ok := words[first].literal(); ok && slices.Contains(wrappers, path.Base(text)) {
+			last = len(words)
+		}
+	}
+	for i := first; i < min(last, len(words)); i++ {
+		text, ok := words[i].literal()
+		switch {
+		case !ok:
+		case slices.Contains(launcherPrograms, path.Base(text)):
+			return found{first: i, options: i + 1, run: []string{"python3"}}, true
+		case python.MatchString(path.Base(text)):
+			if f, ok := launcherModule(words, i); ok {
+				return f, true
+			}
+		}
+	}
+	return found{}, false
+}
+
+// launcherModule looks for python … -m torch.distributed.run.
+func launcherModule(words []word, at int) (found, bool) {
+	text, _ := words[at].literal()
+	f := found{first: at, run: []string{text}}
+	for i := at + 1; i < len(words); i++ {
+		flag, ok := words[i].literal()
+		switch {
+		case !ok || !strings.HasPrefix(flag, "-"):
+			return f, false
+		case flag == "-m":
+			if i+1 >= len(words) {
+				return f, false
+			}
+			module, _ := words[i+1].literal()
+			f.options = i + 2
+			return f, slices.Contains(launcherModules, module)
+		case flag == "-X" || flag == "-W":
+			if i+1 >= len(words) {
+				return f, false
+			}
+			value, _ := words[i+1].literal()
+			f.run = append(f.run, flag, value)
+			i++
+		default:
+			f.run = append(f.run, flag)
+		}
+	}
+	return f, false
+}
+
+// readOptions reads a launcher's options, up to the training program. at is where the words are written.
+func (im *importer) readOptions(words []word, f *found, known map[string]string, at func(i int) *value) {
+	f.launch = &launch{options: map[string]*option{}}
+	i := f.options
+	for ; i < len(words); i++ {
+		text, missing := words[i].expand(known)
+		if text == "--" {
+			i++
+			break
+		}
+		if !strings.HasPrefix(text, "-") || text == "-" {
+			break
+		}
+		name, value, attached := strings.Cut(strings.TrimLeft(text, "-"), "=")
+		if !strings.HasPrefix(text, "--") {
+			name, value = shortOptions[text[1]], strings.TrimPrefix(text[2:], "=")
+			attached = value != ""
+		}
+		o, ok := optionNamed(name)
+		if name == "" || !ok {
+			im.warn(at(i), "Not imported", "%s is no option of torchrun or dlrover-run that is known here.", text)
+			if !attached && takesNext(words, i+1) {
+				i++
+			}
+			continue
+		}
+		if o.arity == valueOption && !attached {
+			if i+1 >= len(words) {
+				im.warn(at(i), "Not imported", "%s needs a value.", text)
+				break
+			}
+			i++
+			value, missing = words[i].expand(known)
+		}
+		f.launch.set(o.name, &option{text: strings.TrimSpace(value), missing: missing, at: at(i)})
+	}
+	f.program = min(i, len(words))
+	switch {
+	case f.launch.option("no-python") != nil:
+		f.run = nil
+	case f.launch.option("module") != nil:
+		f.run = append(f.run, "-m")
+	}
+}
+
+// takesNext guesses whether the word after an unknown option is its value: a script is not.
+func takesNext(words []word, i int) bool {
+	if i+1 >= len(words) {
+		return false
+	}
+	text, _ := words[i].expand(nil)
+	return !strings.HasPrefix(text, "-") && !strings.HasSuffix(text, ".py")
+}
+
+// size is how many slots the manifest itself gives to a role; 0 is not said.
+type size struct {
+	replicas, least, most int
+	world                 int // pods of all roles, where the launcher is told that number
+}
+
+// launched sets what the launcher and the manifest say about a role: its size, its processes, its restarts.
+func (im *importer) launched(j *imported, r *role, s size) {
+	least, most := im.nodes(r, s)
+	if least < most {
+		r.Scaling = &job.Scaling{Min: least, Max: most, Step: 1}
+	} else {
+		r.Replicas = most
+	}
+	im.nodeUnit(r)
+	if r.Scaling != nil && s.replicas > 0 {
+		if start := r.Floor(max(s.replicas, r.Ceil(least))); start > 0 && start != r.Ceil(least) {
+			r.Replicas = start
+		}
+	}
+	if r.launch == nil {
+		return
+	}
+	im.processes(r)
+	if o := r.launch.option("max-restarts"); o != nil {
+		if n, ok := im.optionNumber("max-restarts", o, 0, maxRestarts); ok {
+			r.addRestarts(n)
+		}
+	}
+	im.rendezvous(j, r)
+	for _, name := range r.launch.order {
+		spec, _ := optionNamed(name)
+		if spec.why != "" {
+			im.warnOption(name, r.launch.options[name], "%s", spec.why+".")
+		}
+	}
+	if o := r.launch.option("role"); o != nil && j.Provider == kubernetes && o.text != r.Name {
+		im.warnOption("role", o, "The role is %q, and so is ROLE_NAME.", r.Name)
+	}
+}
+
+// maxRestarts is more than any job survives; it keeps sums small.
+const maxRestarts = 1_000_000
+
+// addRestarts counts restarts that something allowed: of processes and of pods are both of one budget here.
+func (r *role) addRestarts(n int) {
+	if r.restarts == nil {
+		r.restarts = new(int)
+	}
+	*r.restarts += n
+}
+
+func (im *importer) warnOption(name string, o *option, format string, args ...any) {
+	im.warn(o.at, "Not imported", "--"+name+": "+format, args...)
+}
+
+func (im *importer) optionNumber(name string, o *option, least, most int) (int, bool) {
+	n, err := strconv.Atoi(o.text)
+	switch {
+	case o.missing != "":
+		im.warnOption(name, o, "The value of %s is not known here.", o.missing)
+	case err != nil || n < least || n > most:
+		im.warnOption(name, o, "%q is not a whole number from %d to %d.", o.text, least, most)
+	default:
+		return n, true
+	}
+	return 0, false
+}
+
+// nodes are the bounds of a role. The manifest's own go before the command's; of a command that takes more nodes
+// than there are pods, the pods are the most, since nobody was asked for more.
+func (im *importer) nodes(r *role, s size) (least, most int) {
+	o := r.launch.option("nnodes")
+	from, to, ok := 0, 0, false
+	if o != nil {
+		from, to, ok = im.nnodes(o)
+	}
+	switch {
+	case s.least > 0 || s.most > 0:
+		most = max(s.most, s.least)
+		if s.most == 0 {
+			most = max(s.replicas, s.least)
+		}
+		least = min(max(s.least, 1), most)
+		if ok && (from != least || to != most) {
+			im.warnOption("nnodes", o, "The manifest's own bounds, %d to %d, are taken.", least, most)
+		}
+	case ok && s.replicas == 0:
+		least, most = from, to
+	case ok && from == to:
+		least, most = s.replicas, s.replicas
+		if from != s.replicas && from != s.world {
+			im.warnOption("nnodes", o, "The command waits for %d nodes, and there are %d pods; the pods are taken.", from, s.replicas)
+		}
+	case ok:
+		most = min(to, s.replicas)
+		least = min(from, most)
+		if to != s.replicas {
+			im.warnOption("nnodes", o, "The command takes %d to %d nodes, and there are %d pods: max is %d. Raise it to let the job grow.", from, to, s.replicas, most)
+		}
+	default:
+		least = max(s.replicas, 1)
+		most = least
+	}
+	return least, most
+}
+
+// nnodes reads "4" or "2:8".
+func (im *importer) nnodes(o *option) (from, to int, ok bool) {
+	if o.missing != "" {
+		im.warnOption("nnodes", o, "The value of %s is not known here.", o.missing)
+		return 0, 0, false
+	}
+	low, high, ranged := strings.Cut(o.text, ":")
+	if !ranged {
+		high = low
+	}
+	from, err := strconv.Atoi(low)
+	to, err2 := strconv.Atoi(high)
+	if err != nil || err2 != nil || from < 1 || to < from || to > maxSlots {
+		im.warnOption("nnodes", o, "%q is not a number of nodes, like 4 or 2:8.", o.text)
+		return 0, 0, false
+	}
+	return from, to, true
+}
+
+// nodeUnit makes legal sizes multiples of dlrover-run's --node_unit.
+func (im *importer) nodeUnit(r *role) {
+	o := r.launch.option("node-unit")
+	if o == nil {
+		return
+	}
+	unit, ok := im.optionNumber("node-unit", o, 1, maxSlots)
+	switch {
+	case !ok || unit == 1:
+	case r.Scaling == nil && r.Replicas%unit != 0:
+		im.warnOption("node-unit", o, "%d slots are no multiple of %d; all of them are kept.", r.Replicas, unit)
+	case r.Scaling == nil:
+	case r.Scaling.Max/unit*unit < r.Scaling.Min:
+		im.warnOption("node-unit", o, "No multiple of %d is between %d and %d.", unit, r.Scaling.Min, r.Scaling.Max)
+	default:
+		r.Scaling.Step = unit
+	}
+}
+
+// maxProcesses is what lang takes.
+const maxProcesses = 1024
+
+// processes reads nproc_per_node: a number, or as many as there are devices.
+func (im *importer) processes(r *role) {
+	o := r.launch.option("nproc-per-node")
+	if o == nil {
+		return
+	}
+	switch o.text {
+	case "gpu", "auto", "xpu":
+		devices := 0
+		for _, n := range r.Resources.Devices {
+			devices += n
+		}
+		if len(r.Resources.Devices) == 1 && devices >= 1 && devices <= maxProcesses {
+			r.Processes = devices
+			return
+		}
+		im.warnOption("nproc-per-node", o, "%q is as many processes as there are devices, and how many there are is not said here. It is 1 now.", o.text)
+	case "cpu":
+		im.warnOption("nproc-per-node", o, "%q is as many processes as the node has cores, which is not known here. It is 1 now.", o.text)
+	default:
+		if n, ok := im.optionNumber("nproc-per-node", o, 1, maxProcesses); ok {
+			r.Processes = n
+		}
+	}
+}
+
+// Of torchrun's dynamic rendezvous, when only one of the two is given (pytorch, dynamic_rendezvous.py).
+const (
+	keepAliveInterval = 5 * time.Second
+	keepAliveAttempts = 3
+)
+
+// minLease is what lang takes.
+const minLease = time.Second
+
+// rendezvous reads --rdzv-conf: key=value,…, times in seconds.
+func (im *importer) rendezvous(j *imported, r *role) {
+	o := r.launch.option("rdzv-conf")
+	if o == nil || o.text == "" {
+		return
+	}
+	interval, attempts, alive := keepAliveInterval, keepAliveAttempts, false
+	for pair := range strings.SplitSeq(o.text, ",") {
+		key, text, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		key = strings.ReplaceAll(strings.TrimSpace(key), "-", "_")
+		seconds, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		span := time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+		if err != nil || !(seconds > 0 && seconds < maxSeconds) {
+			im.warnOption("rdzv-conf", o, "%q is not a setting with a number of seconds.", strings.TrimSpace(pair))
+			continue
+		}
+		switch key {
+		case "join_timeout", "timeout":
+			j.Rendezvous.Timeout = job.Duration(span)
+		case "last_call_timeout", "lastcall_timeout":
+			j.Rendezvous.Settle = job.Duration(span)
+		case "keep_alive_interval":
+			interval, alive = span, true
+		case "keep_alive_max_attempt":
+			attempts, alive = int(seconds), true
+		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is no more
+		default:
+			im.warnOption("rdzv-conf", o, "%s has nothing that corresponds to it in eltrain.", key)
+		}
+	}
+	if alive {
+		j.Detect.Lease = job.Duration(max(interval*time.Duration(attempts), minLease))
+	}
+	if j.Rendezvous.Settle >= j.Rendezvous.Timeout {
+		im.warnOption("rdzv-conf", o, "A last call of %s never ends within %s, so both are as eltrain has them.", j.Rendezvous.Settle, j.Rendezvous.Timeout)
+		setDefaults(&j.Rendezvous)
+	}
+}
+
+// maxSeconds is thirty years: longer is nobody's wait.
+const maxSeconds = 1e9
+
+// program reads the words of a container's command into the role: the launcher is taken out, eltrain's agent does
+// its work. known are the variables whose values are known.
+func (im *importer) program(r *role, args []*value, known map[string]string) {
+	var argv []string
+	for _, a := range args {
+		text, ok := a.scalar()
+		if !ok {
+			im.drop(a, "A text is expected here.")
+			continue
+		}
+		a.use()
+		argv = append(argv, strings.ReplaceAll(text, "\x00", ""))
+	}
+	if len(argv) == 0 {
+		return
+	}
+	r.Command = argv
+	at := args[0]
+	if index, ordinary, ok := shellScript(argv); ok {
+		im.script(r, index, ordinary, args[min(index, len(args)-1)], known)
+		return
+	}
+	words := make([]word, len(argv))
+	for i, a := range argv {
+		words[i] = argumentWord(a)
+	}
+	f, ok := launcherIn(words)
+	if !ok {
+		im.unknownLauncher(argv, at)
+		return
+	}
+	im.readOptions(words, &f, known, func(i int) *value { return args[min(i, len(args)-1)] })
+	r.launch = f.launch
+	if f.program >= len(words) {
+		im.warn(at, "No training program", "The launcher is given no script to run. Write it at the end of the role's command.")
+	}
+	r.Command = slices.Concat(argv[:f.first], f.run, argv[f.program:])
+}
+
+// unknownLauncher warns of programs that may start others.
+func (im *importer) unknownLauncher(argv []string, at *value) {
+	name := path.Base(argv[0])
+	switch {
+	case slices.Contains(others, name):
+		im.warn(at, "Another launcher", "%s starts processes and connects them by itself, once in every slot. Let eltrain do that: write the training program itself, and its number of processes per slot.", name)
+	case strings.HasSuffix(name, ".sh"), slices.Contains(shells, name) && len(argv) > 1:
+		im.warn(at, "A script that is not in the manifest", "What it does cannot be seen here. If it starts torchrun, let it start the training program instead: eltrain's agent takes torchrun's place.")
+	}
+}
+
+// script reads a shell script. What is only a launcher, perhaps after a change of directory and some exported
+// variables, needs no shell; in any other script the launcher's words are replaced by the program's.
+func (im *importer) script(r *role, index int, ordinary bool, at *value, known map[string]string) {
+	argv := r.Command
+	s, err := parseScript(argv[index])
+	if err != nil {
+		im.warn(at, "Script not understood", "In this shell script %s, so a launcher in it is not found.", err)
+		return
+	}
+	known = maps.Clone(known)
+	if known == nil {
+		known = map[string]string{}
+	}
+	setup := setup{ok: ordinary && s.plain}
+	var launchers []found
+	var where []int
+	for i, st := range s.statements {
+		f, ok := launcherIn(st.words)
+		if !ok {
+			setup.read(st, known, r)
+			continue
+		}
+		im.readOptions(st.words, &f, known, func(int) *value { return at })
+		launchers, where = append(launchers, f), append(where, i)
+	}
+	if len(launchers) == 0 {
+		if len(s.statements) > 0 {
+			im.unknownLauncher(lastWords(s), at)
+		}
+		return
+	}
+	r.launch = launchers[0].launch
+	if len(launchers) > 1 {
+		im.warn(at, "Several launchers", "The script starts a launcher at %d places. What the first is told is taken for the role.", len(launchers))
+	}
+	if setup.ok && len(launchers) == 1 && where[0] == len(s.statements)-1 && setup.unwrap(r, s.statements[where[0]], launchers[0]) {
+		return
+	}
+	if setup.others || !s.plain {
+		im.warn(at, "The script runs in every process", "What stands around the launcher ran once in each pod. Now it runs in each training process, and again at each restart: let it bear that, or move it into the image.")
+	}
+	r.Command = slices.Clone(argv)
+	r.Command[index] = replaceLaunchers(s, where, launchers)
+}
+
+func lastWords(s script) []string {
+	var out []string
+	for _, w := range s.statements[len(s.statements)-1].words {
+		text, _ := w.expand(nil)
+		out = append(out, text)
+	}
+	return out
+}
+
+// replaceLaunchers is the script with the training programs in the place of the launchers.
+func replaceLaunchers(s script, where []int, launchers []found) string {
+	var b strings.Builder
+	last := 0
+	for i, f := range launchers {
+		st := s.statements[where[i]]
+		b.WriteString(s.text[last:st.words[f.first].start])
+		for _, word := range f.run {
+			b.WriteString(word + " ")
+		}
+		last = st.end
+		if f.program < len(st.words) {
+			last = st.words[f.program].start
+		}
+	}
+	b.WriteString(s.text[last:])
+	return b.String()
+}
+
+// setup is what a script does before its launcher, as far as no shell is needed for it.
+type setup struct {
+	ok     bool // so far
+	others bool // there is something else
+	dir    string
+	env    []string // NAME=VALUE
+}
+
+// read takes a statement that is no launcher.
+func (s *setup) read(st statement, known map[string]string, r *role) {
+	var texts []string
+	fixed := true
+	for _, w := range st.words {
+		text, missing := w.expand(known)
+		texts = append(texts, text)
+		fixed = fixed && missing == "" && !w.pattern
+	}
+	assignments, exported := texts, texts[0] == "export"
+	if exported {
+		assignments = texts[1:]
+	}
+	switch {
+	case texts[0] == "set":
+	case fixed && texts[0] == "cd" && len(texts) == 2 && texts[1] != "-" && texts[1] != "":
+		base := s.dir
+		if base == "" {
+			base = r.WorkingDir
+		}
+		s.dir = texts[1]
+		if !path.IsAbs(s.dir) {
+			s.dir = path.Join(base, s.dir)
+		}
+	case fixed && len(assignments) > 0 && !slices.ContainsFunc(assignments, func(a string) bool { return !assignment.MatchString(a) }):
+		for _, a := range assignments {
+			name, text, _ := strings.Cut(a, "=")
+			known[name] = text
+		}
+		if exported {
+			s.env = append(s.env, assignments...)
+		}
+	default:
+		s.ok, s.others = false, true
+	}
+}
+
+// unwrap makes the program the role's command, if nothing in it needs a shell.
+func (s *setup) unwrap(r *role, st statement, f found) bool {
+	first := leading(st.words)
+	var env []string
+	var command []string
+	for i, w := range st.words {
+		if i >= f.first && i < f.program {
+			continue // the launcher
+		}
+		text, ok := w.literal()
+		switch {
+		case !ok:
+			return false
+		case i < first:
+			env = append(env, text)
+		case i < f.first && text != "exec":
+			command = append(command, text)
+		}
+	}
+	command = append(command, f.run...)
+	for _, w := range st.words[f.program:] {
+		text, _ := w.literal()
+		command = append(command, text)
+	}
+	if len(command) == 0 {
+		return false
+	}
+	r.Command = command
+	for _, pair := range append(s.env, env...) {
+		name, text, _ := strings.Cut(pair, "=")
+		if r.Env == nil {
+			r.Env = map[string]string{}
+		}
+		r.Env[name] = text
+	}
+	if s.dir != "" {
+		r.WorkingDir = s.dir
+	}
+	return true
+}

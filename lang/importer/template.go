@@ -1,0 +1,536 @@
+package importer
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// mainContainer is what the container with the training program is called in eltrain's pods.
+const mainContainer = "main"
+
+// entrypoint stands for what only the image knows.
+const entrypoint = "ENTRYPOINT-OF-THE-IMAGE"
+
+// template reads the pod template that is in a value: the program, its environment and its resources from the training container, and
+// all the rest as the role's overlay. The training container is the first that has one of the preferred names,
+// else the first. known are variables that the job's operator sets, with the values that are known.
+func (im *importer) template(r *role, in *value, preferred []string, known map[string]string) {
+	t := in.get("template").open()
+	im.templateMeta(t.get("metadata"))
+	spec := t.get("spec").open()
+	containers := spec.get("containers").open()
+	main := trainingContainer(containers.list(), preferred)
+	if main != nil {
+		if name, ok := im.text(main.get("name")); ok {
+			r.container = name
+		}
+		im.container(r, main, known)
+		im.sharedMemory(r, spec, main)
+	} else {
+		im.warn(in, "No container", "There is no container in a pod template, so nothing says what runs. Write the role's command.")
+		r.Command = []string{entrypoint}
+	}
+	im.podFields(r, spec)
+	overlay := map[string]any{}
+	if meta, ok := im.rest(t.get("metadata")); ok {
+		overlay["metadata"] = meta
+	}
+	if list := im.containers(containers, main); len(list) > 0 {
+		overlay["spec"] = map[string]any{"containers": list}
+	}
+	containers.use()
+	if rest, ok := im.rest(spec); ok {
+		merged, _ := overlay["spec"].(map[string]any)
+		if fields, isMap := rest.(map[string]any); isMap {
+			if merged != nil {
+				maps.Copy(fields, merged)
+			}
+			overlay["spec"] = fields
+		}
+	}
+	for _, f := range t.entries() {
+		if f.name != "spec" && f.name != "metadata" {
+			im.drop(f, "It is no part of a pod template.")
+		}
+	}
+	t.use()
+	if len(overlay) > 0 {
+		r.Pod = overlay
+	}
+}
+
+func trainingContainer(list []*value, preferred []string) *value {
+	for _, name := range preferred {
+		for _, c := range list {
+			if text, ok := c.get("name").scalar(); ok && text == name {
+				return c
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0]
+}
+
+// clusterLabels are what the Job controller writes into its templates.
+var clusterLabels = []string{"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
+
+// templateMeta leaves labels and annotations for the overlay.
+func (im *importer) templateMeta(meta *value) {
+	meta.open()
+	for _, name := range clusterFields {
+		meta.get(name).use()
+	}
+	for _, name := range clusterLabels {
+		meta.get("labels").get(name).use()
+	}
+	for _, f := range meta.entries() {
+		if f.name == "labels" || f.name == "annotations" {
+			f.open()
+			continue
+		}
+		im.drop(f, "eltrain names its pods itself, and keeps them in the namespace of the provider.")
+	}
+}
+
+// podFields reads what a role says of its own, and refuses what eltrain needs for itself.
+func (im *importer) podFields(r *role, spec *value) {
+	im.restartPolicy(spec.get("restartPolicy")) // a pod's own: eltrain's agent restarts processes, its master replaces pods
+	if v := spec.get("terminationGracePeriodSeconds"); v != nil {
+		if n, ok := im.number(v, 0, maxSeconds); ok {
+			r.StopGrace = job.Duration(n) * 1e9
+		}
+	}
+	im.drop(spec.get("hostname"), "eltrain gives each pod a hostname of its own, by role and index.")
+	im.drop(spec.get("subdomain"), "The pods of a job have one subdomain, that of eltrain's service for it.")
+	im.drop(spec.get("setHostnameAsFQDN"), "eltrain gives each pod a hostname of its own.")
+	im.drop(spec.get("schedulingGates"), "eltrain opens the gates of its pods itself.")
+	im.drop(spec.get("nodeName"), "Pods are placed by a scheduler. Use pod.spec.nodeSelector.")
+}
+
+var restartPolicies = []string{"Always", "OnFailure", "Never", "ExitCode"}
+
+// restartPolicy reads what is done about a container that ends.
+func (im *importer) restartPolicy(v *value) string {
+	text, ok := v.scalar()
+	if v != nil && (!ok || !slices.Contains(restartPolicies, text)) {
+		im.drop(v, "A restart policy is one of %s.", strings.Join(restartPolicies, ", "))
+		return ""
+	}
+	v.use()
+	return text
+}
+
+// containers are the overlay of a pod's containers: what is left of the training container, under the name main,
+// and the others as they are.
+func (im *importer) containers(list, main *value) []any {
+	var out []any
+	if main != nil {
+		if rest, ok := im.rest(main); ok {
+			if fields, isMap := rest.(map[string]any); isMap {
+				fields["name"] = mainContainer
+				out = append(out, fields)
+			}
+		}
+	}
+	for _, c := range list.list() {
+		if c == main {
+			continue
+		}
+		if name, _ := c.get("name").scalar(); name == mainContainer {
+			im.drop(c, "The training container is called main here, and this one is, too. Give it another name.")
+			continue
+		}
+		if rest, ok := im.rest(c); ok {
+			out = append(out, rest)
+		}
+	}
+	return out
+}
+
+// container reads the training container.
+func (im *importer) container(r *role, c *value, known map[string]string) {
+	c.open()
+	im.image(r, c.get("image"))
+	if dir, ok := im.text(c.get("workingDir")); ok && dir != "" {
+		r.WorkingDir = dir
+	}
+	known = im.environment(r, c.get("env"), known)
+	im.requirements(r, c.get("resources"))
+	im.commandOf(r, c.get("command"), c.get("args"), c, known)
+	im.launcherEnvironment(r, c.get("env"))
+	im.operatorVariables(r, c)
+}
+
+func (im *importer) image(r *role, v *value) {
+	if image, ok := im.text(v); ok {
+		r.Image = image
+	}
+}
+
+// commandOf puts command and args together, as the kubelet does.
+func (im *importer) commandOf(r *role, command, args, c *value, known map[string]string) {
+	r.program = c
+	words := wordsOf(command)
+	if command != nil {
+		r.program = command
+	} else if args != nil {
+		r.program = args
+	}
+	words = append(words, wordsOf(args)...)
+	im.program(r, words, known)
+	if len(words) > 0 && command != nil {
+		return
+	}
+	if r.launch != nil || runnable(r.Command) {
+		return // args that name a program: an image whose entrypoint is exec "$@"
+	}
+	r.Command = append([]string{entrypoint}, r.Command...)
+	im.warn(r.program, "Unknown entrypoint", "The image's own entrypoint is run, which is not known here. Write it in the place of %s.", entrypoint)
+}
+
+// wordsOf are the words of a command: a list, or a text that should have been one.
+func wordsOf(v *value) []*value {
+	if v == nil {
+		return nil
+	}
+	if v.kind == scalar {
+		return []*value{v}
+	}
+	return v.open().list()
+}
+
+// runnable tells whether arguments alone begin with a program.
+func runnable(command []string) bool {
+	if len(command) == 0 {
+		return false
+	}
+	name := command[0][strings.LastIndexByte(command[0], '/')+1:]
+	return python.MatchString(name) || slices.Contains(shells, name) || slices.Contains(others, name)
+}
+
+// ownVariables are those that eltrain's agent sets for each process, whatever the container says.
+var ownVariables = []string{
+	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+	"ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+}
+
+// launcherVariable is how torchrun takes an option from the environment.
+const launcherVariable = "PET_"
+
+// environment reads env: texts into the role, what only Kubernetes can resolve is left for the overlay. It gives
+// all variables whose values are known.
+func (im *importer) environment(r *role, list *value, operator map[string]string) map[string]string {
+	known := maps.Clone(operator)
+	if known == nil {
+		known = map[string]string{}
+	}
+	for _, item := range list.open().list() {
+		name, ok := item.get("name").scalar()
+		if !ok {
+			im.drop(item, "A variable has a name.")
+			continue
+		}
+		for _, f := range item.entries() {
+			if f.name != "name" && f.name != "value" && f.name != "valueFrom" {
+				im.drop(f, "A variable has a name and a value.")
+			}
+		}
+		text, plain := item.get("value").scalar()
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			im.drop(item, "%q cannot name an environment variable.", name)
+		case strings.HasPrefix(name, launcherVariable):
+			delete(known, name)
+			if plain {
+				known[name] = text
+			}
+		case slices.Contains(ownVariables, name):
+			im.drop(item, "eltrain sets %s for each process, from the world that it is in.", name)
+			if plain {
+				known[name] = text
+			}
+		case item.get("value") == nil && item.get("valueFrom") != nil:
+			delete(known, name)
+		case item.get("value") != nil && !plain:
+			im.drop(item, "The value of a variable is a text.")
+		case strings.Contains(text, "$("):
+			// It refers to variables before it, which the kubelet knows.
+			expanded, missing := argumentWord(text).expand(known)
+			delete(known, name)
+			if missing == "" {
+				known[name] = expanded
+			}
+		default:
+			im.plainVariable(r, item, name, text)
+			known[name] = text
+		}
+	}
+	return known
+}
+
+func (im *importer) plainVariable(r *role, item *value, name, text string) {
+	if strings.Contains(text, "\x00") {
+		im.drop(item, "No variable can hold a NUL character.")
+		return
+	}
+	if r.Env == nil {
+		r.Env = map[string]string{}
+	}
+	if old, twice := r.Env[name]; twice && old != text {
+		im.warn(item, "Variable given twice", "%s is %q before. This one, the last, is taken, as Kubernetes does.", name, old)
+	}
+	r.Env[name] = text
+	item.open()
+	item.get("name").use()
+	item.get("value").use()
+	item.get("valueFrom").use()
+}
+
+// launcherEnvironment takes the launcher's options out of env, where they are given by PET_* variables; what is
+// on its command line goes before them. Without a launcher they are variables as others.
+func (im *importer) launcherEnvironment(r *role, list *value) {
+	for _, item := range list.list() {
+		name, _ := item.get("name").scalar()
+		rest, ours := strings.CutPrefix(name, launcherVariable)
+		if !ours || item.used {
+			continue
+		}
+		text, plain := item.get("value").scalar()
+		spec := optionFrom(rest)
+		switch {
+		case r.launch == nil && plain && !strings.Contains(text, "$("):
+			im.plainVariable(r, item, name, text)
+		case r.launch == nil:
+		case spec == nil:
+			im.drop(item, "It is no option of torchrun that is known here.")
+		case r.launch.option(spec.name) != nil:
+			item.use() // the command line has it
+		case plain:
+			r.launch.set(spec.name, &option{text: strings.TrimSpace(text), at: item})
+			item.use()
+		case configures(spec.name):
+			im.drop(item, "It sets the launcher's --%s from what is known only in the pod.", spec.name)
+		default:
+			item.use()
+		}
+	}
+}
+
+func optionFrom(variable string) *launcherOption {
+	name := strings.ReplaceAll(strings.ToLower(variable), "_", "-")
+	for i := range launcherOptions {
+		if launcherOptions[i].name == name {
+			return &launcherOptions[i]
+		}
+	}
+	return nil
+}
+
+// configures tells whether an option says more than how agents find each other.
+func configures(option string) bool {
+	return slices.Contains([]string{"nnodes", "nproc-per-node", "max-restarts", "node-unit", "rdzv-conf", "role"}, option)
+}
+
+// requirements reads what the container reserves.
+func (im *importer) requirements(r *role, v *value) {
+	if v == nil {
+		return
+	}
+	v.open()
+	requests, limits := v.get("requests").open(), v.get("limits").open()
+	for _, request := range requests.entries() {
+		limit := limits.get(request.name)
+		im.amount(r, request, limit)
+	}
+	for _, limit := range limits.entries() {
+		if requests.get(limit.name) == nil {
+			im.amount(r, limit, limit)
+		}
+	}
+	// What Resources have no name for (ephemeral-storage, hugepages, claims) is left for the overlay.
+}
+
+// amount reads one resource. Of a request and a limit that differ the limit is reserved: a program that ran
+// within its limit still does.
+func (im *importer) amount(r *role, request, limit *value) {
+	text, _ := request.scalar()
+	most := text
+	if limit != nil {
+		most, _ = limit.scalar()
+	}
+	var err error
+	switch {
+	case request.name == "cpu":
+		err = largest(&r.Resources.CPU, parseCPU, text, most)
+	case request.name == "memory":
+		err = largest(&r.Resources.Memory, parseMemory, text, most)
+	case isDevice(request.name):
+		var n int
+		if err = largest(&n, parseDevices, text, most); err == nil && n > 0 {
+			if r.Resources.Devices == nil {
+				r.Resources.Devices = map[string]int{}
+			}
+			r.Resources.Devices[request.name] = n
+		}
+	default:
+		return
+	}
+	if err != nil {
+		im.drop(request, "%s.", err)
+		im.drop(limit, "%s.", err)
+		return
+	}
+	if a, errA := parseQuantity(text); limit != nil && errA == nil {
+		if b, errB := parseQuantity(most); errB == nil && a != b {
+			im.warn(limit, "Request and limit differ", "The request is %s and the limit %s. eltrain reserves what a slot may use: it is the larger of both now.", text, most)
+		}
+	}
+	request.use()
+	limit.use()
+}
+
+// largest sets the larger of two amounts.
+func largest[T int | job.CPU | job.Bytes](to *T, parse func(string) (T, error), texts ...string) error {
+	var most T
+	for _, text := range texts {
+		n, err := parse(text)
+		if err != nil {
+			return err
+		}
+		most = max(most, n)
+	}
+	*to = most
+	return nil
+}
+
+// isDevice tells extended resources from what Kubernetes counts itself.
+func isDevice(name string) bool {
+	domain, _, ok := strings.Cut(name, "/")
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// sharedMemory finds the volume in memory that is mounted at /dev/shm. One without a size stays in the overlay.
+func (im *importer) sharedMemory(r *role, spec, main *value) {
+	for _, mount := range main.get("volumeMounts").list() {
+		path, _ := mount.get("mountPath").scalar()
+		name, _ := mount.get("name").scalar()
+		if strings.TrimRight(path, "/") != "/dev/shm" || len(mount.entries()) != 2 {
+			continue
+		}
+		for _, volume := range spec.get("volumes").list() {
+			text, _ := volume.get("name").scalar()
+			dir := volume.get("emptyDir")
+			medium, _ := dir.get("medium").scalar()
+			limit, sized := dir.get("sizeLimit").scalar()
+			if text != name || medium != "Memory" || !sized || len(dir.entries()) != 2 || len(volume.entries()) != 2 || mounted(spec, name) != 1 {
+				continue
+			}
+			size, err := parseMemory(limit)
+			if err != nil {
+				continue
+			}
+			r.Resources.Shm = size
+			mount.use()
+			volume.use()
+			main.get("volumeMounts").open()
+			spec.get("volumes").open()
+			return
+		}
+	}
+}
+
+// mounted counts where a volume is used in a pod.
+func mounted(spec *value, name string) int {
+	count := 0
+	for _, kind := range []string{"containers", "initContainers"} {
+		for _, c := range spec.get(kind).list() {
+			for _, mount := range c.get("volumeMounts").list() {
+				if text, _ := mount.get("name").scalar(); text == name {
+					count++
+				}
+			}
+		}
+	}
+	return count
+}
+
+var (
+	mention     = regexp.MustCompile(`\$(\(|\{)?([A-Za-z_][A-Za-z0-9_]*)`)
+	operatorSet = regexp.MustCompile(`^(NODE_NUM|NODE_RANK|NODE_ID|NODE_TYPE|PET_[A-Z_]+|VC_[A-Za-z0-9_]+|ELASTIC_JOB_NAME|DLROVER_[A-Z_]+|WORKER_[A-Z_]+)$`)
+)
+
+// operatorVariables warns of variables in the command that the job's operator set in the pod, and eltrain sets in the
+// process or not at all.
+func (im *importer) operatorVariables(r *role, c *value) {
+	told := map[string]bool{}
+	for _, text := range r.Command {
+		for _, m := range mention.FindAllStringSubmatch(text, -1) {
+			kubelet, name := m[1] == "(", m[2]
+			if told[name] || r.Env[name] != "" || slices.Contains(r.slotEnv, name) || defined(c.get("env"), name) {
+				continue
+			}
+			own := slices.Contains(ownVariables, name)
+			switch {
+			case own && kubelet:
+				im.warn(r.program, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so Kubernetes cannot put it in the place of $(%s). Let the program read it from its environment.", name, name)
+			case own && (name == "RANK" || name == "WORLD_SIZE") && r.launch != nil:
+				im.warn(r.program, "Another meaning", "%s counts training processes here; in the pod it counted pods, which are GROUP_RANK and GROUP_WORLD_SIZE.", name)
+			case operatorSet.MatchString(name):
+				im.warn(r.program, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", name, insteadOf(name))
+			default:
+				continue
+			}
+			told[name] = true
+		}
+	}
+}
+
+func defined(env *value, name string) bool {
+	return slices.ContainsFunc(env.list(), func(item *value) bool {
+		text, _ := item.get("name").scalar()
+		return text == name
+	})
+}
+
+// insteadOf names what a process finds in its environment instead.
+func insteadOf(name string) string {
+	switch name {
+	case "NODE_NUM":
+		return "; GROUP_WORLD_SIZE is how many slots train together"
+	case "NODE_RANK", "PET_NODE_RANK":
+		return "; GROUP_RANK is the slot's rank"
+	}
+	return ""
+}
+
+// replicas reads how many pods a role has. False: none at all, and the role is left out.
+func (im *importer) replicas(spec *value, name string, absent int) (int, bool) {
+	v := spec.get(name)
+	if v == nil {
+		return absent, true
+	}
+	n, ok := im.number(v, 0, maxSlots)
+	if !ok {
+		return absent, true
+	}
+	if n == 0 {
+		im.warn(v, "Role left out", "It has no replicas, and a role of eltrain's has at least one.")
+		spec.use()
+		return 0, false
+	}
+	return n, true
+}
+
+// never says what a budget of none means: the first fault ends the job.
+func (r *role) never() {
+	if r.restarts == nil {
+		r.addRestarts(0)
+	}
+}

@@ -1,0 +1,165 @@
+package importer
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// volcanoJob reads Volcano's Job (staging/src/volcano.sh/apis/pkg/apis/batch/v1alpha1).
+func (im *importer) volcanoJob(doc *value, j *imported) bool {
+	spec := doc.get("spec").open()
+	tasks := spec.get("tasks").open().list()
+	plugins := spec.get("plugins").open()
+	known := map[string]string{}
+	total := 0
+	for _, t := range tasks {
+		n, err := strconv.Atoi(scalarOf(t.get("replicas")))
+		if err != nil {
+			n = 1
+		}
+		total += n
+		known["VC_"+strings.ToUpper(strings.ReplaceAll(scalarOf(t.get("name")), "-", "_"))+"_NUM"] = strconv.Itoa(n)
+	}
+	if plugins.get("pytorch") != nil {
+		known["WORLD_SIZE"] = strconv.Itoa(total)
+	}
+	names := map[string]string{} // of roles, by their tasks'
+	for _, t := range tasks {
+		if r := im.volcanoTask(t, j, spec, len(tasks) == 1, total, known); r != nil {
+			names[scalarOf(t.get("name"))] = r.Name
+		}
+	}
+	if len(j.roles) == 0 {
+		im.fail(doc.at, "Nothing to run", "This %s has no task that could be imported.", j.from)
+		return false
+	}
+	for _, t := range tasks {
+		im.dependsOn(t, j, names)
+	}
+	im.minAvailable(spec.get("minAvailable"), tasks, total)
+	im.policies(spec.get("policies"), j.roles)
+	im.plugins(plugins)
+	im.queue(spec.get("queue"))
+	im.priorityClass(j, spec.get("priorityClassName"))
+	if n, ok := im.number(spec.get("maxRetry"), 0, maxRestarts); ok {
+		for _, r := range j.roles {
+			if r.restarts == nil || *r.restarts > 0 {
+				r.addRestarts(n)
+			}
+		}
+	}
+	im.dropUnless(spec.get("schedulerName"), "volcano", "A scheduler is chosen by pod.spec.schedulerName of a role.")
+	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is taken out of the files.")
+	im.drop(spec.get("networkTopology"), "Use topology { rank_by = … } for ranks; placement by topology is the scheduler's.")
+	im.drop(spec.get("volumes"), "eltrain makes no claims for volumes. Make them first, and name them in pod.spec.volumes.")
+	return true
+}
+
+func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, total int, known map[string]string) *role {
+	t.open()
+	replicas, some := im.replicas(t, "replicas", 1)
+	if !some {
+		return nil
+	}
+	name := t.get("name")
+	text, ok := im.text(name)
+	if !ok {
+		text, name = "worker", nil
+	}
+	r := im.newRole(j, text, name)
+	if spec.get("plugins").get("env") != nil {
+		r.slotEnv = []string{"VC_TASK_INDEX", "VK_TASK_INDEX"}
+	}
+	im.template(r, t, nil, known)
+
+	s := size{replicas: replicas}
+	if n, ok := im.number(t.get("minAvailable"), 1, maxSlots); ok {
+		s.least, s.most = min(n, replicas), replicas
+	} else if n, err := strconv.Atoi(scalarOf(spec.get("minAvailable"))); only && err == nil && n > 0 && n < total {
+		s.least, s.most = n, replicas
+	}
+	im.launched(j, r, s)
+	if n, ok := im.number(t.get("maxRetry"), 0, maxRestarts); ok {
+		r.addRestarts(n)
+	}
+	im.policies(t.get("policies"), []*role{r})
+	im.drop(t.get("topologyPolicy"), "NUMA nodes are the kubelet's business: use guaranteed resources.")
+	return r
+}
+
+// minAvailable is known to the role of a job with one task, and is what eltrain does anyway if it is all of them.
+func (im *importer) minAvailable(v *value, tasks []*value, total int) {
+	n, ok := im.number(v, 0, maxSlots)
+	bounded := len(tasks) == 1 || !slices.ContainsFunc(tasks, func(t *value) bool { return t.get("minAvailable") == nil })
+	if ok && n > 0 && n != total && !bounded {
+		im.warn(v, "Not imported", "%d of %d pods is enough for this job, and it does not say which: give the roles that may shrink a scaling block.", n, total)
+	}
+}
+
+// dependsOn reads the start order.
+func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
+	d := t.get("dependsOn").open()
+	r := names[scalarOf(t.get("name"))]
+	if r == "" {
+		return
+	}
+	to := j.role(r)
+	before := d.get("name").open()
+	for _, other := range before.list() {
+		name, _ := other.scalar()
+		if names[name] == "" || names[name] == r || im.reaches(j, names[name], r) {
+			im.drop(other, "There is no other task %q that could be started before.", name)
+			continue
+		}
+		other.use()
+		if !slices.Contains(to.DependsOn, names[name]) {
+			to.DependsOn = append(to.DependsOn, names[name])
+		}
+	}
+	im.dropUnless(d.get("iteration"), "all", "A role starts when all that it depends on run.")
+}
+
+// reaches tells whether a role waits for another, directly or not.
+func (im *importer) reaches(j *imported, from, to string) bool {
+	return from == to || slices.ContainsFunc(j.role(from).DependsOn, func(next string) bool { return im.reaches(j, next, to) })
+}
+
+// policies reads what is done about events. Restarts are what eltrain does anyway, of no more than it has to.
+func (im *importer) policies(list *value, roles []*role) {
+	for _, p := range list.open().list() {
+		event, action := scalarOf(p.get("event")), scalarOf(p.get("action"))
+		failed := event == "PodFailed" || event == "PodEvicted" || event == "TaskFailed"
+		switch {
+		case len(p.entries()) != 2:
+		case failed && strings.HasPrefix(action, "Restart"):
+			p.use()
+			continue
+		case event != "PodEvicted" && failed && (action == "AbortJob" || action == "TerminateJob"):
+			p.use()
+			for _, r := range roles {
+				r.restarts = new(int)
+			}
+			continue
+		}
+		im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job has ended when all its ranked roles have.")
+	}
+}
+
+// plugins give a Volcano job's pods what its programs find each other by.
+func (im *importer) plugins(v *value) {
+	for _, p := range v.entries() {
+		switch p.name {
+		case "pytorch":
+			p.use() // the process finds the world in its environment
+		case "env":
+			p.use() // as slotEnv
+		case "svc":
+			im.drop(p, "There are no lists of hosts in /etc/volcano and VC_…_HOSTS. A process finds the world by MASTER_ADDR, RANK and WORLD_SIZE.")
+		case "ssh":
+			im.drop(p, "Pods get no keys for each other.")
+		default:
+			im.drop(p, "eltrain has no such plugin.")
+		}
+	}
+}

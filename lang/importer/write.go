@@ -1,0 +1,277 @@
+package importer
+
+import (
+	"encoding"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// setDefaults sets what the language says when nothing is written, in v and in the blocks that are always there.
+func setDefaults(v any) { setDefaultsOf(reflect.ValueOf(v).Elem()) }
+
+func setDefaultsOf(v reflect.Value) {
+	for _, f := range job.Fields(v.Type()) {
+		to := v.FieldByIndex(f.Index)
+		switch {
+		case f.Kind == job.Block && to.Kind() == reflect.Struct:
+			setDefaultsOf(to)
+		case f.Kind != job.Block && f.Default != "":
+			setText(to, f.Default)
+		}
+	}
+}
+
+func setText(v reflect.Value, text string) {
+	var err error
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		err = u.UnmarshalText([]byte(text))
+	} else {
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString(text)
+		case reflect.Bool:
+			var b bool
+			b, err = strconv.ParseBool(text)
+			v.SetBool(b)
+		case reflect.Int:
+			var n int
+			n, err = strconv.Atoi(text)
+			v.SetInt(int64(n))
+		default:
+			err = fmt.Errorf("a default of the type %s", v.Type())
+		}
+	}
+	if err != nil {
+		panic(fmt.Sprintf("importer: the default %q of the language: %v", text, err))
+	}
+}
+
+// write gives the jobs in canonical format.
+func (im *importer) write() []byte {
+	file := hclwrite.NewEmptyFile()
+	body := file.Body()
+	if im.remote {
+		provider := body.AppendNewBlock("provider", []string{kubernetes})
+		if im.namespace != "" {
+			provider.Body().SetAttributeValue("namespace", cty.StringVal(im.namespace))
+		}
+	}
+	for i, j := range im.jobs {
+		if i > 0 || im.remote {
+			body.AppendNewline()
+		}
+		comment(body, fmt.Sprintf("Imported: %s.", j.from))
+		block := body.AppendNewBlock("job", []string{j.Name})
+		writeBlock(block.Body(), reflect.ValueOf(j.Job), j)
+	}
+	// hclwrite's own spacing is that of eltrain fmt once it has gone over the whole.
+	return hclwrite.Format(file.Bytes())
+}
+
+// comment writes one line above what follows.
+func comment(body *hclwrite.Body, text string) {
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	body.AppendUnstructuredTokens(hclwrite.Tokens{{Type: hclsyntax.TokenComment, Bytes: []byte("# " + clean + "\n")}})
+}
+
+// writeBlock writes what of a declared struct is not as it is when nothing is written: arguments first, then
+// blocks, both in the order of the schema.
+func writeBlock(body *hclwrite.Body, v reflect.Value, j *imported) {
+	fields := job.Fields(v.Type())
+	for _, f := range fields {
+		if f.Kind == job.Block || f.Kind == job.Label {
+			continue
+		}
+		if tokens := argument(f, v.FieldByIndex(f.Index), v, j); tokens != nil {
+			body.SetAttributeRaw(f.Name, tokens)
+		}
+	}
+	for _, f := range fields {
+		if f.Kind == job.Block {
+			writeBlocks(body, f, v.FieldByIndex(f.Index), j)
+		}
+	}
+}
+
+func writeBlocks(body *hclwrite.Body, f job.Field, v reflect.Value, j *imported) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			elem := v.Index(i)
+			separate(body, f)
+			if r, ok := elem.Interface().(job.Role); ok {
+				if c := j.role(r.Name).container; c != "" && c != mainContainer {
+					comment(body, fmt.Sprintf("The container %s is called %s here.", c, mainContainer))
+				}
+			}
+			writeBlock(body.AppendNewBlock(f.Name, labels(elem)).Body(), elem, j)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			separate(body, f)
+			writeBlock(body.AppendNewBlock(f.Name, nil).Body(), v.Elem(), j)
+		}
+	default:
+		block := hclwrite.NewBlock(f.Name, nil)
+		writeBlock(block.Body(), v, j)
+		if len(block.Body().Attributes())+len(block.Body().Blocks()) > 0 {
+			separate(body, f)
+			body.AppendBlock(block)
+		}
+	}
+}
+
+// separate leaves a line free before a role, and before what follows roles.
+func separate(body *hclwrite.Body, f job.Field) {
+	roles := slices.ContainsFunc(body.Blocks(), func(b *hclwrite.Block) bool { return b.Type() == "role" })
+	if roles || f.Name == "role" && len(body.Attributes())+len(body.Blocks()) > 0 {
+		body.AppendNewline()
+	}
+}
+
+func labels(v reflect.Value) []string {
+	var out []string
+	for _, f := range job.Fields(v.Type()) {
+		if f.Kind == job.Label {
+			out = append(out, v.FieldByIndex(f.Index).String())
+		}
+	}
+	return out
+}
+
+// argument is the expression of an argument, nil if it says no more than its absence.
+func argument(f job.Field, v, block reflect.Value, j *imported) hclwrite.Tokens {
+	if r, ok := block.Interface().(job.Role); ok && f.Name == "env" {
+		return environment(r.Env, j.role(r.Name).slotEnv)
+	}
+	if f.Kind == job.References {
+		return references(v.Interface().([]string))
+	}
+	unset := reflect.New(v.Type()).Elem()
+	if f.Default != "" {
+		setText(unset, f.Default)
+	}
+	if f.Kind != job.Required && reflect.DeepEqual(v.Interface(), unset.Interface()) {
+		return nil
+	}
+	if (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0 && f.Kind != job.Required {
+		return nil
+	}
+	return expression(v.Interface())
+}
+
+func (j *imported) role(name string) *role {
+	return j.roles[slices.IndexFunc(j.roles, func(r *role) bool { return r.Name == name })]
+}
+
+// environment is a role's env: texts, and variables that are the slot's index.
+func environment(env map[string]string, slotEnv []string) hclwrite.Tokens {
+	tokens := map[string]hclwrite.Tokens{}
+	for name, text := range env {
+		tokens[name] = expression(text)
+	}
+	for _, name := range slotEnv {
+		if _, own := env[name]; own {
+			continue
+		}
+		tokens[name] = hclwrite.Tokens{
+			{Type: hclsyntax.TokenIdent, Bytes: []byte("slot")}, {Type: hclsyntax.TokenDot, Bytes: []byte(".")},
+			{Type: hclsyntax.TokenIdent, Bytes: []byte("index")},
+		}
+	}
+	if len(tokens) == 0 {
+		return nil
+	}
+	return object(tokens)
+}
+
+// references are role.NAME.
+func references(names []string) hclwrite.Tokens {
+	if len(names) == 0 {
+		return nil
+	}
+	var elems []hclwrite.Tokens
+	for _, name := range names {
+		elems = append(elems, hclwrite.TokensForIdentifier("role."+name))
+	}
+	return hclwrite.TokensForTuple(elems)
+}
+
+// expression writes a value of a declared field, or of the pod overlay.
+func expression(v any) hclwrite.Tokens {
+	switch v := v.(type) {
+	case job.CPU:
+		return hclwrite.TokensForValue(cty.NumberFloatVal(v.Cores()))
+	case encoding.TextMarshaler:
+		text, err := v.MarshalText()
+		if err != nil {
+			panic(fmt.Sprintf("importer: a value of the language cannot be written: %v", err))
+		}
+		return expression(string(text))
+	case string:
+		return hclwrite.TokensForValue(cty.StringVal(v))
+	case bool:
+		return hclwrite.TokensForValue(cty.BoolVal(v))
+	case int:
+		return hclwrite.TokensForValue(cty.NumberIntVal(int64(v)))
+	case int64:
+		return hclwrite.TokensForValue(cty.NumberIntVal(v))
+	case float64:
+		return hclwrite.TokensForValue(cty.NumberFloatVal(v))
+	}
+	value := reflect.ValueOf(v)
+	switch value.Kind() {
+	case reflect.Pointer:
+		return expression(value.Elem().Interface())
+	case reflect.Slice:
+		var elems []hclwrite.Tokens
+		for i := range value.Len() {
+			elems = append(elems, expression(value.Index(i).Interface()))
+		}
+		return hclwrite.TokensForTuple(elems)
+	case reflect.Map:
+		fields := map[string]hclwrite.Tokens{}
+		for _, k := range value.MapKeys() {
+			fields[k.String()] = expression(value.MapIndex(k).Interface())
+		}
+		return object(fields)
+	}
+	panic(fmt.Sprintf("importer: a declared field has the type %T, which cannot be written", v))
+}
+
+// object writes fields in the order of their names.
+func object(fields map[string]hclwrite.Tokens) hclwrite.Tokens {
+	if len(fields) == 0 {
+		return hclwrite.TokensForObject(nil)
+	}
+	var attrs []hclwrite.ObjectAttrTokens
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		attrs = append(attrs, hclwrite.ObjectAttrTokens{Name: fieldName(name), Value: fields[name]})
+	}
+	return hclwrite.TokensForObject(attrs)
+}
+
+// notNames are identifiers that mean something else at the place of a field's name.
+var notNames = []string{"for", "null", "true", "false"}
+
+func fieldName(name string) hclwrite.Tokens {
+	if hclsyntax.ValidIdentifier(name) && !slices.Contains(notNames, name) {
+		return hclwrite.TokensForIdentifier(name)
+	}
+	return hclwrite.TokensForValue(cty.StringVal(name))
+}

@@ -1,0 +1,429 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// firstBackOff and lastBackOff bound the wait before a container that ended is started again; it doubles.
+	// The first restart is immediate. healthyAfter is how long a container must have run for it to begin anew.
+	// All three are a kubelet's.
+	firstBackOff = 10 * time.Second
+	lastBackOff  = 5 * time.Minute
+	healthyAfter = 10 * time.Minute
+
+	// pullBackOff is when a failed pull turns from ErrImagePull to ImagePullBackOff: a kubelet's next look at
+	// the pod.
+	pullBackOff = time.Second
+
+	// retryEvery is when a container or volume whose ConfigMap or Secret is missing is tried again.
+	retryEvery = time.Second
+
+	// terminationMessageLimit is how much of a termination message is kept (pkg/kubelet/container).
+	terminationMessageLimit = 4096
+	// fallbackBytes and fallbackLines are how much of the log stands in for it with FallbackToLogsOnError.
+	fallbackBytes = 2048
+	fallbackLines = 80
+
+	// runtimeErrorCode is the exit code of a container whose command could not be run, and unknownCode of one
+	// whose end nobody saw: both containerd's.
+	runtimeErrorCode = 128
+	unknownCode      = 255
+)
+
+// container is one container of a pod over all its restarts. The pod's loop owns it, but for what probes write.
+type container struct {
+	spec corev1.Container
+	init bool
+
+	process  *process // of the newest attempt; nil before it
+	attempt  int      // of the newest process, from 0
+	restarts int32
+	state    corev1.ContainerState
+	last     corev1.ContainerState
+	backOff  time.Duration // before the next restart
+	notUntil time.Time     // when it may be tried again
+	pulled   time.Time     // when the pull failed first
+
+	terminating bool
+	killAt      time.Time
+	killed      bool
+
+	probes *probes
+	doomed atomic.Pointer[string] // what a failed liveness or startup probe said
+}
+
+func newContainer(spec corev1.Container, init bool) *container {
+	return &container{spec: spec, init: init, attempt: -1, state: waiting(reasonCreating, "")}
+}
+
+func waiting(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func (c *container) running() bool { return c.state.Running != nil }
+
+// succeeded says that an init container is done.
+func (c *container) succeeded() bool {
+	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
+}
+
+// ended is how the newest attempt ended, nil while there is none or it runs.
+func (c *container) ended() *corev1.ContainerStateTerminated {
+	if c.state.Terminated != nil {
+		return c.state.Terminated
+	}
+	if c.state.Waiting != nil {
+		return c.last.Terminated
+	}
+	return nil
+}
+
+// restartable says whether the pod's policy has an ended container started again.
+func (c *container) restartable(policy corev1.RestartPolicy) bool {
+	failed := c.ended() != nil && c.ended().ExitCode != 0
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyAlways:
+		return failed || !c.init
+	}
+	return failed
+}
+
+// adopt takes over what the API says of a container that an earlier Kubelet ran. What was running is dead.
+func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
+	c.restarts, c.last = status.RestartCount, status.LastTerminationState
+	if status.ContainerID != "" {
+		c.attempt = int(status.RestartCount)
+	}
+	if status.State.Waiting == nil {
+		c.state = status.State
+		c.lose(now)
+	}
+}
+
+// start tries to start the next attempt, or says in the container's state why it cannot.
+func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now time.Time) {
+	image, ok := p.images[c.spec.Image]
+	if !ok {
+		p.pull(c, now)
+		return
+	}
+	env, err := p.environment(ctx, object, &c.spec, image)
+	var spec processSpec
+	if err == nil {
+		spec, err = p.spec(object, c, image, env)
+	}
+	if err != nil {
+		c.wait(reasonConfigError, err.Error(), now.Add(retryEvery))
+		return
+	}
+	c.begin()
+	spec.log = p.logPath(c, c.attempt)
+	spec.scratch = filepath.Join(p.dir, "containers", c.spec.Name, "layer")
+	process, err := p.launch(c, spec)
+	if err != nil {
+		c.startFailed(err, now)
+		p.poke() // it may be started again
+		return
+	}
+	c.process = process
+	c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(process.started)}}
+	p.processes.Go(func() { <-process.done; p.poke() })
+	c.probes = p.probe(c, process, env)
+}
+
+// begin counts a new attempt, and moves the end of the one before to where it belongs.
+func (c *container) begin() {
+	if ended := c.ended(); ended != nil {
+		c.last = corev1.ContainerState{Terminated: ended}
+		c.restarts++
+		c.backOff = min(max(2*c.backOff, firstBackOff), lastBackOff)
+	}
+	c.attempt++
+	c.terminating, c.killed, c.killAt = false, false, time.Time{}
+	c.doomed.Store(nil)
+	c.notUntil, c.pulled = time.Time{}, time.Time{}
+}
+
+// wait keeps the container waiting, and how it ended before.
+func (c *container) wait(reason, message string, until time.Time) {
+	if ended := c.ended(); ended != nil {
+		c.last = corev1.ContainerState{Terminated: ended}
+	}
+	c.state, c.notUntil = waiting(reason, message), until
+}
+
+func (p *pod) pull(c *container, now time.Time) {
+	if c.pulled.IsZero() {
+		c.pulled = now
+		message := fmt.Sprintf("failed to pull and unpack image %q: the process kubelet has no such image", c.spec.Image)
+		c.wait(reasonErrImagePull, message, now.Add(pullBackOff))
+		return
+	}
+	// Images are given once, so no later pull can do better.
+	c.wait(reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q", c.spec.Image), now.Add(lastBackOff))
+}
+
+func (c *container) startFailed(err error, now time.Time) {
+	message := err.Error()
+	var command errCommand
+	if !errors.As(err, &command) {
+		message = "failed to create containerd task: " + message
+	}
+	c.state = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: runtimeErrorCode, Reason: reasonStartError, Message: message,
+		StartedAt: metav1.NewTime(time.Unix(0, 0)), FinishedAt: metav1.NewTime(now),
+	}}
+}
+
+// spec is the container as the runtime is to run it.
+func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environment) (processSpec, error) {
+	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, user: userOf(object, c)}
+	if s.dir == "" {
+		s.dir = image.WorkingDir
+	}
+	if s.dir == "" {
+		s.dir = "/"
+	}
+	command, args := image.Command, image.Args
+	if c.spec.Command != nil {
+		command, args = env.expandAll(c.spec.Command), nil
+	}
+	if c.spec.Args != nil {
+		args = env.expandAll(c.spec.Args)
+	}
+	s.argv = append(slices.Clone(command), args...)
+	if len(s.argv) == 0 {
+		return s, errors.New("no command specified")
+	}
+	mounts, err := p.mounts(&c.spec, env)
+	if err != nil {
+		return s, err
+	}
+	tmp := filepath.Join(p.dir, "containers", c.spec.Name, "tmp")
+	s.mounts = []bind{{from: tmp, to: "/tmp"}, {from: filepath.Join(p.dir, "etc"), to: podEtc, readOnly: true}}
+	for _, m := range image.Mounts {
+		s.mounts = append(s.mounts, bind{from: m.HostPath, to: m.Path, readOnly: m.ReadOnly})
+	}
+	s.mounts = append(s.mounts, mounts...)
+	return s, nil
+}
+
+func userOf(object *corev1.Pod, c *container) *user {
+	u := user{}
+	set := false
+	if s := object.Spec.SecurityContext; s != nil {
+		set = override(&u.uid, s.RunAsUser) || set
+		set = override(&u.gid, s.RunAsGroup) || set
+	}
+	if s := c.spec.SecurityContext; s != nil {
+		set = override(&u.uid, s.RunAsUser) || set
+		set = override(&u.gid, s.RunAsGroup) || set
+	}
+	if !set {
+		return nil
+	}
+	return &u
+}
+
+// override sets a value that is given, and says whether it was.
+func override(to *int64, value *int64) bool {
+	if value == nil {
+		return false
+	}
+	*to = *value
+	return true
+}
+
+// launch makes a container's directories, its termination log and its cgroup, and starts it.
+func (p *pod) launch(c *container, s processSpec) (*process, error) {
+	dir := filepath.Join(p.dir, "containers", c.spec.Name)
+	tmp := filepath.Join(dir, "tmp")
+	if err := os.RemoveAll(tmp); err != nil { // /tmp is the container's, not the pod's
+		return nil, err
+	}
+	for _, sub := range []string{s.scratch, tmp} {
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Chmod(tmp, 0o777|os.ModeSticky); err != nil {
+		return nil, err
+	}
+	message := p.messagePath(c)
+	if err := os.WriteFile(message, nil, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(message, 0o666); err != nil {
+		return nil, err
+	}
+	s.mounts = append(s.mounts, bind{from: message, to: c.spec.TerminationMessagePath})
+	if limit, ok := c.spec.Resources.Limits[corev1.ResourceMemory]; ok {
+		cgroup, err := p.cgroups.limit(fmt.Sprintf("%s-%s-%d", p.uid, c.spec.Name, c.attempt), limit.Value())
+		if err != nil {
+			return nil, err
+		}
+		s.cgroup = cgroup
+	}
+	process, err := startProcess(s)
+	if err != nil {
+		removeCgroup(s.cgroup)
+	}
+	return process, err
+}
+
+func (p *pod) logPath(c *container, attempt int) string {
+	return filepath.Join(p.dir, "containers", c.spec.Name, strconv.Itoa(attempt)+".log")
+}
+
+func (p *pod) messagePath(c *container) string {
+	return filepath.Join(p.dir, "containers", c.spec.Name, "termination-log")
+}
+
+// reap takes in the end of a container's process, if it has ended since the last look.
+func (p *pod) reap(c *container) {
+	// What a dying machine takes with it is not seen. The order counts: a process that it killed has not been seen
+	// to end before the machine has been seen to die.
+	if !c.running() || !c.process.ended() || p.dying() != nil {
+		return
+	}
+	c.probes.stop()
+	proc := c.process
+	ended := &corev1.ContainerStateTerminated{
+		ExitCode:    int32(proc.code),
+		StartedAt:   metav1.NewTime(proc.started),
+		FinishedAt:  metav1.NewTime(proc.finished),
+		ContainerID: p.containerID(c),
+	}
+	switch {
+	case proc.oom:
+		ended.Reason = reasonOOMKilled
+	case proc.code == 0:
+		ended.Reason = reasonCompleted
+	default:
+		ended.Reason = reasonError
+	}
+	ended.Message = p.terminationMessage(c, proc.code != 0)
+	c.state = corev1.ContainerState{Terminated: ended}
+	if proc.finished.Sub(proc.started) >= healthyAfter {
+		c.backOff = 0
+	}
+}
+
+// lose makes of a container that runs what a runtime finds after the machine has died under it.
+func (c *container) lose(now time.Time) {
+	if !c.running() {
+		return
+	}
+	if c.probes != nil {
+		c.probes.stop()
+	}
+	c.state = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: unknownCode, Reason: reasonUnknown, StartedAt: c.state.Running.StartedAt, FinishedAt: metav1.NewTime(now),
+	}}
+}
+
+// terminationMessage is what the container left there, or the end of its log where it asks for that.
+func (p *pod) terminationMessage(c *container, failed bool) string {
+	text := readLimited(p.messagePath(c), terminationMessageLimit)
+	if text != "" || !failed || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+		return text
+	}
+	file, err := os.Open(p.logPath(c, c.attempt))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if err := seekTail(file, fallbackLines); err != nil {
+		return ""
+	}
+	tail, err := io.ReadAll(file)
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(tail[max(0, len(tail)-fallbackBytes):]), "")
+}
+
+func readLimited(path string, most int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, most))
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(b), "")
+}
+
+func (p *pod) containerID(c *container) string {
+	return fmt.Sprintf("process://%s/%s/%d", p.uid, c.spec.Name, c.attempt)
+}
+
+// terminate asks a running container to end, and kills it when the grace is over. Called again it may only
+// shorten what is left of the grace.
+func (p *pod) terminate(c *container, now time.Time, grace time.Duration) {
+	if !c.running() {
+		return
+	}
+	deadline := now.Add(grace)
+	switch {
+	case !c.terminating:
+		c.terminating, c.killAt = true, deadline
+		c.probes.stopLiveness()
+		if grace > 0 {
+			p.askToEnd(c)
+		}
+	case deadline.Before(c.killAt):
+		c.killAt = deadline
+	}
+	if !c.killed && !now.Before(c.killAt) {
+		c.killed = true
+		c.process.os.Signal(unix.SIGKILL)
+	}
+}
+
+// askToEnd runs the container's preStop hook, if it has one, and sends SIGTERM after it.
+func (p *pod) askToEnd(c *container) {
+	process := c.process
+	if c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
+		process.os.Signal(unix.SIGTERM)
+		return
+	}
+	hook := *c.spec.Lifecycle.PreStop
+	probes := c.probes
+	p.processes.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		stop := make(chan struct{})
+		defer close(stop)
+		p.processes.Go(func() {
+			select {
+			case <-process.done:
+				cancel()
+			case <-stop:
+			}
+		})
+		if err := probes.handle(ctx, hook.Exec, hook.HTTPGet, hook.TCPSocket, hook.Sleep); err != nil {
+			p.log.Warn("preStop hook failed", "container", c.spec.Name, "err", err)
+		}
+		process.os.Signal(unix.SIGTERM)
+	})
+}

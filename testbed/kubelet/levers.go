@@ -1,0 +1,98 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+)
+
+// Disconnect cuts a node off from the API server, as a broken network or the death of its kubelet does: it beats no
+// more, hears nothing and reports nothing, its volumes stay as they are, and it serves no logs. Its processes go
+// on: to the cluster they are zombies. The node controller finds the node NotReady after its grace period.
+func (k *Kubelet) Disconnect(node string) error {
+	n, err := k.node(node)
+	if err != nil {
+		return err
+	}
+	n.levers.Lock()
+	defer n.levers.Unlock()
+	n.disconnect()
+	return nil
+}
+
+// Reconnect ends Disconnect or PowerOff. The node registers again, pods that were deleted meanwhile are killed,
+// and the others are reported as they are. A Node that was deleted in the API is made again by it. After PowerOff the containers are reported as terminated with exit
+// code 255 and the reason Unknown, as containerd does after a reboot, and start again where restartPolicy says so.
+func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
+	n, err := k.node(node)
+	if err != nil {
+		return err
+	}
+	n.levers.Lock()
+	defer n.levers.Unlock()
+	if err := n.connect(ctx); err != nil {
+		return fmt.Errorf("reconnect node %s: %w", node, err)
+	}
+	n.power(true)
+	return nil
+}
+
+// PowerOff is the sudden death of the machine: Disconnect, and every process is killed. Nobody is told. It returns
+// when the processes are dead.
+func (k *Kubelet) PowerOff(node string) error {
+	n, err := k.node(node)
+	if err != nil {
+		return err
+	}
+	n.levers.Lock()
+	defer n.levers.Unlock()
+	n.disconnect()
+	n.power(false)
+	for _, p := range n.list() {
+		p.crash()
+	}
+	return nil
+}
+
+// Evict does to a pod what a kubelet does under node pressure: its containers are killed without grace, and it is
+// Failed with the reason Evicted, that message, and the condition DisruptionTarget (TerminationByKubelet). The
+// object stays. It returns when the processes are ordered to end.
+func (k *Kubelet) Evict(namespace, name, message string) error {
+	p, err := k.pod(namespace, name)
+	if err != nil {
+		return err
+	}
+	p.evict(message)
+	return nil
+}
+
+// PID is the process id, on this machine, of a running container's first process.
+func (k *Kubelet) PID(namespace, pod, container string) (int, error) {
+	p, err := k.pod(namespace, pod)
+	if err != nil {
+		return 0, err
+	}
+	pid := p.pid(container)
+	if pid == 0 {
+		return 0, fmt.Errorf("container %s of pod %s/%s is not running", container, namespace, pod)
+	}
+	return pid, nil
+}
+
+// LimitsMemory says why memory limits of containers are not enforced on this machine; nil if they are.
+func (k *Kubelet) LimitsMemory() error { return k.cgroups.err }
+
+func (k *Kubelet) node(name string) (*node, error) {
+	if n := k.nodes[name]; n != nil {
+		return n, nil
+	}
+	return nil, fmt.Errorf("this kubelet serves no node %q", name)
+}
+
+func (k *Kubelet) pod(namespace, name string) (*pod, error) {
+	for _, p := range k.pods() {
+		if o := p.object(); o.Namespace == namespace && o.Name == name && !p.gone() {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("this kubelet runs no pod %s/%s", namespace, name)
+}

@@ -1,0 +1,102 @@
+package testbed
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+func TestRequestInfo(t *testing.T) {
+	for _, test := range []struct{ method, path, want string }{
+		{"GET", "/api/v1/nodes", "list nodes"},
+		{"GET", "/api/v1/nodes/n", "get nodes"},
+		{"GET", "/api/v1/pods?watch=true", "watch pods"},
+		{"GET", "/api/v1/namespaces/ns/pods?watch=1&labelSelector=a", "watch pods"},
+		{"GET", "/api/v1/namespaces/ns/pods?watch=0", "list pods"},
+		{"GET", "/api/v1/namespaces/ns/pods/p", "get pods"},
+		{"GET", "/api/v1/namespaces/ns", "get namespaces"},
+		{"GET", "/api/v1/namespaces", "list namespaces"},
+		{"POST", "/api/v1/namespaces/ns/pods", "create pods"},
+		{"POST", "/api/v1/namespaces/ns/pods/p/eviction", "create pods/eviction"},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l", "update leases"},
+		{"PATCH", "/api/v1/namespaces/ns/pods/p/status", "patch pods/status"},
+		{"DELETE", "/api/v1/namespaces/ns/pods/p", "delete pods"},
+		{"DELETE", "/api/v1/namespaces/ns/pods", "deletecollection pods"},
+		{"GET", "/version", "get /version"},
+		{"GET", "/apis/apps/v1", "get /apis/apps/v1"},
+	} {
+		verb, resource := requestInfo(httptest.NewRequest(test.method, test.path, http.NoBody))
+		if got := verb + " " + resource; got != test.want {
+			t.Errorf("%s %s is %q, want %q", test.method, test.path, got, test.want)
+		}
+	}
+}
+
+func TestWithoutTakesOnePermission(t *testing.T) {
+	rules := []rbacv1.PolicyRule{
+		{Resources: []string{"pods", "services"}, Verbs: []string{"get", "create"}},
+		{Resources: []string{"leases"}, Verbs: []string{"get"}},
+	}
+	got := without(rules, []Permission{{"create", "pods"}, {"get", "leases"}})
+	want := []rbacv1.PolicyRule{
+		{Resources: []string{"services"}, Verbs: []string{"get", "create"}},
+		{Resources: []string{"pods"}, Verbs: []string{"get"}},
+	}
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(rules[0].Resources) != 2 {
+		t.Errorf("the manifest's own rules were changed: %v", rules)
+	}
+}
+
+func TestBinariesMissing(t *testing.T) {
+	t.Setenv(binariesEnv, "")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	if _, err := Binaries(); err == nil || !strings.Contains(err.Error(), "make testbed") {
+		t.Errorf("got %v, want to be told what to do", err)
+	}
+	ready := t.TempDir()
+	t.Setenv(binariesEnv, ready)
+	if dir, err := Binaries(); err != nil || dir != ready {
+		t.Errorf("got %s, %v, want the folder that was given", dir, err)
+	}
+}
+
+// A build that fails or is killed must not be taken for a whole one.
+func TestFailedBuildLeavesNothing(t *testing.T) {
+	cache, checkout := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	source := filepath.Join(checkout, "testbed", "controlplane")
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"go.mod": "module broken\n\ngo 1.26.0\n", "go.sum": ""} {
+		if err := os.WriteFile(filepath.Join(source, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(checkout)
+	var said strings.Builder
+	if dir, err := Build(t.Context(), &said); err == nil {
+		t.Errorf("it built %s from nothing", dir)
+	}
+	left, err := filepath.Glob(filepath.Join(cache, "eltrain", "testbed", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range left {
+		if filepath.Base(path) != "lock" {
+			t.Errorf("%s is left", path)
+		}
+	}
+	if _, err := Binaries(); err == nil {
+		t.Error("the failed build is taken for a whole one")
+	}
+}

@@ -1,0 +1,144 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Refusals says what an admission webhook does to the pods that are created in a namespace.
+type Refusals struct {
+	Namespace string
+	Times     int           // refuses so many creates, then lets them pass; zero: each
+	Message   string        // told to who is refused
+	Delay     time.Duration // before each answer; beyond two seconds the API server gives up and refuses itself
+}
+
+// Webhook is an admission webhook at work. The API server asks it for every pod, and refuses the pod when it
+// does not answer.
+type Webhook struct {
+	refusals Refusals
+
+	mu      sync.Mutex
+	asked   int
+	refused int
+}
+
+// Webhook sets an admission webhook between the API server and the pods of a namespace until the test ends.
+func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
+	t.Helper()
+	tlsConfig, err := c.ca.serveTLS(c.address)
+	if err != nil {
+		t.Fatalf("testbed: make the webhook's certificate: %v", err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(c.address, "0"))
+	if err != nil {
+		t.Fatalf("testbed: webhook: %v", err)
+	}
+	w := &Webhook{refusals: refusals}
+	server := &http.Server{Handler: w, TLSConfig: tlsConfig, ReadHeaderTimeout: leverTimeout, ErrorLog: log.New(io.Discard, "", 0)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.ServeTLS(listener, "", "") // returns when it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close() // the listener is closed, whatever it says
+		<-served
+	})
+
+	name := "refuse-in-" + refusals.Namespace
+	configurations := c.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	c.lever(t, "register webhook", func(ctx context.Context) error {
+		_, err := configurations.Create(ctx, c.webhookConfiguration(name, "https://"+listener.Addr().String(), refusals), metav1.CreateOptions{})
+		return err
+	})
+	// Registered before the server's end, and so done before it: nobody is refused for a server that is gone.
+	t.Cleanup(func() {
+		c.lever(t, "remove webhook", func(ctx context.Context) error {
+			return configurations.Delete(ctx, name, metav1.DeleteOptions{})
+		})
+	})
+	return w
+}
+
+// webhookTimeout is after how many seconds the API server gives a webhook up.
+const webhookTimeout int32 = 2
+
+func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	none, fail, timeout := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, webhookTimeout
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:                    "refuse.testbed.eltrain.dev",
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: c.ca.pem},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             &none,
+			FailurePolicy:           &fail,
+			TimeoutSeconds:          &timeout,
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: refusals.Namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+		}},
+	}
+}
+
+// Asked and Refused return how many creates the webhook was asked about so far, and how many it refused.
+func (w *Webhook) Asked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked
+}
+
+// Refused is explained at Asked.
+func (w *Webhook) Refused() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+// ServeHTTP answers the API server's question about one pod.
+func (w *Webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(out, "not an AdmissionReview", http.StatusBadRequest)
+		return
+	}
+	allowed := w.decide()
+	select {
+	case <-time.After(w.refusals.Delay):
+	case <-r.Context().Done():
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed}
+	if !allowed {
+		review.Response.Result = &metav1.Status{Message: w.refusals.Message, Code: http.StatusForbidden}
+	}
+	review.Request = nil
+	out.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(out).Encode(review) // the API server gave up
+}
+
+// decide counts a create and says whether it may pass.
+func (w *Webhook) decide() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	if w.refusals.Times > 0 && w.refused >= w.refusals.Times {
+		return true
+	}
+	w.refused++
+	return false
+}
