@@ -51,7 +51,8 @@ type Options struct {
 	Spawn func(func())
 	// Clock tells the time; nil is time.Now. A simulation has its own.
 	Clock func() time.Time
-	// Parallelism bounds how many changes are under way at once.
+	// Parallelism bounds how many changes are under way at once, of all providers together; 0 lets each provider
+	// have what it can take.
 	Parallelism int
 	// Destroy tells that Jobs is empty because all are to be destroyed.
 	Destroy bool
@@ -76,18 +77,20 @@ type Reconciler struct {
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
 	// unwritten are notices that the journal does not have yet: of worlds, until the next turn, and what it
 	// could not take.
-	unwritten []job.Notice
-	known     map[string]providers.Observation // by provider: the last good one
-	trouble   map[string]error                 // by provider: why the last observation failed
-	gone      map[incarnation]bool             // ended incarnations that the service was told of
-	sent      map[string]string                // the UIDs of the jobs that the service knows, by name
-	tokens    map[string]string                // by job UID
-	since     time.Time                        // when this one was made
-	rerun     map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
-	flights   *flights
-	waits     []plan.Wait      // last told
-	steps     map[string]int64 // last told
-	viewing   sync.Mutex       // one call of the view at a time
+	unwritten    []job.Notice
+	known        map[string]providers.Observation // by provider: the last good one
+	trouble      map[string]error                 // by provider: why the last observation failed
+	gone         map[incarnation]bool             // ended incarnations that the service was told of
+	sent         map[string]string                // the UIDs of the jobs that the service knows, by name
+	since        time.Time                        // when this one was made
+	rerun        map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
+	flights      *flights
+	preparations *preparations
+	waits        []plan.Wait // of the newest plan
+	told         []plan.Wait // last told, at toldAt
+	toldAt       time.Time
+	steps        map[string]int64 // last told
+	viewing      sync.Mutex       // one call of the view at a time
 }
 
 // New reads the state. The lock must be held when changes are to be made.
@@ -116,9 +119,9 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	}
 	r := &Reconciler{
 		o: o, state: s, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{}, tokens: map[string]string{},
+		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{},
 	}
-	r.flights = newFlights(r, max(o.Parallelism, 1))
+	r.flights, r.preparations = newFlights(r), newPreparations(r)
 	return r, nil
 }
 
@@ -163,18 +166,17 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 			leaving[incarnation{c.UID, c.Slot, n}] = c.Launch == nil && c.Wave == 0
 		}
 	}
+	uids := map[string]bool{}
 	labels := map[string]map[string]string{}
 	for _, n := range r.snapshot.Nodes {
 		labels[n.Name] = n.Labels
 	}
 	for name, rec := range p.Records {
-		summary := "Job " + name + " cannot be prepared"
-		token, err := r.token(ctx, rec, p.Groups[name])
-		if err != nil {
-			r.view(func(v View) { v.Warned(summary, err.Error()) })
-			continue
+		uids[rec.UID] = true
+		token, prepared := r.preparations.ask(ctx, rec, p.Groups[name])
+		if !prepared {
+			continue // until then its agents train on, and the service does not know them
 		}
-		r.view(func(v View) { v.Recovered(summary) })
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: p.Wants[name], World: rec.World}
 		for _, s := range rec.Slots {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
@@ -194,29 +196,13 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 		r.sent[name] = rec.UID
 		r.o.Service.Set(name, d)
 	}
+	if !r.troubled() {
+		r.preparations.keep(uids)
+	}
 	for name := range r.sent {
 		if !now[name] && !r.troubled() {
 			r.o.Service.Remove(name)
 			delete(r.sent, name)
 		}
 	}
-}
-
-// token prepares a job with its provider, once, and gives its bearer token.
-func (r *Reconciler) token(ctx context.Context, rec *job.Record, g job.Group) (string, error) {
-	if t, known := r.tokens[rec.UID]; known {
-		return t, nil
-	}
-	prov := r.o.Providers[rec.Spec.Provider]
-	if prov == nil {
-		return "", fmt.Errorf("its provider %q is not configured", rec.Spec.Provider)
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	t, err := prov.Prepare(ctx, g)
-	if err != nil {
-		return "", err
-	}
-	r.tokens[rec.UID] = t
-	return t, nil
 }

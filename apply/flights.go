@@ -1,9 +1,9 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,7 +17,7 @@ import (
 // a growing pause, as long as the newest plan still asks for it.
 type flights struct {
 	r      *Reconciler
-	places *semaphore.Weighted
+	places map[string]*semaphore.Weighted // by provider; "" is for changes of none
 	wg     sync.WaitGroup
 	landed chan struct{} // gets a value when one has ended
 	// acting is under what changes are carried out; nil is what the turn runs under. It outlives the end of a
@@ -64,9 +64,33 @@ const stillEvery = 10 * time.Second
 // stopMargin is what a provider may take to stop an incarnation beyond the slot's own grace.
 const stopMargin = 15 * time.Second
 
-func newFlights(r *Reconciler, parallelism int) *flights {
-	return &flights{r: r, places: semaphore.NewWeighted(int64(parallelism)), landed: make(chan struct{}, 1),
-		begun: map[target]*begun{}, paused: map[target]pause{}}
+// DefaultParallelism is how many changes of a provider are under way at once where neither the user nor the
+// provider says: Terraform's.
+const DefaultParallelism = 10
+
+func newFlights(r *Reconciler) *flights {
+	return &flights{r: r, places: places(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]pause{}}
+}
+
+// places bounds what is under way: the user's number is of all together, else each provider has its own.
+func places(o Options) map[string]*semaphore.Weighted {
+	all := semaphore.NewWeighted(int64(cmp.Or(o.Parallelism, DefaultParallelism)))
+	of := map[string]*semaphore.Weighted{"": all}
+	for name, prov := range o.Providers {
+		of[name] = all
+		if o.Parallelism == 0 {
+			of[name] = semaphore.NewWeighted(int64(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism)))
+		}
+	}
+	return of
+}
+
+// placesOf is what bounds the changes of a provider.
+func (f *flights) placesOf(provider string) *semaphore.Weighted {
+	if of := f.places[provider]; of != nil {
+		return of
+	}
+	return f.places[""]
 }
 
 func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
@@ -87,7 +111,7 @@ func (f *flights) anyNew(p *plan.Plan) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Wave == 0 && !f.begun[targetOf(c)].is(c) {
+		if c := &p.Changes[i]; c.Wave == 0 && !f.begun[targetOf(c)].is(c) && !f.r.preparations.holds(c) {
 			return true
 		}
 	}
@@ -109,7 +133,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		c := &p.Changes[i]
 		t := targetOf(c)
 		asked[t] = true
-		if c.Wave > 0 || ctx.Err() != nil {
+		if c.Wave > 0 || ctx.Err() != nil || f.r.preparations.holds(c) {
 			continue
 		}
 		b := f.begun[t]
@@ -201,7 +225,8 @@ func (f *flights) wait() { f.wg.Wait() }
 // fly waits for its turn and carries the change out. When the run ends first, or the world has moved while it
 // waited, it is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
-	begin := f.places.Acquire(ctx, 1) == nil
+	places := f.placesOf(b.change.Provider)
+	begin := places.Acquire(ctx, 1) == nil
 	var err error
 	if begin {
 		if begin = ctx.Err() == nil && f.r.asked(&b.change); begin {
@@ -211,7 +236,7 @@ func (f *flights) fly(ctx context.Context, b *begun) {
 			}
 			err = f.r.do(acting, &b.change)
 		}
-		f.places.Release(1)
+		places.Release(1)
 	}
 	f.land(b, begin, err)
 }
@@ -224,9 +249,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	switch {
 	case !begin:
 	case err != nil:
-		n := f.paused[t].failures
-		wait := min(pauseFirst<<min(n, 10), pauseMost)
-		f.paused[t] = pause{n + 1, now.Add(wait + rand.N(wait/4))}
+		f.paused[t] = f.paused[t].next(now)
 		f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })
 	default:
 		if !b.done {
@@ -236,6 +259,11 @@ func (f *flights) land(b *begun, begin bool, err error) {
 		delete(f.paused, t)
 	}
 	f.mu.Unlock()
+	f.wake()
+}
+
+// wake lets the loop look at what has landed.
+func (f *flights) wake() {
 	select {
 	case f.landed <- struct{}{}:
 	default:
@@ -245,7 +273,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 // hopeless is how often a change fails before a run that does not watch stops waiting for it.
 const hopeless = 5
 
-// stuck tells whether nothing is left but changes that fail again and again.
+// stuck tells whether nothing is left but changes that fail again and again, or jobs that cannot be prepared.
 func (f *flights) stuck() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -254,7 +282,7 @@ func (f *flights) stuck() bool {
 			return false
 		}
 	}
-	return len(f.paused) > 0
+	return len(f.paused) > 0 || f.r.preparations.failing()
 }
 
 // asked tells whether the newest stored decision still wants the change as it is.
@@ -269,12 +297,25 @@ func (r *Reconciler) asked(c *plan.Change) bool {
 		return false
 	}
 	s := rec.Slot(c.Slot.Role, c.Slot.Index)
-	return s != nil && s.Phase == job.Scheduling && s.Incarnation == c.Incarnation && s.Node == c.Node
+	if s == nil || s.Incarnation != c.Incarnation {
+		return false
+	}
+	if c.Action == plan.Update {
+		return s.Phase.Live() && s.Phase != job.Canceling
+	}
+	// Where a scheduler places, the node is a hint that may have changed.
+	return s.Phase == job.Scheduling && (s.Node == c.Node || !r.places(c.Provider))
+}
+
+// places tells whether the planner chooses the nodes of a provider.
+func (r *Reconciler) places(provider string) bool {
+	prov := r.o.Providers[provider]
+	return prov == nil || prov.Capabilities().Places
 }
 
 // do carries one change out.
 func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
-	if c.Action == plan.Update || c.Action == plan.Restart {
+	if c.Launch == nil && (c.Action == plan.Update || c.Action == plan.Restart) {
 		return nil // the service was told; the agents do it
 	}
 	prov, err := r.provider(c)
@@ -323,5 +364,8 @@ func (r *Reconciler) leavesByItself(c *plan.Change) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inc := r.live[incarnation{c.UID, c.Slot, c.Incarnation}]
+	if inc != nil && (inc.Node == "" || inc.Waiting != "") {
+		return false // nothing of it has begun
+	}
 	return inc != nil && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
 }

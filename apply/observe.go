@@ -107,6 +107,7 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 		}
 		in.Jobs = append(in.Jobs, j)
 	}
+	in.Bars = r.bars(&in)
 	if r.o.Service != nil {
 		merge(&snapshot, r.o.Service.Observe(), records)
 	}
@@ -121,6 +122,28 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	r.mu.Unlock()
 	in.Snapshot = snapshot
 	return in
+}
+
+// bars asks the providers which nodes the roles of all jobs can never be on.
+func (r *Reconciler) bars(in *plan.Input) map[string]map[string]string {
+	bars := map[string]map[string]string{}
+	ask := func(j *job.Job) {
+		if !r.answered(j.Provider) {
+			return
+		}
+		for i := range j.Roles {
+			if barred := r.o.Providers[j.Provider].Bars(&j.Roles[i]); len(barred) > 0 {
+				bars["job."+j.Name+"."+j.Roles[i].Name] = barred
+			}
+		}
+	}
+	for _, rec := range in.Records {
+		ask(&rec.Spec)
+	}
+	for i := range in.Jobs { // as declared now, which goes before what is recorded
+		ask(&in.Jobs[i])
+	}
+	return bars
 }
 
 // merge enters what the service knows of worlds and members, each under the UID of its job: one of the same

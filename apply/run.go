@@ -145,11 +145,11 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	}
 	in := r.input(r.o.Clock())
 	p = plan.Make(in)
-	begins := r.flights.anyNew(&p)
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
 	r.tell(ctx, &p)
+	begins := r.flights.anyNew(&p)
 	for _, seen := range r.known {
 		r.tellGone(seen)
 	}
@@ -164,7 +164,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 	})
 	due = r.flights.follow(ctx, r.o.Clock(), &p)
-	due = earliest(due, p.Wake)
+	due = earliest(earliest(due, p.Wake), r.preparations.due())
 	if r.troubled() {
 		due = earliest(due, r.o.Clock().Add(retryObserve))
 	}
@@ -176,23 +176,36 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	return p, due, nil
 }
 
-// newWaits tells whether what the plan waits for is not what was told last.
+// newWaits tells whether what the plan waits for is not what was told last. What is only queued changes with
+// every slot that starts: it is told again every while.
 func (r *Reconciler) newWaits(p *plan.Plan) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	same := len(p.Waits) == 0 && len(r.waits) == 0 || reflect.DeepEqual(p.Waits, r.waits)
 	r.waits = p.Waits
-	return !same && len(p.Waits) > 0
+	now := r.o.Clock()
+	recent := now.Sub(r.toldAt) < stillEvery && slices.EqualFunc(lasting(p.Waits), lasting(r.told), sameWait)
+	if recent || slices.EqualFunc(p.Waits, r.told, sameWait) {
+		return false
+	}
+	r.told, r.toldAt = p.Waits, now
+	return len(p.Waits) > 0
+}
+
+func sameWait(a, b plan.Wait) bool { return reflect.DeepEqual(a, b) }
+
+// lasting leaves out what may pass by itself.
+func lasting(waits []plan.Wait) []plan.Wait {
+	return slices.DeleteFunc(slices.Clone(waits), func(w plan.Wait) bool { return w.Passing })
 }
 
 // settled tells whether a run that does not watch has nothing left to wait for.
 func (r *Reconciler) settled(p *plan.Plan) bool {
-	if r.troubled() || r.flights.busy() || len(p.Changes) > 0 && !r.flights.stuck() {
+	if r.troubled() || r.flights.busy() || r.preparations.open() || len(p.Changes) > 0 && !r.flights.stuck() {
 		return false
 	}
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
-		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name })
+		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
 		if rec != nil && !waits && !stalled(rec) && !rec.Phase.Ended() && rec.Phase != job.JobRunning && len(p.Changes) == 0 {
 			return false
 		}

@@ -47,8 +47,8 @@ type Incarnation struct {
 	Ended EndReason `json:"ended,omitempty"`
 	// Waiting is why it is not Up yet, in the infrastructure's own words ("Unschedulable: 0/3 nodes are ...").
 	Waiting string `json:"waiting,omitempty"`
-	// Cause is what the infrastructure itself says ended it ("preempted"), and Evidence how it says so, when
-	// State is Gone. It goes before exit codes: what is evicted exits with some code too.
+	// Cause is what the infrastructure itself says ended it, or is ending it ("preempted"), and Evidence how it
+	// says so. It goes before exit codes: what is evicted exits with some code too.
 	Cause    Cause    `json:"cause,omitempty"`
 	Evidence []string `json:"evidence,omitempty"`
 	// Drift is what of it was edited by somebody else: Before is as it is now, After as it was launched.

@@ -36,6 +36,29 @@ func BenchmarkMakeAllNew(b *testing.B) {
 	}
 }
 
+// BenchmarkMakeAllNewBarred plans 10,000 new slots of a hundred jobs, each barred from half of the nodes.
+func BenchmarkMakeAllNewBarred(b *testing.B) {
+	in := cluster(100, 100).input()
+	in.Snapshot.Nodes = append(in.Snapshot.Nodes, cluster(100, 100).nodes...) // twice as many as are needed
+	barred := map[string]string{}
+	for i := range in.Snapshot.Nodes {
+		in.Snapshot.Nodes[i].Name = fmt.Sprintf("n%05d", i)
+		if i%2 == 0 {
+			barred[in.Snapshot.Nodes[i].Name] = "taint gpu=yes:NoSchedule"
+		}
+	}
+	in.Bars = map[string]map[string]string{}
+	for i := range in.Jobs {
+		in.Bars["job."+in.Jobs[i].Name+".worker"] = barred
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if p := plan.Make(in); len(p.Changes) != 10_000 {
+			b.Fatalf("%d changes", len(p.Changes))
+		}
+	}
+}
+
 // BenchmarkMakeNoop plans slots that all run as they should. Wanted: 10,000 in 50 ms, linear in slots.
 func BenchmarkMakeNoop(b *testing.B) {
 	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {

@@ -101,6 +101,7 @@ func (p *pass) end(w *work, why string) {
 // cancel begins to stop a slot for good. One of which nothing runs is stopped by that.
 func (p *pass) cancel(w *work, s *job.Slot) {
 	w.total = nil
+	s.Avoid = ""
 	if s.Phase == job.Pending {
 		p.step(s, job.Stopped)
 		s.Recover = false
@@ -251,7 +252,7 @@ func (p *pass) replaceAll(w *work) {
 	found := t.taken
 	t.undo()
 	for _, s := range w.renewed {
-		sp.hold(s.Node, s.Reserved, false)
+		sp.holdSlot(s.Node, s.Reserved, false)
 	}
 	if !fits {
 		p.wait(w, "", "Its new declaration does not fit on the nodes; it runs on as it was.")
@@ -274,7 +275,7 @@ func (p *pass) moveTo(sp *space, w *work, x taking) {
 	if x.amount.fits(x.at.free) {
 		s.Node, s.Reserved = x.at.node.Name, x.size
 	}
-	sp.hold(s.Node, s.Reserved, false)
+	sp.holdSlot(s.Node, s.Reserved, false)
 	for _, inc := range w.seen[s.Address] { // what still runs holds its own until it has ended
 		p.measureRunning(sp, s, inc)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -22,7 +23,7 @@ func (p *pass) emit(w *work) {
 		switch {
 		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
-		case w.promisedTo(s) != "":
+		case w.promisedTo(s) != "" && !w.launched(s):
 			p.out.Changes = append(p.out.Changes, Change{
 				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
 				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields),
@@ -43,8 +44,28 @@ func (p *pass) emit(w *work) {
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
 		default:
 			p.emitLeftovers(w, s)
+			p.emitDrift(w, s, role)
 		}
 	}
+}
+
+// emitDrift mends what somebody else edited: the same incarnation is launched again. While the role is declared
+// differently than the slot was started, the slot's own settings are not known any more; it is replaced anyway.
+func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
+	inc := w.current(s)
+	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
+		return
+	}
+	if !w.active() || s.Fingerprint != w.print(role, s.Address.Index) {
+		return
+	}
+	paths := make([]string, len(inc.Drift))
+	for i, f := range inc.Drift {
+		paths[i] = f.Path
+	}
+	p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
+		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: w.launch(s, role),
+		Reasons: []string{"it was edited: " + strings.Join(paths, ", ")}})
 }
 
 // emitLeftovers stops what still runs of incarnations older than the one that has the slot.
@@ -55,7 +76,7 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
 		Reasons: []string{"it is replaced"}, Provider: w.shownBy(s)}
-	if role := w.spec.Role(s.Address.Role); role != nil {
+	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyForsaken(w, s) {
 		c.Grace = role.StopGrace
 	}
 	p.out.Changes = append(p.out.Changes, c)
@@ -72,7 +93,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		c.Reasons = []string{"it is being stopped"}
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
-		if s.Phase == job.Canceling {
+		if s.Phase == job.Canceling && !p.anyForsaken(w, s) {
 			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
 		}
 		if s.Return && w.declared {
@@ -102,13 +123,25 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 			c.Reasons = []string{reasonOf(s)}
 		}
 	}
-	c.Launch = &job.Launch{
+	if p.schedules(w) && w.leaving(s) {
+		c.Grace = role.StopGrace // it was asked to go, and saves what it can
+	}
+	c.Launch = w.launch(s, role)
+	p.out.Changes = append(p.out.Changes, c)
+}
+
+// launch is what the slot's incarnation is started from.
+func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {
+	l := &job.Launch{
 		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
 		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
 		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress,
-		Fingerprint: s.Fingerprint,
+		Fingerprint: s.Fingerprint, Pod: role.Pod,
 	}
-	p.out.Changes = append(p.out.Changes, c)
+	if s.Avoid != "" {
+		l.Avoid = []string{s.Avoid}
+	}
+	return l
 }
 
 // fieldsOf is what a created slot is made of. Slots of a role whose program does not depend on the slot
@@ -136,8 +169,9 @@ func (p *pass) strays() {
 	var order []string
 	for i := range p.unseen {
 		inc := &p.unseen[i]
-		if p.in.Keep && p.byName[inc.Slot.Job] == nil {
-			continue // of a job that is not declared
+		unknown := p.byName[inc.Slot.Job] == nil
+		if unknown && (p.in.Keep || p.in.Capabilities[inc.Provider].Shared) {
+			continue // of a job that is not declared, or somebody else's
 		}
 		if first[inc.UID] == nil {
 			order = append(order, inc.UID)

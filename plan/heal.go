@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -30,17 +31,31 @@ type fault struct {
 	evidence   []string
 }
 
-func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit) {
+// fault enters that something is wrong with a slot. more is what else is known of it, a line each.
+func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...string) {
 	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s), evidence: evidence(s, cause, exit)}
+	for _, line := range more {
+		f.evidence = append(f.evidence, s.Address.Short()+": "+line)
+	}
 	early := s.Phase == job.Scheduling
 	if !p.step(s, job.Fault) {
 		return
 	}
 	s.Exit, s.Cause = exit, cause
-	if early && cause == job.AgentGone {
+	if early && endsEarly(cause) {
 		s.Crashes++
 	}
 	w.faults = append(w.faults, f)
+}
+
+// endsEarly tells whether what ends before it has registered by this cause may go on to end so: its starts are
+// spaced.
+func endsEarly(c job.Cause) bool {
+	switch c {
+	case job.AgentGone, job.Preemption, job.Eviction, job.Deletion:
+		return true
+	}
+	return false
 }
 
 // generationOf is the generation of the world that the slot's incarnation is or was in; 0 if none.
@@ -77,6 +92,17 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 		return []string{at + "its agent runs and has not registered: does it reach the service?"}
 	case job.LeaseLost:
 		return []string{at + "not heard of for the whole lease"}
+	case job.NodeGone:
+		if s.Node == "" {
+			return []string{at + "its node was removed"}
+		}
+		return []string{at + "node " + s.Node + " was removed"}
+	case job.Preemption:
+		return []string{at + "it was preempted"}
+	case job.Eviction:
+		return []string{at + "it was evicted"}
+	case job.Deletion:
+		return []string{at + "somebody deleted it"}
 	}
 	if e == nil {
 		return nil
@@ -105,7 +131,7 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 // by itself, or aborts, because its connection broke.
 func weight(c job.Cause, e *job.Exit) int {
 	switch c {
-	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.LaunchFailed:
+	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
 		return 4
 	case job.OutOfMemory, job.StartFailed:
 		return 3
@@ -296,17 +322,26 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	elsewhere := s.Cause == job.LeaseLost || s.Cause == job.LaunchFailed
-	if s.Node != "" && !elsewhere && !bigger {
+	elsewhere := drivesOff(s.Cause)
+	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
 	if elsewhere {
-		w.on(s).avoid = s.Node
+		s.Avoid = cmp.Or(s.Node, s.Avoid)
 	} else {
 		w.on(s).prefer = s.Node
 	}
 	s.Node = ""
 	return job.Replace
+}
+
+// drivesOff tells whether the cause lies in the node, or in what else is on it: the next start goes elsewhere.
+func drivesOff(c job.Cause) bool {
+	switch c {
+	case job.LeaseLost, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
+		return true
+	}
+	return false
 }
 
 func crashDelay(crashes int) time.Duration {
@@ -341,6 +376,12 @@ func reasonOf(s *job.Slot) string {
 		return "it was silent for the whole lease"
 	case s.Cause == job.NodeGone:
 		return "its node was removed"
+	case s.Cause == job.Preemption:
+		return "it was preempted"
+	case s.Cause == job.Eviction:
+		return "it was evicted"
+	case s.Cause == job.Deletion:
+		return "somebody deleted it"
 	case s.Cause == job.LaunchFailed:
 		return "its agent did not register"
 	case s.Cause == job.AgentLeft:

@@ -51,7 +51,7 @@ func (w *work) phase() job.JobPhase {
 		case s.Phase == job.Failing || s.Phase == job.Suspect || s.Phase == job.Lost || s.Recover && holds(s):
 			ill, all = true, false
 		case holds(s):
-			all = false // on its way: started for the first time, or as the job grows
+			all = all && w.spare(s) // on its way: started for the first time, or as the job grows
 			ill = ill || w.world.Broken && s.Phase != job.Registered
 		}
 	}
@@ -63,6 +63,13 @@ func (w *work) phase() job.JobPhase {
 		return job.JobDegraded
 	}
 	return job.JobRunning
+}
+
+// spare tells whether the job trains without the slot, which its infrastructure keeps waiting, maybe for ever.
+func (w *work) spare(s *job.Slot) bool {
+	role, inc := w.spec.Role(s.Address.Role), w.current(s)
+	trains := w.world.Generation > 0 && !w.world.Broken
+	return trains && s.Phase == job.Scheduling && role != nil && role.Scaling != nil && inc != nil && inc.Waiting != ""
 }
 
 // brokenByFault tells whether the world broke by an incident, and not as the job was scaled or edited.

@@ -35,6 +35,7 @@ func Make(in Input) Plan {
 	for _, w := range p.jobs {
 		p.emit(w)
 		p.want(w)
+		p.queue(w)
 		p.judge(w)
 	}
 	p.strays()
@@ -49,6 +50,7 @@ type pass struct {
 	byName map[string]*work
 	turn   []*work           // active jobs in the order in which they are served; from measure on
 	spaces map[string]*space // by provider
+	bars   bars
 	unseen []job.Incarnation // of no known job
 }
 
@@ -81,7 +83,6 @@ type work struct {
 // decision is what this pass has found about one slot, beside what its record says.
 type decision struct {
 	reasons    []string // why it changes
-	avoid      string   // node that it should not come back to
 	prefer     string   // node that it should come back to
 	promised   string   // node with a place that is still in use: given once it is free
 	unlaunched bool     // it got its incarnation's number in this pass
@@ -106,7 +107,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 }
 
 func newPass(in Input) *pass {
-	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}}
+	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars)}
 	p.out.Records = make(job.Records, len(in.Records))
 	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {

@@ -15,18 +15,31 @@ type space struct {
 	byName map[string]*place
 	listed map[string]*job.Node
 	dims   map[string]int // device name -> position in an amount
-	// cursors remember, by slot size, which nodes can still take one. They hold while free only shrinks.
+	bars   bars
+	// cursors remember, by slot size and bars, which nodes can still take one. They hold while free only shrinks.
 	cursors map[string]*cursor
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; nil until asked for
 }
 
-// place is one node. Amounts are cpu, memory, then devices as in space.dims.
+// place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
 type place struct {
 	node *job.Node
 	free amount // now
 	soon amount // once what is being stopped for good has gone
 }
+
+// open tells whether new slots may come.
+func (pl *place) open() bool { return pl.node.Closed == "" && pl.node.Drained == "" }
+
+// takes tells whether a slot of a role with these bars may come.
+func (pl *place) takes(b *barred) bool { return pl.open() && b.at(pl.node.Name) == "" }
+
+// firstDevice is where the devices begin in an amount, after cpu, memory and slots.
+const firstDevice = 3
+
+// unlimited stands for the slots of a node that bounds them by nothing else than its resources.
+const unlimited = 1 << 40
 
 type amount []int64
 
@@ -65,7 +78,7 @@ func (p *pass) space(provider string) *space {
 	if sp := p.spaces[provider]; sp != nil {
 		return sp
 	}
-	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, cursors: map[string]*cursor{}}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, cursors: map[string]*cursor{}}
 	p.spaces[provider] = sp
 	nodes := p.in.Snapshot.Nodes
 	for i := range nodes {
@@ -75,7 +88,7 @@ func (p *pass) space(provider string) *space {
 		sp.listed[nodes[i].Name] = &nodes[i]
 		for name := range nodes[i].Capacity.Devices {
 			if _, known := sp.dims[name]; !known {
-				sp.dims[name] = len(sp.dims) + 2
+				sp.dims[name] = len(sp.dims) + firstDevice
 			}
 		}
 	}
@@ -83,7 +96,7 @@ func (p *pass) space(provider string) *space {
 		if nodes[i].Provider != provider {
 			continue
 		}
-		free, _ := sp.amount(nodes[i].Capacity)
+		free := sp.capacity(&nodes[i])
 		foreign, _ := sp.amount(nodes[i].Foreign)
 		free.take(foreign)
 		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
@@ -93,9 +106,26 @@ func (p *pass) space(provider string) *space {
 	return sp
 }
 
+// capacity is all that a node has.
+func (sp *space) capacity(n *job.Node) amount {
+	a, _ := sp.amount(n.Capacity)
+	a[2] = unlimited
+	if n.Slots > 0 {
+		a[2] = int64(n.Slots)
+	}
+	return a
+}
+
+// slot is what a slot with these resources takes. False: they include a device that no node has.
+func (sp *space) slot(r job.Resources) (amount, bool) {
+	a, known := sp.amount(r)
+	a[2] = 1
+	return a, known
+}
+
 // amount converts resources. False: they include a device that no node has.
 func (sp *space) amount(r job.Resources) (amount, bool) {
-	a := make(amount, len(sp.dims)+2)
+	a := make(amount, len(sp.dims)+firstDevice)
 	a[0], a[1] = int64(r.CPU), int64(r.Memory)
 	known := true
 	for name, n := range r.Devices {
@@ -115,13 +145,16 @@ func (p *pass) measure() {
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			p.measureSlot(w, sp, s)
+			if !w.active() || !s.Phase.Live() || !p.hinted(w, s) {
+				p.measureSlot(w, sp, s)
+			}
 		}
 	}
+	p.measureHints()
 	for _, inc := range p.unseen {
 		for _, sp := range p.spaces {
 			if inc.State != job.Gone {
-				sp.hold(inc.Node, inc.Reserved, true)
+				sp.holdSlot(inc.Node, inc.Reserved, true)
 			}
 		}
 	}
@@ -131,7 +164,7 @@ func (p *pass) measureSlot(w *work, sp *space, s *job.Slot) {
 	held := s.Node
 	if held != "" && s.Phase.Live() {
 		leaving := s.Phase == job.Canceling && !s.Return
-		sp.hold(held, s.Reserved, leaving)
+		sp.holdSlot(held, s.Reserved, leaving)
 	}
 	for _, inc := range w.seen[s.Address] {
 		p.measureRunning(sp, s, inc)
@@ -144,19 +177,25 @@ func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
 	switch {
 	case inc.State == job.Gone:
 	case inc.Node != s.Node || !s.Phase.Live():
-		sp.hold(inc.Node, inc.Reserved, true)
-	default:
-		sp.hold(inc.Node, inc.Reserved.Beyond(s.Reserved), true)
+		sp.holdSlot(inc.Node, inc.Reserved, true)
+	case !inc.Reserved.Equal(s.Reserved):
+		extra, _ := sp.amount(inc.Reserved.Beyond(s.Reserved))
+		sp.hold(inc.Node, extra, true)
 	}
 }
 
-// hold takes resources of a node; leaving ones are free soon.
-func (sp *space) hold(node string, r job.Resources, leaving bool) {
+// holdSlot takes what a slot reserves.
+func (sp *space) holdSlot(node string, r job.Resources, leaving bool) {
+	a, _ := sp.slot(r)
+	sp.hold(node, a, leaving)
+}
+
+// hold takes an amount of a node; what leaves is free soon.
+func (sp *space) hold(node string, a amount, leaving bool) {
 	pl := sp.byName[node]
 	if pl == nil {
 		return
 	}
-	a, _ := sp.amount(r)
 	pl.free.take(a)
 	if !leaving {
 		pl.soon.take(a)
@@ -169,7 +208,7 @@ func (sp *space) release(s *job.Slot) {
 	if pl == nil {
 		return
 	}
-	a, _ := sp.amount(s.Reserved)
+	a, _ := sp.slot(s.Reserved)
 	pl.free.give(a)
 	pl.soon.give(a)
 	clear(sp.cursors)
@@ -178,7 +217,7 @@ func (sp *space) release(s *job.Slot) {
 // leave marks what a slot holds as free soon.
 func (sp *space) leave(s *job.Slot) {
 	if pl := sp.byName[s.Node]; pl != nil {
-		a, _ := sp.amount(s.Reserved)
+		a, _ := sp.slot(s.Reserved)
 		pl.soon.give(a)
 		clear(sp.cursors)
 	}
@@ -193,9 +232,9 @@ type cursor struct {
 
 // total is what the slots take together.
 func (sp *space) total(slots []*job.Slot) amount {
-	sum := make(amount, len(sp.dims)+2)
+	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, s := range slots {
-		need, _ := sp.amount(s.Reserved)
+		need, _ := sp.slot(s.Reserved)
 		sum.give(need)
 	}
 	return sum
@@ -203,10 +242,10 @@ func (sp *space) total(slots []*job.Slot) amount {
 
 // room is what soon will be free on the open nodes together: less than that is never enough.
 func (sp *space) room() amount {
-	sum := make(amount, len(sp.dims)+2)
+	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, pl := range sp.places {
 		for i, n := range pl.soon {
-			if pl.node.Closed == "" {
+			if pl.open() {
 				sum[i] += max(n, 0)
 			}
 		}
@@ -219,11 +258,11 @@ func (sp *space) emptied() *space {
 	if sp.empty != nil {
 		return sp.empty
 	}
-	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, cursors: map[string]*cursor{}}
+	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, bars: sp.bars, cursors: map[string]*cursor{}}
 	for _, pl := range sp.places {
-		free, _ := sp.amount(pl.node.Capacity)
+		free := sp.capacity(pl.node)
 		node := *pl.node
-		node.Closed = ""
+		node.Closed, node.Drained = "", ""
 		copied := &place{node: &node, free: free, soon: slices.Clone(free)}
 		sp.empty.places = append(sp.empty.places, copied)
 		sp.empty.byName[node.Name] = copied
@@ -235,9 +274,10 @@ func (sp *space) emptied() *space {
 func now(pl *place) amount  { return pl.free }
 func soon(pl *place) amount { return pl.soon }
 
-// cursorFor is the cursor for slots of the given size, by level.
-func (sp *space) cursorFor(need amount, soonToo bool) *cursor {
+// cursorFor is the cursor for slots of the given size and bars, by level.
+func (sp *space) cursorFor(need amount, b *barred, soonToo bool) *cursor {
 	sp.key = strconv.AppendBool(sp.key[:0], soonToo)
+	sp.key = binary.AppendVarint(sp.key, int64(b.id()))
 	for _, n := range need {
 		sp.key = binary.AppendVarint(sp.key, n)
 	}
@@ -247,19 +287,19 @@ func (sp *space) cursorFor(need amount, soonToo bool) *cursor {
 		if soonToo {
 			level = soon
 		}
-		c = &cursor{need: need, order: sp.order(need, level)}
+		c = &cursor{need: need, order: sp.order(need, b, level)}
 		sp.cursors[string(sp.key)] = c
 	}
 	return c
 }
 
 // next is a node that can take one slot more, by level; nil if there is none. avoid is skipped.
-func (sp *space) next(need amount, soonToo bool, avoid string) *place {
+func (sp *space) next(need amount, b *barred, soonToo bool, avoid string) *place {
 	level := now
 	if soonToo {
 		level = soon
 	}
-	c := sp.cursorFor(need, soonToo)
+	c := sp.cursorFor(need, b, soonToo)
 	for c.at < len(c.order) && !need.fits(level(c.order[c.at])) {
 		c.at++
 	}
@@ -272,14 +312,14 @@ func (sp *space) next(need amount, soonToo bool, avoid string) *place {
 }
 
 // order lists the open nodes that can take at least one, those first that can take the fewest.
-func (sp *space) order(need amount, level func(*place) amount) []*place {
+func (sp *space) order(need amount, b *barred, level func(*place) amount) []*place {
 	type fit struct {
 		pl *place
 		n  int
 	}
 	var fits []fit
 	for _, pl := range sp.places {
-		if pl.node.Closed != "" {
+		if !pl.takes(b) {
 			continue
 		}
 		if n := level(pl).times(need, 1<<20); n > 0 {
@@ -310,19 +350,20 @@ type taking struct {
 
 // put places one slot: on prefer if that fits, else on the next node, else on avoid. False if nothing fits.
 func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bool) bool {
-	need, known := t.sp.amount(r)
+	need, known := t.sp.slot(r)
 	if !known {
 		return false
 	}
+	b := t.sp.bars.of(s)
 	level := now
 	if soonToo {
 		level = soon
 	}
 	at := t.sp.byName[prefer]
-	if at == nil || at.node.Closed != "" || !need.fits(level(at)) {
-		at = t.sp.next(need, soonToo, avoid)
+	if at == nil || !at.takes(b) || !need.fits(level(at)) {
+		at = t.sp.next(need, b, soonToo, avoid)
 	}
-	if last := t.sp.byName[avoid]; at == nil && last != nil && last.node.Closed == "" && need.fits(level(last)) {
+	if last := t.sp.byName[avoid]; at == nil && last != nil && last.takes(b) && need.fits(level(last)) {
 		at = last
 	}
 	if at == nil {

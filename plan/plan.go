@@ -62,7 +62,7 @@ type Action string
 
 const (
 	Create  Action = "create"  // + start a slot's incarnation
-	Update  Action = "update"  // ~ take up a change in place: of a job's settings
+	Update  Action = "update"  // ~ take up a change in place: of a job's settings; or mend a slot that was edited
 	Restart Action = "restart" // ~ restart the processes of a slot in place
 	Replace Action = "replace" // -/+ next incarnation: the old one is stopped first
 	Delete  Action = "delete"  // - stop a slot, or forget a job
@@ -90,7 +90,8 @@ type Change struct {
 	// wait for has been observed, in a later pass.
 	Wave int `json:"wave,omitempty"`
 	// Launch is what to start, with Create and Replace. A Replace without it is a planned one: the old
-	// incarnation ends in its own time, with a checkpoint, and a later pass creates the next.
+	// incarnation ends in its own time, with a checkpoint, and a later pass creates the next. With an Update of a
+	// slot it is the incarnation that runs: launching it again mends what was edited.
 	Launch *job.Launch `json:"launch,omitempty"`
 }
 
@@ -101,6 +102,8 @@ type Wait struct {
 	Reasons []string `json:"reasons"` // full sentences with wanted and available, per node
 	// Never: no waiting helps, the declaration has to change.
 	Never bool `json:"never,omitempty"`
+	// Passing: what was started is queued on its infrastructure, not yet for so long that it looks stuck.
+	Passing bool `json:"passing,omitempty"`
 }
 
 // Summary counts a plan's changes as Terraform does: a replacement is an add and a remove.

@@ -26,8 +26,22 @@ func TestRandomClusters(t *testing.T) {
 	}
 }
 
-func randomCluster(t *rapid.T) {
+// TestRandomClustersWithAScheduler is the same where a scheduler places, in its own order, and roles are barred
+// from nodes.
+func TestRandomClustersWithAScheduler(t *testing.T) {
+	for i := range 10 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) { randomWorld(t, job.Capabilities{}) })
+		})
+	}
+}
+
+func randomCluster(t *rapid.T) { randomWorld(t, job.Capabilities{Places: true}) }
+
+func randomWorld(t *rapid.T, can job.Capabilities) {
 	c := &checker{world: newWorld(), launched: map[string]job.Launch{}, newest: map[string]int{}}
+	c.can = can
 	for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
 		c.nodes = append(c.nodes, randomNode(t, i))
 	}
@@ -38,6 +52,9 @@ func randomCluster(t *rapid.T) {
 		c.event(t)
 		for range rapid.IntRange(0, 3).Draw(t, "passes") {
 			c.plan(t)
+			if !can.Places && rapid.Bool().Draw(t, "scheduler") {
+				c.schedule()
+			}
 			if rapid.Bool().Draw(t, "service") {
 				c.serve()
 			}
@@ -119,8 +136,12 @@ func (c *checker) event(t *rapid.T) {
 			live = append(live, inc)
 		}
 	}
-	what := rapid.SampledFrom([]string{"nothing", "nothing", "time", "node", "node dies", "node dropped", "closed", "foreign", "capacity",
-		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun"}).Draw(t, "event")
+	events := []string{"nothing", "nothing", "time", "node", "node dies", "node dropped", "closed", "foreign", "capacity",
+		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun"}
+	if !c.can.Places {
+		events = append(events, "bars", "drained", "slots", "ended", "ended", "waiting", "drift")
+	}
+	what := rapid.SampledFrom(events).Draw(t, "event")
 	node := &c.nodes[0]
 	if len(c.nodes) > 0 {
 		node = &c.nodes[rapid.IntRange(0, len(c.nodes)-1).Draw(t, "node")]
@@ -137,6 +158,14 @@ func (c *checker) event(t *rapid.T) {
 		if len(c.nodes) > 1 {
 			c.removeNode(node.Name, what == "node dies")
 		}
+	case "bars":
+		c.bars[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "barred")] = map[string]string{node.Name: "taint"}
+	case "drained":
+		node.Drained = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
+	case "slots":
+		node.Slots = rapid.IntRange(0, 3).Draw(t, "slots")
+	case "ended", "waiting", "drift":
+		c.clusterEvent(t, what)
 	case "closed":
 		node.Closed = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
 	case "foreign":
@@ -165,6 +194,24 @@ func (c *checker) event(t *rapid.T) {
 		clear(c.newest)
 	case "rerun":
 		c.rerun = true
+	}
+}
+
+// clusterEvent is what a cluster does to an incarnation, bound or not.
+func (c *checker) clusterEvent(t *rapid.T, what string) {
+	live := slices.DeleteFunc(slices.Clone(c.incs), func(i *job.Incarnation) bool { return i.State == job.Gone })
+	if len(live) == 0 {
+		return
+	}
+	inc := rapid.SampledFrom(live).Draw(t, "whom")
+	switch {
+	case what == "ended":
+		c.end(inc, job.EndLeft, &job.Exit{Code: 143})
+		inc.Cause = rapid.SampledFrom([]job.Cause{job.Preemption, job.Eviction, job.Deletion, job.NodeGone}).Draw(t, "cause")
+	case what == "waiting" && inc.State == job.Starting:
+		inc.Waiting = "Unschedulable"
+	case what == "drift":
+		inc.Drift = []job.FieldChange{{Path: "image", Before: "b", After: "a"}}
 	}
 }
 
@@ -222,6 +269,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 		c.checkSizes(t, &in.Jobs[i], in.Records[in.Jobs[i].Name], p.Records[in.Jobs[i].Name])
 	}
 	c.checkNumbers(t, p)
+	c.checkQueued(t, in, p)
 	c.take(p)
 	c.carryOut(p)
 	return p
@@ -280,7 +328,10 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			k := key{rec.UID, s.Address}
 			places[k] = s.Node
 			sums[s.Node] = sums[s.Node].Add(s.Reserved)
-			if before[k] != s.Node {
+			if inc := c.at(s.Address); inc != nil && inc.UID == rec.UID && inc.Node == s.Node {
+				continue // it is there, whoever chose it
+			}
+			if before[k] != s.Node || !c.can.Places && s.Phase == job.Scheduling {
 				fresh[s.Node] = s.Address
 			}
 		}
@@ -295,8 +346,11 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 		if n == nil {
 			t.Fatalf("%s was placed on %s, which is not there", a, name)
 		}
-		if n.Closed != "" {
-			t.Fatalf("%s was placed on %s, which is closed", a, name)
+		if n.Closed != "" || n.Drained != "" {
+			t.Fatalf("%s was placed on %s, which is closed or drained", a, name)
+		}
+		if why := in.Bars[fmt.Sprintf("job.%s.%s", a.Job, a.Role)][name]; why != "" {
+			t.Fatalf("%s was placed on %s, which is barred to it: %s", a, name, why)
 		}
 		if r := sums[name]; !r.Fits(n.Capacity.Sub(n.Foreign)) {
 			t.Fatalf("with %s, %s holds %s of %s (others %s):\n%s%s", a, name, r, n.Capacity, n.Foreign, c.status(), c.shown)
@@ -359,7 +413,7 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 		}
 		l := *ch.Launch
 		key := fmt.Sprintf("%s %s %d", l.UID, l.Slot, l.Incarnation)
-		if old, known := c.launched[key]; known && (old.Node != l.Node || old.Fingerprint != l.Fingerprint) {
+		if old, known := c.launched[key]; known && (c.can.Places && old.Node != l.Node || old.Fingerprint != l.Fingerprint) {
 			t.Fatalf("%s is to be launched again, on %s instead of %s", key, l.Node, old.Node)
 		}
 		c.launched[key] = l
@@ -371,11 +425,33 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 	}
 }
 
+// checkQueued: what a scheduler has not placed yet costs nothing. It may be withdrawn, but no other one takes
+// its slot while its declaration is the same.
+func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
+	if c.can.Places {
+		return
+	}
+	for _, inc := range in.Snapshot.Incarnations {
+		was, is := in.Records[inc.Slot.Job], p.Records[inc.Slot.Job]
+		if inc.State != job.Starting || was == nil || is == nil || was.UID != is.UID || inc.UID != is.UID {
+			continue
+		}
+		before, after := was.Slot(inc.Slot.Role, inc.Slot.Index), is.Slot(inc.Slot.Role, inc.Slot.Index)
+		if before == nil || after == nil || before.Incarnation != inc.Number || before.Phase != job.Scheduling {
+			continue
+		}
+		if after.Incarnation != before.Incarnation {
+			t.Fatalf("%s was queued, and is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
+		}
+	}
+}
+
 // rest lets time go on with nothing more happening. In the end no plan has a change or anything to store, and
 // no number of passes and hours brings one.
 func (c *checker) rest(t *rapid.T) {
 	c.slowStop = false
 	c.stopped()
+	c.kind = true // where it disagrees with the planner for ever, jobs that do not come up are tried for ever
 	quiet := 0
 	for pass := 0; quiet < 4; pass++ {
 		if pass == 120 {
@@ -383,6 +459,9 @@ func (c *checker) rest(t *rapid.T) {
 		}
 		p := c.plan(t)
 		before := c.fingerprint()
+		if !c.can.Places {
+			c.schedule()
+		}
 		c.serve()
 		due := slices.ContainsFunc(p.Changes, func(ch plan.Change) bool { return ch.Wave == 0 }) // later ones may wait for ever
 		if due || p.Dirty || before != c.fingerprint() {

@@ -11,27 +11,30 @@ func (p *pass) recover() {
 	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			if s.Node != "" || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
+			if s.Node != "" || w.bound(s) || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
 				continue
 			}
 			if role := w.spec.Role(s.Address.Role); role == nil || w.succeeded(role.Name) {
 				continue
 			}
 			t := &txn{sp: sp}
-			if !t.put(s, s.Reserved, w.on(s).prefer, w.on(s).avoid, false) {
-				if s.Phase == job.Scheduling {
-					p.step(s, job.Evicted)
+			if !t.put(s, s.Reserved, w.on(s).prefer, s.Avoid, false) {
+				if s.Phase == job.Scheduling && !w.launched(s) && p.step(s, job.Evicted) {
+					s.Recover = true
 				}
-				if t.put(s, s.Reserved, w.on(s).prefer, w.on(s).avoid, true) {
+				if t.put(s, s.Reserved, w.on(s).prefer, s.Avoid, true) {
 					w.on(s).promised = t.taken[0].at.node.Name
 				}
 				continue
 			}
+			s.Node = t.taken[0].at.node.Name
+			p.out.Dirty = true
+			if w.launched(s) {
+				continue // it has another hint now, and stays what it is
+			}
 			if s.Phase == job.Pending {
 				p.begin(s)
 			}
-			s.Node = t.taken[0].at.node.Name
-			p.out.Dirty = true
 			p.decided(w, job.Replace)
 		}
 	}
@@ -49,7 +52,7 @@ func (p *pass) begin(s *job.Slot) {
 // placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
 // next start is held back.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing || w.bound(s)
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.

@@ -6,26 +6,58 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
 
-// unload shrinks elastic roles on nodes that hold more than they have, the most fulfilled first, never
-// below min.
+// unload shrinks elastic roles on nodes that are drained, and on those that hold more than they have, there the
+// most fulfilled first; never below min.
 func (p *pass) unload() {
+	for _, w := range p.turn {
+		p.leaveDrained(w)
+	}
 	for _, provider := range slices.Sorted(maps.Keys(p.spaces)) {
 		sp := p.spaces[provider]
 		for _, pl := range sp.places {
 			for over(pl) {
 				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
-					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, pl.node.Name) != nil
+					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, sp, pl) != nil
 				})
 				if w == nil {
 					break
 				}
 				goal := role.Floor(len(w.of(role.Name)) - 1)
-				p.shrinkTo(w, role, goal, w.onNode(role.Name, pl.node.Name), "node "+pl.node.Name+" has less than it holds")
+				last := w.onNode(role.Name, sp, pl)
+				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, "node "+pl.node.Name+" has less than it holds")
 			}
+		}
+	}
+}
+
+// leaveDrained lets an elastic role leave the nodes that are to be emptied, as far as its min allows. It grows
+// again where there is room.
+func (p *pass) leaveDrained(w *work) {
+	sp := p.space(w.spec.Provider)
+	if !slices.ContainsFunc(sp.places, func(pl *place) bool { return pl.node.Drained != "" }) {
+		return
+	}
+	drained := func(s *job.Slot) bool {
+		pl := sp.byName[s.Node]
+		return pl != nil && pl.node.Drained != "" && s.Phase != job.Canceling
+	}
+	for _, v := range w.elastic() {
+		leave := 0
+		var last *job.Slot
+		for _, s := range v.held {
+			if drained(s) {
+				leave, last = leave+1, s
+			}
+		}
+		least, _ := v.role.Bounds()
+		goal := max(v.role.Floor(v.left-leave), v.role.Ceil(least))
+		if leave > 0 && goal < v.left {
+			p.shrinkTo(w, v.role, goal, drained, fmt.Sprintf("node %s is drained (%s)", last.Node, sp.byName[last.Node].node.Drained))
 		}
 	}
 }
@@ -34,11 +66,22 @@ func over(pl *place) bool {
 	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
 }
 
-// onNode is the role's slot on the node that would go first; nil if it has none there.
-func (w *work) onNode(role, node string) *job.Slot {
+// relieves tells whether the node holds less than too much of something without these resources.
+func (sp *space) relieves(pl *place, r job.Resources) bool {
+	a, _ := sp.slot(r)
+	for i, n := range pl.soon {
+		if n < 0 && a[i] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// onNode is the role's slot on the overloaded node that would go first, of those that relieve it; nil if there is none.
+func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	var last *job.Slot
 	for _, s := range w.of(role) {
-		if s.Node == node && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
+		if s.Node == pl.node.Name && sp.relieves(pl, s.Reserved) && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
 			last = s
 		}
 	}
@@ -69,14 +112,17 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	return best, bestRole
 }
 
-// shrinkTo takes a role down to goal slots. first goes in any case, if given.
-func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first *job.Slot, why string) {
+// nobody goes before others.
+func nobody(*job.Slot) bool { return false }
+
+// shrinkTo takes a role down to goal slots. Those that are to go first do, whatever their rank.
+func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why string) {
 	held := w.of(r.Name)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
-		switch {
-		case a == first:
+		switch before, after := first(a), first(b); {
+		case before && !after:
 			return -1
-		case b == first:
+		case after && !before:
 			return 1
 		}
 		return victimOrder(a, b)
@@ -113,7 +159,7 @@ func (p *pass) shrink() {
 			if v == nil {
 				break
 			}
-			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nil, "the job's limits")
+			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nobody, "the job's limits")
 		}
 	}
 }
@@ -127,7 +173,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
 	goal := r.Floor(len(held) - len(homeless))
 	if len(held) > most && goal > 0 {
-		p.shrinkTo(w, r, goal, nil, fmt.Sprintf("at most %d slots", most))
+		p.shrinkTo(w, r, goal, nobody, fmt.Sprintf("at most %d slots", most))
 		return
 	}
 	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
@@ -137,7 +183,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	if r.Scaling == nil || goal == 0 || goal == len(held) {
 		return
 	}
-	p.shrinkTo(w, r, goal, nil, "no node has room for more")
+	p.shrinkTo(w, r, goal, nobody, "no node has room for more")
 	p.decided(w, job.Shrink)
 }
 
@@ -217,12 +263,24 @@ func (w *work) started() bool {
 
 // short tells whether slots of the job wait for a place: it recovers before it grows.
 func (w *work) short() bool {
-	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending })
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool {
+		return holds(s) && (s.Phase == job.Pending || s.Phase == job.Scheduling && !w.placed(s))
+	})
+}
+
+// regrowAfter is how long a slot that was withdrawn where a scheduler places stays so, before its role grows into
+// it again: where the scheduler sees room and the planner does not, or the other way round, pods come and go no
+// faster than that.
+const regrowAfter = 30 * time.Second
+
+// rests tells whether it is too early to grow into the slot again.
+func (p *pass) rests(w *work, s *job.Slot) bool {
+	return p.schedules(w) && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
 }
 
 func (p *pass) growStep(u *unit, n int) bool {
 	slots := p.fresh(u.w, u.role, n)
-	if len(slots) < n || !u.w.within(slots) {
+	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.rests(u.w, s) }) {
 		return false
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}

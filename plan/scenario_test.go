@@ -24,7 +24,8 @@ import (
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
 //	undeclare NAME takes a job out of the files
-//	fault          one a line: SLOT exit=17 | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish
+//	fault          one a line: SLOT exit=17 | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish,
+//	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on
 //	plan           plans and shows, and does nothing
 //	pass           one pass: plan, carry out; the service does nothing
@@ -36,6 +37,18 @@ import (
 //	lag, seen      what is launched is not in the snapshots until "seen"
 //	keep           the jobs that are not declared any more go on
 //	status         what runs
+//
+// and with a scheduler that places:
+//
+//	capabilities   what the provider can, instead of placing: scheduler, needs-image, shared
+//	schedule       binds what fits, in the scheduler's own order
+//	bind           one a line: SLOT NODE [starting] (it is bound, and not up yet)
+//	waiting        one a line: SLOT TEXT: why it is not up yet
+//	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
+//	stray          one a line: JOB UID: a slot of a job of that UID runs
+//	bars           one a line: ROLE NODE REASON; "open ROLE" takes them away
+//	groups         what the provider is told of the jobs
+//	avoided        which slots are to go elsewhere
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -114,10 +127,108 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.stopped()
 	case "status":
 		return w.status(), nil
+	case "capabilities":
+		return "", w.setCapabilities(d)
+	case "schedule":
+		w.schedule()
+	case "bind", "waiting", "drift":
+		for _, line := range lines(d.Input) {
+			if err := w.setIncarnation(d.Cmd, line); err != nil {
+				return "", err
+			}
+		}
+	case "stray":
+		for _, line := range lines(d.Input) {
+			name, uid, _ := strings.Cut(line, " ")
+			w.incs = append(w.incs, &job.Incarnation{Slot: job.Address{Job: name, Role: "worker"}, UID: uid, Number: 1, State: job.Up, Node: w.nodes[0].Name, Provider: "local"})
+		}
+	case "bars":
+		for _, line := range lines(d.Input) {
+			words := strings.SplitN(line, " ", 3)
+			role := "job." + words[0]
+			if w.bars[role] == nil {
+				w.bars[role] = map[string]string{}
+			}
+			w.bars[role][words[1]] = words[2]
+		}
+	case "open":
+		delete(w.bars, "job."+arg)
+	case "groups":
+		return w.groupsText(), nil
+	case "avoided":
+		return w.avoided(), nil
 	default:
 		return "", fmt.Errorf("no such command")
 	}
 	return "", nil
+}
+
+func (w *world) setCapabilities(d *datadriven.TestData) error {
+	w.can = job.Capabilities{Places: true}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "scheduler":
+			w.can.Places = false
+		case "needs-image":
+			w.can.NeedsImage, w.can.Images = true, true
+		case "images":
+			w.can.Images = true
+		case "shared":
+			w.can.Shared = true
+		default:
+			return fmt.Errorf("no capability %s", a.Key)
+		}
+	}
+	return nil
+}
+
+// setIncarnation changes the newest incarnation of a slot.
+func (w *world) setIncarnation(what, line string) error {
+	name, rest, _ := strings.Cut(line, " ")
+	a, err := job.ParseAddress("job." + name)
+	if err != nil {
+		return err
+	}
+	inc := w.at(a)
+	if inc == nil {
+		return fmt.Errorf("%s does not run", a)
+	}
+	words := strings.Fields(rest)
+	switch {
+	case what == "waiting":
+		inc.Waiting = rest
+	case what == "drift":
+		inc.Drift = append(inc.Drift, job.FieldChange{Path: words[0], Before: words[1], After: words[2]})
+	case len(words) == 2 && words[1] == "starting":
+		inc.Node = words[0]
+	default:
+		w.bind(inc, words[0])
+	}
+	return nil
+}
+
+func (w *world) groupsText() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
+		fmt.Fprintf(&b, "%s:", name)
+		for _, r := range w.groups[name].Roles {
+			fmt.Fprintf(&b, " %s %d of %s", r.Role, r.Min, r.Each)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (w *world) avoided() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.records)) {
+		for _, s := range w.records[name].Slots {
+			if s.Avoid != "" {
+				fmt.Fprintf(&b, "%s avoids %s\n", s.Address, s.Avoid)
+			}
+		}
+	}
+	return b.String()
 }
 
 func lines(s string) []string {
@@ -168,6 +279,14 @@ func (w *world) declareNode(line string) error {
 		switch kv[0] {
 		case "closed":
 			n.Closed = kv[1]
+		case "drained":
+			n.Drained = kv[1]
+		case "slots":
+			slots, err := strconv.Atoi(kv[1])
+			if err != nil {
+				return err
+			}
+			n.Slots = slots
 		case "foreign":
 			if _, err := resource(&n.Foreign, "cpu", kv[1]); err != nil {
 				return err
@@ -280,10 +399,19 @@ func (w *world) hurt(words []string) error {
 		return err
 	}
 	inc := w.at(a)
-	if inc == nil || inc.Member == nil && words[1] != "agent" {
+	key, value, _ := strings.Cut(words[1], "=")
+	cause := map[string]job.Cause{"preempted": job.Preemption, "evicted": job.Eviction, "deleted": job.Deletion, "nodegone": job.NodeGone}[key]
+	if inc == nil || inc.Member == nil && words[1] != "agent" && cause == "" {
 		return fmt.Errorf("%s does not run", a)
 	}
-	key, value, _ := strings.Cut(words[1], "=")
+	if cause != "" { // what the infrastructure ends was asked to go first, and exits with some code
+		w.end(inc, job.EndLeft, &job.Exit{Code: 143, Signal: "terminated"})
+		inc.Cause = cause
+		if len(words) > 2 {
+			inc.Evidence = []string{strings.Join(words[2:], " ")}
+		}
+		return nil
+	}
 	switch key {
 	case "exit":
 		code, err := strconv.Atoi(value)
@@ -428,6 +556,9 @@ func render(p plan.Plan) string {
 		what := "waits"
 		if x.Never {
 			what = "can never run"
+		}
+		if x.Passing {
+			what = "is queued"
 		}
 		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, strings.Join(x.Reasons, " "))
 	}

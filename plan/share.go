@@ -88,6 +88,9 @@ func (p *pass) refused(w *work) string {
 	}
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
+		if r.Image == "" && c.NeedsImage {
+			return fmt.Sprintf("Role %s has no image, and provider %q runs nothing without. Give the role an image, or the provider one for all its roles.", r.Name, w.spec.Provider)
+		}
 		if r.Image != "" && !c.Images {
 			return fmt.Sprintf("Role %s has an image, and provider %q runs none. Leave image out or choose another provider.", r.Name, w.spec.Provider)
 		}
@@ -271,7 +274,7 @@ func (p *pass) carryOut(o offer, ahead *work) {
 // retake is the opposite of leave.
 func (sp *space) retake(s *job.Slot) {
 	if pl := sp.byName[s.Node]; pl != nil {
-		a, _ := sp.amount(s.Reserved)
+		a, _ := sp.slot(s.Reserved)
 		pl.soon.take(a)
 		clear(sp.cursors)
 	}

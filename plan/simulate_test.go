@@ -35,11 +35,20 @@ type world struct {
 	// lag: what is launched is not in the next snapshots, until it is seen.
 	lag    bool
 	unseen map[*job.Incarnation]bool
+	// can is what the provider can. If it does not place, what is launched waits for bind.
+	can  job.Capabilities
+	bars map[string]map[string]string
+	// hints are where launches were meant to go. A kind scheduler prefers these.
+	hints map[*job.Incarnation]string
+	kind  bool
+	// groups are those of the newest plan.
+	groups map[string]job.Group
 }
 
 func newWorld() *world {
 	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
-		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{}}
+		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{},
+		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, hints: map[*job.Incarnation]string{}}
 }
 
 // input is what the planner is given. It shares nothing with the world that a later event changes.
@@ -69,7 +78,7 @@ func (w *world) input() plan.Input {
 	}
 	return plan.Input{
 		Jobs: slices.Clone(w.jobs), Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
-		Capabilities: map[string]job.Capabilities{"local": {Places: true}},
+		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars,
 		NewUID: func(name string) string {
 			if given[name] == "" {
 				given[name] = fmt.Sprintf("%s-uid%d", name, w.made+len(given)+1)
@@ -89,7 +98,7 @@ func (w *world) take(p plan.Plan) {
 			}
 		}
 	}
-	w.records, w.wants, w.rerun = p.Records, p.Wants, false
+	w.records, w.wants, w.groups, w.rerun = p.Records, p.Wants, p.Groups, false
 }
 
 // carryOut does what can be done now of a plan.
@@ -150,19 +159,61 @@ func (w *world) end(inc *job.Incarnation, why job.EndReason, exit *job.Exit) {
 func (w *world) launch(l *job.Launch) {
 	for _, inc := range w.incs {
 		if inc.UID == l.UID && inc.Slot == l.Slot && inc.Number == l.Incarnation {
+			inc.Drift = nil
 			return // idempotent
 		}
 	}
-	inc := &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
-		Reserved: l.Reserved, State: job.Up, Started: w.now}
-	if !w.stuck[l.Slot] {
-		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now}
-		w.joined[l.Slot.Job] = w.now
-	}
+	inc := &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Fingerprint: l.Fingerprint,
+		Reserved: l.Reserved, State: job.Starting, Provider: "local"}
 	w.incs = append(w.incs, inc)
+	w.hints[inc] = l.Node
+	if w.can.Places {
+		w.bind(inc, l.Node)
+	}
 	if w.lag {
 		w.unseen[inc] = true
 	}
+}
+
+// bind puts an incarnation on a node, where it starts.
+func (w *world) bind(inc *job.Incarnation, node string) {
+	inc.Node, inc.State, inc.Waiting, inc.Started = node, job.Up, "", w.now
+	if !w.stuck[inc.Slot] {
+		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now}
+		w.joined[inc.Slot.Job] = w.now
+	}
+}
+
+// unbound lists what waits for the scheduler.
+func (w *world) unbound() []*job.Incarnation {
+	return slices.DeleteFunc(slices.Clone(w.incs), func(i *job.Incarnation) bool { return i.State == job.Gone || i.Node != "" })
+}
+
+// schedule binds what fits, as the cluster's scheduler does: in its own order, and not where the planner hinted.
+func (w *world) schedule() {
+	for _, inc := range w.unbound() {
+		nodes := slices.Clone(w.nodes)
+		if hint := w.node(w.hints[inc]); w.kind && hint != nil {
+			nodes = append(nodes, *hint)
+		}
+		for _, n := range slices.Backward(nodes) {
+			if n.Closed == "" && n.Drained == "" && w.bars[fmt.Sprintf("job.%s.%s", inc.Slot.Job, inc.Slot.Role)][n.Name] == "" && w.fits(inc, n) {
+				w.bind(inc, n.Name)
+				break
+			}
+		}
+	}
+}
+
+// fits tells whether the node has room beside what is bound to it.
+func (w *world) fits(inc *job.Incarnation, n job.Node) bool {
+	used, slots := n.Foreign.Add(inc.Reserved), 1
+	for _, other := range w.incs {
+		if other.State != job.Gone && other.Node == n.Name {
+			used, slots = used.Add(other.Reserved), slots+1
+		}
+	}
+	return used.Fits(n.Capacity) && (n.Slots == 0 || slots <= n.Slots)
 }
 
 // serve is what the service does between two plans: restarts in place, fencing, worlds.

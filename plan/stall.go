@@ -79,6 +79,9 @@ func (w *work) timeoutIncident(now time.Time) job.Incident {
 		if s.Node == "" {
 			why = ": it has no place"
 		}
+		if inc := w.current(s); inc != nil && inc.Waiting != "" {
+			why = ": " + inc.Waiting
+		}
 		i.Culprits = append(i.Culprits, s.Address)
 		if len(i.Evidence) <= tailShown {
 			i.Evidence = append(i.Evidence, s.Address.Short()+why)

@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"cmp"
+	"time"
+
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -9,6 +12,7 @@ func (p *pass) track(w *work) {
 	nodes := p.nodesOf(w.spec.Provider)
 	for _, s := range w.slots {
 		p.catchUp(w, s)
+		p.follow(w, s)
 		if s.Phase == job.Succeeded {
 			w.finished[s.Address.Role] = true
 		}
@@ -23,7 +27,7 @@ func (p *pass) track(w *work) {
 			p.trackLife(w, s)
 		}
 		if nodes != nil && s.Node != "" && s.Phase.Live() && s.Phase != job.Canceling && nodes[s.Node] == nil {
-			p.displace(w, s)
+			p.loseNode(w, s)
 		}
 		if s.Phase == job.Succeeded {
 			w.finished[s.Address.Role] = true
@@ -31,12 +35,25 @@ func (p *pass) track(w *work) {
 	}
 }
 
-// nodesOf is the provider's nodes by name, or nil if its nodes are not ours to choose.
+// nodesOf is the provider's nodes by name; nil if it is not known.
 func (p *pass) nodesOf(provider string) map[string]*job.Node {
-	if !p.in.Capabilities[provider].Places {
+	if _, known := p.in.Capabilities[provider]; !known {
 		return nil
 	}
 	return p.space(provider).listed
+}
+
+// loseNode takes a slot from a node that is not there any more.
+func (p *pass) loseNode(w *work, s *job.Slot) {
+	switch {
+	case p.hinted(w, s):
+		s.Node = "" // nothing of it was there
+		p.out.Dirty = true
+	case p.schedules(w):
+		p.giveUpNode(w, s)
+	default:
+		p.displace(w, s)
+	}
 }
 
 // catchUp takes over what runs but is not recorded: the state is older than the infrastructure.
@@ -50,7 +67,7 @@ func (p *pass) catchUp(w *work, s *job.Slot) {
 		return
 	}
 	s.Incarnation, s.InPlace = newest.Number, 0
-	s.Node, s.Reserved, s.Fingerprint = newest.Node, newest.Reserved, newest.Fingerprint
+	s.Node, s.Reserved, s.Fingerprint = p.shownNode(w, newest), newest.Reserved, newest.Fingerprint
 	p.out.Dirty = true
 	switch s.Phase {
 	case job.Pending, job.Canceled:
@@ -96,18 +113,20 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 	case inc.State == job.Gone:
 		p.trackGone(w, s, inc)
 	case inc.Member != nil:
-		p.trackMember(w, s, inc.Member)
-	case s.Phase == job.Scheduling && s.InPlace == 0:
-		p.trackLate(w, s)
+		p.trackMember(w, s, inc)
+	case s.Phase == job.Scheduling && s.InPlace == 0 && inc.State == job.Up:
+		p.trackLate(w, s, inc)
 	}
 }
 
 // trackLate gives up an agent that runs and has not registered in the time that a rendezvous may take: it
-// does not reach the service, or hangs.
-func (p *pass) trackLate(w *work, s *job.Slot) {
+// does not reach the service, or hangs. One that is queued, or cannot be started yet, is not late.
+func (p *pass) trackLate(w *work, s *job.Slot, inc *job.Incarnation) {
 	since := s.Since
-	if p.in.Since.After(since) {
-		since = p.in.Since
+	for _, later := range []time.Time{inc.Started, p.in.Since} {
+		if later.After(since) {
+			since = later
+		}
 	}
 	timeout := w.spec.Rendezvous.Timeout.Std()
 	if timeout == 0 || p.pending(since, timeout) || p.in.Now.Before(since) {
@@ -121,6 +140,8 @@ func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
 		return
 	}
 	switch {
+	case inc.Cause != "": // what is evicted exits with some code too
+		p.fault(w, s, inc.Cause, inc.Exit, inc.Evidence...)
 	case inc.Ended == job.EndFinished:
 		p.succeed(s)
 	case inc.Exit != nil && inc.Exit.NotStarted != "":
@@ -134,7 +155,8 @@ func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 }
 
-func (p *pass) trackMember(w *work, s *job.Slot, m *job.Member) {
+func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
+	m := inc.Member
 	if s.Phase == job.Failing || s.Phase == job.Pending {
 		return
 	}
@@ -143,7 +165,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, m *job.Member) {
 			p.step(s, job.BeatsMissed)
 		}
 		if p.step(s, job.LeaseExpired) {
-			p.fault(w, s, job.LeaseLost, nil)
+			p.fault(w, s, job.LeaseLost, nil, p.nodeTrouble(w, s)...)
 		}
 		return
 	}
@@ -170,7 +192,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, m *job.Member) {
 	case job.MemberSucceeded:
 		p.succeed(s)
 	case job.MemberLeaving:
-		p.fault(w, s, job.AgentLeft, m.Exit)
+		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, inc.Evidence...)
 	case job.MemberFailed:
 		if m.InPlace < s.InPlace {
 			return // the restart that it was granted has not reached it yet
@@ -187,7 +209,7 @@ func (p *pass) advance(s *job.Slot, goal job.Phase) {
 	}
 	if s.Phase == job.Registered && goal == job.Running {
 		p.step(s, job.WorldFormed)
-		s.Recover = false
+		s.Recover, s.Avoid = false, ""
 	}
 }
 

@@ -33,7 +33,7 @@ func (p *pass) want(w *work) {
 			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
 		}
 		for _, s := range w.of(r.Name) {
-			if s.Node != "" && (s.Phase != job.Canceling || s.Return) {
+			if w.somewhere(s) && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}
@@ -47,19 +47,53 @@ func (p *pass) want(w *work) {
 		want.Roles = append(want.Roles, role)
 	}
 	p.out.Wants[w.name] = want
-	p.out.Groups[w.name] = w.group()
+	p.out.Groups[w.name] = w.group(spec)
 }
 
 // group is what the job's provider is told of it as a whole.
-func (w *work) group() job.Group {
-	g := job.Group{UID: w.rec.UID, Name: w.name, Priority: w.spec.Priority}
-	for i := range w.spec.Roles {
-		r := &w.spec.Roles[i]
-		least, _ := r.Bounds()
-		g.Roles = append(g.Roles, job.GroupRole{Role: r.Name, Min: max(r.Ceil(least), least), Each: r.Resources})
+func (w *work) group(spec *job.Job) job.Group {
+	g := job.Group{UID: w.rec.UID, Name: w.name, Priority: spec.Priority}
+	for i := range spec.Roles {
+		r := &spec.Roles[i]
+		g.Roles = append(g.Roles, job.GroupRole{Role: r.Name, Min: w.gangOf(r), Each: r.Resources})
 	}
 	return g
 }
+
+// gangOf is how many slots of the role are to start together. A role that waits for another one has no part
+// in the gang: the other would wait for it. Once the job runs, a min that was raised is not asked for before
+// so many are there, or what runs would count as a gang that is not whole.
+func (w *work) gangOf(r *job.Role) int {
+	least, _ := r.Bounds()
+	least = max(r.Ceil(least), least)
+	switch {
+	case !w.active():
+		return least
+	case w.startWave(r) > 0 && !w.ready(r.Name):
+		return 0
+	case !w.started():
+		return least
+	}
+	there := 0
+	for _, s := range w.slots {
+		if s.Address.Role == r.Name && holds(s) && !w.growing(s, r) {
+			there++
+		}
+	}
+	return min(least, there)
+}
+
+// growing tells whether the slot is on its way for the first time since the job's last world.
+func (w *work) growing(s *job.Slot, r *job.Role) bool {
+	_, trained := w.member(s.Address)
+	if !r.Ranked {
+		trained = s.Incarnation > 1
+	}
+	return s.Phase == job.Scheduling && !s.Recover && !trained
+}
+
+// somewhere tells whether the slot has a place, or is at one that is not listed yet.
+func (w *work) somewhere(s *job.Slot) bool { return s.Node != "" || w.bound(s) }
 
 // mayRun lists an unranked role's slots once what it depends on is up.
 func (w *work) mayRun(r *job.Role) []job.Address {
@@ -68,7 +102,7 @@ func (w *work) mayRun(r *job.Role) []job.Address {
 	}
 	var slots []job.Address
 	for _, s := range w.of(r.Name) {
-		if s.Node != "" && s.Phase != job.Canceling && s.Phase != job.Succeeded {
+		if w.somewhere(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
 			slots = append(slots, s.Address)
 		}
 	}

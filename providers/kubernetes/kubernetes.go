@@ -1,10 +1,101 @@
-// Package kubernetes runs agents as pods.
+// Package kubernetes runs agents as pods. The scheduler of the cluster places them; this package makes them,
+// takes them away, and tells what the API server says of them. It knows no policy and no other provider.
+//
+// Everything that Observe tells comes from watches that are held open (watch.go), kept compact in one index
+// (index.go). What this process itself creates and deletes enters the index at once, so that it reads its own
+// writes; nothing else stands between the API server and the planner.
 package kubernetes
 
 import (
-	_ "k8s.io/client-go/informers"
-	_ "k8s.io/client-go/kubernetes"
-	_ "k8s.io/component-helpers/scheduling/corev1"
-	_ "k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	_ "sigs.k8s.io/yaml"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
+
+// Options are the parts of a Provider. Config names the cluster; the others have defaults.
+type Options struct {
+	Config  Config
+	Logger  *slog.Logger
+	Version string // of this program, as "0.3.0": the default agent image has its tag
+}
+
+// Provider is a namespace of one cluster.
+type Provider struct {
+	client    kubernetes.Interface
+	rest      *rest.Config // how client reaches the API server
+	namespace string
+	config    Config
+	version   string
+	log       *slog.Logger
+	index     *index
+	watches   []*watching
+	bars      barCache
+	jobs      *preparations
+	pacer     *pacer
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	owned  sync.WaitGroup // every goroutine of this provider; Close waits for them
+}
+
+var _ providers.Provider = (*Provider)(nil)
+
+// New begins to watch and returns at once: it is Observe that waits for the API server. Close ends it.
+func New(o Options) (*Provider, error) {
+	config, namespace, err := o.Config.access().Client(o.Config.QPS)
+	if err != nil {
+		return nil, fmt.Errorf("provider %s: %w", Name, err)
+	}
+	// Half the bytes and a fraction of the processor time of JSON, on both sides.
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("provider %s: %w", Name, err)
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	p := &Provider{
+		client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
+		index: newIndex(), jobs: newPreparations(), pacer: newPacer(o.Config.parallelism()),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.watch()
+	p.owned.Go(p.liftGates)
+	return p, nil
+}
+
+// Capabilities: a scheduler places. The caveats follow what the API server lets this master see.
+func (p *Provider) Capabilities() job.Capabilities {
+	c := job.Capabilities{
+		Images: true, NeedsImage: p.config.Image == "", Pods: true, Shared: true, Parallelism: p.config.parallelism(),
+		Caveats: []string{
+			"A gang is kept by scheduling gates: its pods are let to the scheduler together, once the least that can train exist. That is weaker than a real gang: the scheduler may still place only some of them.",
+		},
+	}
+	for _, w := range p.watches {
+		c.Caveats = append(c.Caveats, w.caveats()...)
+	}
+	return c
+}
+
+// Changes implements providers.Provider.
+func (p *Provider) Changes() <-chan struct{} { return p.index.changes }
+
+// Close ends the watches. Pods run on.
+func (p *Provider) Close() error {
+	p.cancel()
+	p.owned.Wait()
+	p.pacer.close()
+	return nil
+}

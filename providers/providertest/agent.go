@@ -17,9 +17,9 @@ import (
 )
 
 // Agent stands in for `eltrain agent` where a test is about a provider and nothing else: it keeps the same
-// files in its directory and obeys SIGTERM in the same way, runs its command once, in a process group of its
-// own, and talks to no service. It takes the agent's command line and returns its exit code. A test binary
-// calls it from TestMain when it was started as an agent.
+// files in its directory, says its last word where it is asked to, and obeys SIGTERM in the same way, runs its
+// command once, in a process group of its own, and talks to no service. It takes the agent's command line and
+// returns its exit code. A test binary calls it from TestMain when it was started as an agent.
 func Agent(args []string) int {
 	if err := runAgent(args); err != nil {
 		fmt.Fprintln(os.Stderr, "stand-in agent:", err)
@@ -35,46 +35,26 @@ func runAgent(args []string) error {
 	}
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
-	lock, err := os.OpenFile(filepath.Join(c.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	files, err := openFiles(c)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another agent runs: %w", err)
+	defer files.lock.Close()
+	out := os.Stdout
+	if c.Log != "" {
+		if out, err = os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+			return err
+		}
+		defer out.Close()
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, "agent.json")); err == nil {
-		return fmt.Errorf("this incarnation was started before")
-	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return err
-	}
-	self, err := Identify(os.Getpid())
-	if err != nil {
-		return err
-	}
-	self["boot_id"], self["started"] = strings.TrimSpace(string(boot)), time.Now()
-	if err := writeJSON(c.Dir, "agent.json", self); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "ELTRAIN_TOKEN_FILE="+c.TokenFile, "ELTRAIN_SLOT="+c.Slot)
 	if err := cmd.Start(); err != nil {
-		return writeExit(c.Dir, job.MemberFailed, &job.Exit{Code: 127, NotStarted: err.Error()})
+		return files.ended(job.LastWord{State: job.MemberFailed, Reason: job.EndFailed, Exit: &job.Exit{Code: 127, NotStarted: err.Error()}})
 	}
-	child, err := Identify(cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	if err := writeJSON(c.Dir, "processes.json", map[string]any{"boot_id": self["boot_id"], "processes": []any{child}}); err != nil {
+	if err := files.runs(cmd.Process.Pid); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
@@ -86,16 +66,82 @@ func runAgent(args []string) error {
 	case <-ended:
 	case <-asked:
 		end(cmd.Process.Pid, ended, c.StopGrace.Std())
-		return writeExit(c.Dir, job.MemberLeaving, nil)
+		return files.ended(job.LastWord{State: job.MemberLeaving, Reason: job.EndLeft})
 	}
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	failed := job.LastWord{State: job.MemberFailed, Reason: job.EndFailed}
 	switch {
 	case status.Signaled():
-		return writeExit(c.Dir, job.MemberFailed, &job.Exit{Code: 128 + int(status.Signal()), Signal: status.Signal().String()})
+		failed.Exit = &job.Exit{Code: 128 + int(status.Signal()), Signal: status.Signal().String()}
+		return files.ended(failed)
 	case status.ExitStatus() != 0:
-		return writeExit(c.Dir, job.MemberFailed, &job.Exit{Code: status.ExitStatus()})
+		failed.Exit = &job.Exit{Code: status.ExitStatus()}
+		return files.ended(failed)
 	}
-	return writeExit(c.Dir, job.MemberSucceeded, nil)
+	return files.ended(job.LastWord{State: job.MemberSucceeded, Reason: job.EndFinished})
+}
+
+// files are what an agent leaves for its provider: in its directory, or as its last word alone.
+type files struct {
+	dir, lastWord, boot string
+	lock                *os.File // nil without a directory
+}
+
+func openFiles(c job.AgentConfig) (*files, error) {
+	f := &files{dir: c.Dir, lastWord: c.LastWordFile}
+	if f.dir == "" {
+		return f, nil
+	}
+	var err error
+	if f.lock, err = os.OpenFile(filepath.Join(f.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another agent runs: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(f.dir, "agent.json")); err == nil {
+		return nil, fmt.Errorf("this incarnation was started before")
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	f.boot = strings.TrimSpace(string(boot))
+	self, err := Identify(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	self["boot_id"], self["started"] = f.boot, time.Now()
+	return f, writeJSON(f.dir, "agent.json", self)
+}
+
+// runs records the process that the agent started.
+func (f *files) runs(pid int) error {
+	if f.dir == "" {
+		return nil
+	}
+	child, err := Identify(pid)
+	if err != nil {
+		return err
+	}
+	return writeJSON(f.dir, "processes.json", map[string]any{"boot_id": f.boot, "processes": []any{child}})
+}
+
+// ended says how it went.
+func (f *files) ended(word job.LastWord) error {
+	if f.lastWord != "" {
+		b, err := json.Marshal(word)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.lastWord, b, 0o600); err != nil {
+			return err
+		}
+	}
+	if f.dir == "" {
+		return nil
+	}
+	return writeJSON(f.dir, "exit.json", map[string]any{"exit": word.Exit, "state": word.State})
 }
 
 // end stops a process group: politely, by force after grace.
@@ -118,10 +164,6 @@ func Identify(pid int) (map[string]any, error) {
 	f := strings.Fields(string(b[strings.LastIndex(string(b), ")")+1:]))
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	return map[string]any{"pid": pid, "start_time": start}, err
-}
-
-func writeExit(dir string, state job.MemberState, exit *job.Exit) error {
-	return writeJSON(dir, "exit.json", map[string]any{"exit": exit, "state": state})
 }
 
 func writeJSON(dir, name string, v any) error {

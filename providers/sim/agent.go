@@ -16,6 +16,12 @@ const retryTime = 200 * time.Millisecond
 type Agent struct {
 	c          *Cluster
 	launch     job.Launch
+	node       string // "" until a scheduler has chosen it
+	launched   int    // its place in the order of launches
+	waiting    string // why it has no node, in the scheduler's words
+	cause      job.Cause
+	drift      []job.FieldChange
+	deleted    bool // its end was ordered while its node was silent
 	started    time.Time
 	registered bool
 	silent     bool // stopped: it does nothing, and its connection stays
@@ -32,6 +38,12 @@ type Agent struct {
 	place   elastic.Place // of the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit
+}
+
+// begin lets the agent start on a node.
+func (a *Agent) begin(node string) {
+	a.node, a.waiting, a.started = node, "", a.c.now
+	a.c.After(StartTime, a.register)
 }
 
 // Slot is the agent's slot.
@@ -60,7 +72,7 @@ func (a *Agent) register() {
 		return
 	}
 	reply, err := a.c.master.Register(a.launch.Slot.Job, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Host: a.launch.Node, AgentPID: 1, Report: a.report()})
+		Incarnation: a.launch.Incarnation, Host: a.node, AgentPID: 1, Report: a.report()})
 	if err != nil {
 		a.refused(err)
 		return
@@ -207,10 +219,28 @@ func (a *Agent) Silence() { a.silent = true }
 
 // Wake lets a silenced agent go on.
 func (a *Agent) Wake() {
-	if !a.gone && a.silent {
+	switch {
+	case a.gone || !a.silent:
+	case a.deleted:
+		a.c.end(a, nil, job.EndLeft)
+	case a.node == "":
+		a.silent = false
+	default:
 		a.silent = false
 		a.Sync()
 	}
+}
+
+// Node is where the agent is; "" while it waits for a scheduler.
+func (a *Agent) Node() string { return a.node }
+
+// GivenUp tells whether its end was ordered where nobody can see to it: only its number fences it.
+func (a *Agent) GivenUp() bool { return a.deleted && !a.gone }
+
+// Edit is somebody's change of what it was launched from.
+func (a *Agent) Edit(c job.FieldChange) {
+	a.drift = append(a.drift, c)
+	a.c.changed()
 }
 
 // Silent tells whether the agent is silenced.

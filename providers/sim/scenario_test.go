@@ -43,6 +43,20 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 			w.cluster.SetNode(node(t, line))
 		}
 		w.settle()
+	case "scheduler":
+		w.cluster.Schedules = true
+	case "not-ready":
+		w.cluster.NotReady(d.CmdArgs[0].Key)
+	case "ready":
+		w.cluster.Ready(d.CmdArgs[0].Key)
+	case "delete-node":
+		w.cluster.DeleteNode(d.CmdArgs[0].Key)
+	case "evict":
+		w.cluster.PutOut(w.cluster.Agent(slot()), job.Eviction)
+	case "delete":
+		w.cluster.PutOut(w.cluster.Agent(slot()), job.Deletion)
+	case "edit":
+		w.cluster.Agent(slot()).Edit(job.FieldChange{Path: "image", Before: "theirs", After: "ours"})
 	case "remove-node":
 		w.cluster.RemoveNode(d.CmdArgs[0].Key)
 		w.settle()

@@ -27,6 +27,7 @@ const (
 	StopTime   = 20 * time.Millisecond // from an order to stop until none runs
 	ReplyTime  = time.Millisecond      // from an order's change until the agent has it
 	NoticeTime = 2 * time.Millisecond  // from an agent's end until Observe shows it
+	BindTime   = 30 * time.Millisecond // from Launch, or from when room came free, until the scheduler looks
 )
 
 // Master is what simulated agents speak to: the elastic service of whichever master runs now.
@@ -38,7 +39,9 @@ type Master interface {
 // Cluster is the simulated infrastructure. It is a providers.Provider.
 type Cluster struct {
 	Name string // the provider's
-	// Trouble, if set, is asked before each of "observe", "launch" and "stop": its error is the call's.
+	// Schedules: a scheduler of its own places what is launched, as in scheduler.go. Set it before use.
+	Schedules bool
+	// Trouble, if set, is asked before each of "observe", "prepare", "launch" and "stop": its error is the call's.
 	Trouble func(op string, slot job.Address) error
 
 	now     time.Time
@@ -124,6 +127,7 @@ func (c *Cluster) SetNode(n job.Node) {
 	} else {
 		c.nodes = append(c.nodes, n)
 	}
+	c.reschedule()
 	c.changed()
 }
 
@@ -136,7 +140,7 @@ func (c *Cluster) RemoveNode(name string) {
 // CrashNode ends everything on a node at once, and the node with it.
 func (c *Cluster) CrashNode(name string) {
 	for _, a := range c.Agents() {
-		if a.launch.Node == name {
+		if a.node == name {
 			c.end(a, nil, "")
 		}
 	}
@@ -182,8 +186,8 @@ func (c *Cluster) changed() {
 	}
 }
 
-// Capabilities: the planner places.
-func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Places: true} }
+// Capabilities: the planner places, unless a scheduler does.
+func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Places: !c.Schedules} }
 
 // Observe lists the nodes and every agent that ever ran for a job that was not forgotten.
 func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
@@ -192,10 +196,14 @@ func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
 	}
 	seen := providers.Observation{Nodes: slices.Clone(c.nodes)}
 	for _, a := range c.agents {
-		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.launch.Node,
-			Fingerprint: a.launch.Fingerprint, Reserved: a.launch.Reserved, State: job.Up, Started: a.started}
-		if a.gone {
-			inc.State, inc.Exit, inc.Ended = job.Gone, a.exit, a.reason
+		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.node,
+			Fingerprint: a.launch.Fingerprint, Reserved: a.launch.Reserved, State: job.Up, Started: a.started,
+			Waiting: a.waiting, Drift: a.drift}
+		switch {
+		case a.gone || a.deleted:
+			inc.State, inc.Exit, inc.Ended, inc.Cause = job.Gone, a.exit, a.reason, a.cause
+		case a.node == "":
+			inc.State = job.Starting
 		}
 		seen.Incarnations = append(seen.Incarnations, inc)
 	}
@@ -213,6 +221,9 @@ func (c *Cluster) Publish(context.Context, string) error { return nil }
 
 // Prepare gives the job's token.
 func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
+	if err := c.trouble("prepare", job.Address{Job: g.Name}); err != nil {
+		return "", err
+	}
 	if c.tokens[g.UID] == "" {
 		c.tokens[g.UID] = fmt.Sprintf("token-%d", len(c.tokens)+1)
 	}
@@ -228,13 +239,19 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 		return err
 	}
 	k := key{l.UID, l.Slot, l.Incarnation}
-	if c.agents[k] != nil {
+	if a := c.agents[k]; a != nil {
+		a.drift = nil
 		return nil
 	}
-	a := &Agent{c: c, launch: l, started: c.now, state: job.MemberWaiting}
+	a := &Agent{c: c, launch: l, launched: len(c.agents), state: job.MemberWaiting}
 	c.agents[k] = a
+	if c.Schedules {
+		c.log("launch %s incarnation %d", l.Slot.Short(), l.Incarnation)
+		c.reschedule()
+		return nil
+	}
 	c.log("launch %s incarnation %d on %s", l.Slot.Short(), l.Incarnation, l.Node)
-	c.After(StartTime, a.register)
+	a.begin(l.Node)
 	return nil
 }
 
@@ -243,7 +260,13 @@ func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnat
 	if err := c.trouble("stop", slot); err != nil {
 		return err
 	}
-	if a := c.agents[key{uid, slot, incarnation}]; a != nil && !a.gone {
+	a := c.agents[key{uid, slot, incarnation}]
+	switch {
+	case a == nil || a.gone:
+	case c.unreachable(a):
+		a.deleted = true // it ends once its node is back; until then its number fences it
+		c.changed()
+	default:
 		c.end(a, nil, job.EndLeft)
 	}
 	return nil
@@ -275,6 +298,7 @@ func (c *Cluster) Close() error { return nil }
 // end takes an agent out of the world.
 func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
 	a.gone, a.exit, a.reason = true, exit, reason
+	c.reschedule()
 	c.log("%s incarnation %d ended%s", a.launch.Slot.Short(), a.launch.Incarnation, prefixed(" ", string(reason)))
 	c.After(NoticeTime, c.changed)
 }

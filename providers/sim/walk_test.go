@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -64,7 +65,18 @@ func TestRandomWalks(t *testing.T) {
 		walks = 60
 	}
 	for seed := range walks {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, uint64(seed)) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, uint64(seed), false) })
+	}
+}
+
+// TestRandomWalksWithAScheduler is the same on a cluster whose scheduler places, and to which more happens.
+func TestRandomWalksWithAScheduler(t *testing.T) {
+	walks := 200
+	if testing.Short() {
+		walks = 30
+	}
+	for seed := range walks {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, uint64(seed), true) })
 	}
 }
 
@@ -77,8 +89,9 @@ type walker struct {
 	most        int
 }
 
-func walk(t *testing.T, seed uint64) {
+func walk(t *testing.T, seed uint64, schedules bool) {
 	k := &walker{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), generations: map[string]int{}, most: 5}
+	k.cluster.Schedules = schedules
 	defer func() {
 		if t.Failed() {
 			t.Logf("seed %d:\n%s", seed, k.take())
@@ -91,7 +104,11 @@ func walk(t *testing.T, seed uint64) {
 	k.jobs = parse(t, k.text())
 	k.start()
 	for range 40 {
-		k.act()
+		if schedules && k.rnd.IntN(3) == 0 {
+			k.happen()
+		} else {
+			k.act()
+		}
 		k.run(time.Duration(k.rnd.IntN(3000)) * time.Millisecond)
 		if t.Failed() {
 			return
@@ -163,14 +180,71 @@ func (k *walker) act() {
 	k.settle()
 }
 
+// happen lets one thing happen that only a cluster with a scheduler knows.
+func (k *walker) happen() {
+	node := fmt.Sprintf("n%d", k.rnd.IntN(7))
+	agents := k.cluster.Agents()
+	var some *sim.Agent
+	if len(agents) > 0 {
+		some = agents[k.rnd.IntN(len(agents))]
+	}
+	what := k.rnd.IntN(9)
+	k.say("event %d on %s", what, node)
+	switch what {
+	case 0:
+		k.cluster.NotReady(node)
+	case 1, 2:
+		k.cluster.Ready(node)
+	case 3:
+		k.cluster.DeleteNode(node)
+	case 4:
+		k.setNode(node, func(n *job.Node) { n.Closed, n.Drained = "cordoned", "cordoned" })
+	case 5:
+		k.setNode(node, func(n *job.Node) { n.Foreign = n.Capacity })
+	case 6:
+		if some != nil {
+			causes := []job.Cause{job.Preemption, job.Eviction, job.Deletion}
+			k.cluster.PutOut(some, causes[k.rnd.IntN(len(causes))])
+		}
+	case 7:
+		if some != nil {
+			some.Edit(job.FieldChange{Path: "image", Before: "b", After: "a"})
+		}
+	case 8:
+		failing := k.cluster.Trouble == nil
+		k.cluster.Trouble = nil
+		if failing {
+			k.cluster.Trouble = func(op string, _ job.Address) error {
+				if op == "prepare" {
+					return errors.New("the API server is down")
+				}
+				return nil
+			}
+		}
+	}
+	k.settle()
+}
+
+// setNode changes a node, if it is there.
+func (k *walker) setNode(name string, change func(*job.Node)) {
+	seen, _ := k.cluster.Observe(k.t.Context())
+	for _, n := range seen.Nodes {
+		if n.Name == name {
+			change(&n)
+			k.cluster.SetNode(n)
+		}
+	}
+}
+
 // repair ends all faults.
 func (k *walker) repair() {
 	k.say("repair everything")
-	for _, a := range k.cluster.Agents() {
-		a.Wake()
-	}
+	k.cluster.Trouble = nil
 	for i := range 7 {
 		k.addNode(i)
+	}
+	for _, a := range k.cluster.Agents() {
+		a.Wake()
 	}
 	if k.master == nil {
 		k.start()
@@ -235,7 +309,7 @@ func (k *walker) sizes(j *job.Job, rec *job.Record) {
 func (k *walker) once() {
 	running := map[job.Address]int{}
 	for _, a := range k.cluster.Agents() {
-		if generation, runs := a.Running(); runs && !a.Silent() {
+		if generation, runs := a.Running(); runs && !a.Silent() && !a.GivenUp() {
 			if other, twice := running[a.Slot()]; twice {
 				k.t.Errorf("%s runs twice, in generations %d and %d", a.Slot(), other, generation)
 			}

@@ -1,0 +1,228 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+// cluster is a simulated one whose Prepare is the test's.
+type cluster struct {
+	*sim.Cluster
+	prepare func(g job.Group) error
+
+	mu     sync.Mutex
+	groups []job.Group // that it was prepared with
+}
+
+func (c *cluster) Prepare(ctx context.Context, g job.Group) (string, error) {
+	if err := c.prepare(g); err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.groups = append(c.groups, g)
+	return c.Cluster.Prepare(ctx, g)
+}
+
+// listener is a service without agents, and a view. It keeps what it is told.
+type listener struct {
+	tokens map[string]string
+	warned []string
+}
+
+func (l *listener) Set(name string, d elastic.Desired)          { l.tokens[name] = d.Token }
+func (l *listener) Remove(name string)                          { delete(l.tokens, name) }
+func (l *listener) Gone(job.Address, int)                       {}
+func (l *listener) Observe() map[string]elastic.Facts           { return nil }
+func (l *listener) Wake() <-chan struct{}                       { return nil }
+func (l *listener) Append(...state.Entry) error                 { return nil }
+func (l *listener) Planned(*plan.Plan)                          {}
+func (l *listener) Started(*plan.Change)                        {}
+func (l *listener) Still(*plan.Change, time.Duration)           {}
+func (l *listener) Finished(*plan.Change, time.Duration, error) {}
+func (l *listener) Noticed(job.Notice)                          {}
+func (l *listener) Warned(summary, detail string)               { l.warned = append(l.warned, summary+": "+detail) }
+func (l *listener) Recovered(summary string) {
+	if summary != storeTrouble { // it is told of every turn that stored
+		l.warned = append(l.warned, "recovered: "+summary)
+	}
+}
+func (l *listener) Progressed(string, int64, float64, float64) {}
+
+// bench is a reconciler of one job of two workers on a cluster whose scheduler places, with a clock of its own.
+type bench struct {
+	*Reconciler
+	*listener
+	cluster *cluster
+	now     time.Time
+}
+
+func newBench(t *testing.T, change func(*Options)) *bench {
+	t.Helper()
+	b := &bench{listener: &listener{tokens: map[string]string{}}, now: jobtest.Epoch}
+	b.cluster = &cluster{Cluster: sim.New("local", jobtest.Epoch, nil), prepare: func(job.Group) error { return nil }}
+	b.cluster.Schedules = true
+	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
+	store := memory.New()
+	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
+	must(t, err)
+	o := Options{
+		Jobs:  []job.Job{jobtest.Job("a", jobtest.Role("worker", 2))},
+		Store: store, Lock: lock, Journal: b.listener, Service: b.listener, View: b.listener,
+		Providers: map[string]providers.Provider{"local": b.cluster},
+		NewUID:    func(string) string { return "u" }, Clock: func() time.Time { return b.now }, Spawn: func(f func()) { f() },
+	}
+	change(&o)
+	b.Reconciler, err = New(t.Context(), o)
+	must(t, err)
+	return b
+}
+
+func (b *bench) turn(t *testing.T) plan.Plan {
+	t.Helper()
+	p, _, err := b.Turn(t.Context())
+	must(t, err)
+	return p
+}
+
+func TestAnInfrastructureThatDoesNotPrepareHoldsUpNoTurn(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.Spawn = nil })
+	answer := make(chan struct{})
+	b.cluster.prepare = func(job.Group) error { <-answer; return nil }
+	for range 3 { // each would hang
+		b.turn(t)
+	}
+	if n := len(b.cluster.Agents()); n > 0 || len(b.tokens) > 0 {
+		t.Errorf("%d agents of a job that is not prepared, tokens %v", n, b.tokens)
+	}
+	close(answer)
+	b.flights.wait()
+	b.turn(t)
+	b.flights.wait()
+	if n := len(b.cluster.Agents()); n != 2 || b.tokens["a"] != "token-1" {
+		t.Errorf("%d agents once it was prepared, tokens %v", n, b.tokens)
+	}
+	if n := len(b.cluster.groups); n != 1 {
+		t.Errorf("prepared %d times", n)
+	}
+}
+
+func TestAFailedPreparationIsToldOnceAndTriedAgain(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	tries := 0
+	b.cluster.prepare = func(job.Group) error { tries++; return errors.New("the API server is down") }
+	var p plan.Plan
+	for range 3 * hopeless {
+		p = b.turn(t)
+		if tries < hopeless && b.settled(&p) {
+			t.Fatalf("settled after %d tries", tries)
+		}
+		b.now = b.now.Add(pauseMost)
+	}
+	if len(b.warned) != 1 || !strings.Contains(b.warned[0], "Job a cannot be prepared: the API server is down") {
+		t.Errorf("told %q", b.warned)
+	}
+	if !b.settled(&p) {
+		t.Errorf("a run that does not watch would never end, after %d tries", tries)
+	}
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.now = b.now.Add(2 * pauseMost)
+	b.turn(t)
+	if len(b.warned) != 2 || b.warned[1] != "recovered: Job a cannot be prepared" || len(b.cluster.Agents()) != 2 {
+		t.Errorf("told %q, %d agents", b.warned, len(b.cluster.Agents()))
+	}
+}
+
+func TestAJobIsPreparedAgainWhenItsGroupChanged(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 1 {
+		t.Fatalf("prepared %d times though nothing changed", n)
+	}
+	changed := jobtest.Job("a", jobtest.Role("worker", 3))
+	b.Declare([]job.Job{changed})
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 2 || b.cluster.groups[1].Roles[0].Min != 3 {
+		t.Errorf("prepared with %v", b.cluster.groups)
+	}
+}
+
+func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	full := jobtest.Node("n1", jobtest.Cores(8))
+	full.Closed = "not ready"
+	b.cluster.SetNode(full)
+	b.cluster.Advance(jobtest.Epoch.Add(time.Second), func() {})
+	p := b.turn(t)
+	i := slices.IndexFunc(p.Waits, func(w plan.Wait) bool { return strings.Contains(w.Reasons[0], "Unschedulable: 0/1 nodes") })
+	if i < 0 || !p.Waits[i].Passing || !strings.HasPrefix(p.Waits[i].Reasons[0], "worker[0-1] (2 slots): ") {
+		t.Fatalf("waits: %+v", p.Waits)
+	}
+	p.Waits = p.Waits[i : i+1]
+	if b.settled(&p) {
+		t.Error("a run that does not watch gives up what is queued for a second")
+	}
+	b.now = b.now.Add(time.Hour)
+	p = b.turn(t)
+	if !b.settled(&p) {
+		t.Errorf("it never ends: %+v", p.Waits)
+	}
+}
+
+func TestEachProviderTakesWhatItCanUnlessTheUserSays(t *testing.T) {
+	can := &able{Cluster: sim.New("fast", jobtest.Epoch, nil), n: 100}
+	o := Options{Providers: map[string]providers.Provider{"slow": sim.New("slow", jobtest.Epoch, nil), "fast": can}}
+	for _, c := range []struct {
+		user       int
+		slow, fast int64
+	}{{0, DefaultParallelism, 100}, {3, 3, 3}} {
+		o.Parallelism = c.user
+		of := places(o)
+		if !takes(of["slow"], c.slow) || !takes(of["fast"], c.fast) {
+			t.Errorf("with %d asked for: not %d and %d", c.user, c.slow, c.fast)
+		}
+		if shared := of["slow"] == of["fast"]; shared != (c.user > 0) {
+			t.Errorf("with %d asked for: shared is %v", c.user, shared)
+		}
+	}
+}
+
+// able is a provider that takes n changes at once.
+type able struct {
+	*sim.Cluster
+	n int
+}
+
+func (a *able) Capabilities() job.Capabilities { return job.Capabilities{Parallelism: a.n} }
+
+// takes tells whether exactly n fit.
+func takes(s interface {
+	TryAcquire(int64) bool
+	Release(int64)
+}, n int64) bool {
+	if !s.TryAcquire(n) {
+		return false
+	}
+	more := s.TryAcquire(1)
+	if more {
+		s.Release(1)
+	}
+	s.Release(n)
+	return !more
+}

@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// What follows concerns providers under which a scheduler places (Capabilities.Places is false). A slot's node
+// is then a hint until its incarnation is bound: it holds room in the accounting, so that what is admitted fits
+// somewhere, and it costs nothing to give up. Once bound, the incarnation's node is the slot's.
+
+// schedules tells whether a scheduler chooses the nodes of the job's slots.
+func (p *pass) schedules(w *work) bool {
+	c, known := p.in.Capabilities[w.spec.Provider]
+	return known && !c.Places
+}
+
+// launched tells whether the slot's newest incarnation is there and has not ended, bound or not.
+func (w *work) launched(s *job.Slot) bool {
+	inc := w.current(s)
+	return inc != nil && inc.State != job.Gone && startedPhase(s)
+}
+
+// bound tells whether the slot's newest incarnation is on a node.
+func (w *work) bound(s *job.Slot) bool { return w.launched(s) && w.current(s).Node != "" }
+
+// hinted tells whether the slot's node, if it has one, is where it may come to, and not where it is.
+func (p *pass) hinted(w *work, s *job.Slot) bool {
+	if !p.schedules(w) {
+		return false
+	}
+	inc := w.current(s)
+	return inc == nil || inc.State == job.Gone || inc.Node != s.Node
+}
+
+// shownNode is the node of an incarnation. One that is not listed yet is none: nodes and incarnations are seen
+// by watches of their own, and a node that has just joined must not be taken for one that went.
+func (p *pass) shownNode(w *work, inc *job.Incarnation) string {
+	if p.schedules(w) && p.space(w.spec.Provider).listed[inc.Node] == nil {
+		return ""
+	}
+	return inc.Node
+}
+
+// follow takes the node that the scheduler chose for the slot's. With Return the slot's node is that of the
+// incarnation to come.
+func (p *pass) follow(w *work, s *job.Slot) {
+	inc := w.current(s)
+	if !p.schedules(w) || inc == nil || inc.State == job.Gone || s.Return || s.Phase == job.Pending {
+		return
+	}
+	if inc.Node == s.Node || inc.Node == "" && startedPhase(s) {
+		return // known already, also if that node is gone by now; or still a hint
+	}
+	if node := p.shownNode(w, inc); node != s.Node {
+		s.Node = node // nowhere, if its node is not listed yet, or it is stopped before it was bound
+		p.out.Dirty = true
+	}
+}
+
+// measureHints lets those that are not bound hold the places where they may come to, in the order in which jobs
+// are served. A hint that does not fit any more is given up: recover takes another.
+func (p *pass) measureHints() {
+	for _, w := range p.turn {
+		sp := p.space(w.spec.Provider)
+		for _, s := range w.slots {
+			if !p.hinted(w, s) || !s.Phase.Live() {
+				continue
+			}
+			if (s.Phase != job.Canceling || s.Return) && s.Node != "" && !sp.has(s) {
+				s.Node, s.Recover = "", s.Recover || s.Return
+				p.out.Dirty = true
+			}
+			p.measureSlot(w, sp, s)
+		}
+	}
+}
+
+// has tells whether the slot could be placed now on the node that it has.
+func (sp *space) has(s *job.Slot) bool {
+	need, known := sp.slot(s.Reserved)
+	pl := sp.byName[s.Node]
+	return known && pl != nil && pl.takes(sp.bars.of(s)) && need.fits(pl.free)
+}
+
+// giveUpNode is displace where a scheduler places. A node that was deleted is a machine that is gone, or was
+// drained before: nobody waits for what ran there, and its number fences it.
+//
+// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
+func (p *pass) giveUpNode(w *work, s *job.Slot) {
+	if w.finished[s.Address.Role] && len(w.running(s)) > 0 {
+		return
+	}
+	if startedPhase(s) {
+		p.fault(w, s, job.NodeGone, nil)
+	}
+	s.Node, s.Recover = "", true
+	p.out.Dirty = true
+}
+
+// nodeTrouble is what is known of the slot's node that may explain its silence.
+func (p *pass) nodeTrouble(w *work, s *job.Slot) []string {
+	pl := p.space(w.spec.Provider).byName[s.Node]
+	if pl == nil || pl.node.Closed == "" {
+		return nil
+	}
+	return []string{"node " + s.Node + ": " + pl.node.Closed}
+}
+
+// forsaken tells whether an incarnation is where its end may never be known: silent, or on a node that is gone.
+// It is stopped without a grace, which is not to wait for it.
+func (p *pass) forsaken(w *work, inc *job.Incarnation) bool {
+	if inc.Node == "" || inc.State == job.Gone {
+		return false
+	}
+	gone := p.space(w.spec.Provider).byName[inc.Node] == nil
+	return gone || inc.Member != nil && inc.Member.Expired
+}
+
+func (p *pass) anyForsaken(w *work, s *job.Slot) bool {
+	return p.schedules(w) && slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool { return p.forsaken(w, inc) })
+}
+
+// leaving tells whether one of the slot's incarnations was asked to go and is on its way.
+func (w *work) leaving(s *job.Slot) bool {
+	return slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool {
+		return inc.State != job.Gone && inc.Member != nil && inc.Member.State == job.MemberLeaving
+	})
+}

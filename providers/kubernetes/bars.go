@@ -1,0 +1,154 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Bars lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
+// template does not tolerate, and those that its nodeSelector or its required node affinity leaves out.
+//
+// What hangs on other pods or on objects beside the pod is the scheduler's alone: affinity between pods, topology
+// spread, volumes, quotas. It says so itself, in Incarnation.Waiting. What comes and goes closes a node for all
+// (job.Node.Closed) and is no bar.
+func (p *Provider) Bars(r *job.Role) map[string]string {
+	p.index.askFor(r.Resources.Devices)
+	template, err := p.config.template(r)
+	if err != nil {
+		return nil // Config.Check has refused it, with its reason
+	}
+	limits := barring{
+		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
+		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)),
+	}
+	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return p.bars.of(limits, p.index)
+}
+
+// barring is what of a pod keeps it off nodes. As JSON it is the same for the same: the key of a barCache.
+type barring struct {
+	Tolerations []corev1.Toleration  `json:"tolerations,omitempty"`
+	Selector    map[string]string    `json:"selector,omitempty"`
+	Required    *corev1.NodeSelector `json:"required,omitempty"`
+	Devices     []string             `json:"devices,omitempty"`
+}
+
+// barCache keeps the bars of each template for as long as the nodes stay as they are: Bars is called for each role in
+// each turn.
+type barCache struct {
+	mu      sync.Mutex
+	version int // of the nodes
+	known   map[string]map[string]string
+}
+
+func (c *barCache) of(b barring, x *index) map[string]string {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil // API types always encode
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version := x.nodesVersion(); version != c.version || c.known == nil {
+		c.version, c.known = version, map[string]map[string]string{}
+	}
+	if bars, known := c.known[string(text)]; known {
+		return bars
+	}
+	bars := b.bars(x.barNodes())
+	c.known[string(text)] = bars
+	return bars
+}
+
+// bars matches nodes. nil if it can be on all.
+func (b barring) bars(nodes []*corev1.Node) map[string]string {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: b.Selector}}
+	affinity := &corev1.Pod{}
+	if b.Required != nil {
+		affinity.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: b.Required}}
+	}
+	selector, required := nodeaffinity.GetRequiredNodeAffinity(pod), nodeaffinity.GetRequiredNodeAffinity(affinity)
+	var bars map[string]string
+	for _, n := range nodes {
+		why := b.taint(n)
+		if fits, _ := selector.Match(n); why == "" && !fits {
+			why = "node selector " + mismatch(b.Selector, n.Labels)
+		}
+		if fits, err := required.Match(n); why == "" && !fits {
+			why = "node affinity"
+			if err != nil {
+				why += ": " + err.Error()
+			}
+		}
+		if why == "" {
+			continue
+		}
+		if bars == nil {
+			bars = map[string]string{}
+		}
+		bars[n.Name] = why
+	}
+	return bars
+}
+
+// taint is the first taint of a node that keeps the pod off; "" if none does. One that is named as a device that the
+// pod asks for does not: the admission plugin ExtendedResourceToleration, which clouds use, has such pods tolerate it,
+// and where it is off the scheduler says so.
+func (b barring) taint(n *corev1.Node) string {
+	taint, barred := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, b.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !isTransient(t) && !slices.Contains(b.Devices, t.Key)
+	}, true) // an API server without the operators Gt and Lt refuses them in a pod
+	if !barred {
+		return ""
+	}
+	return taintText(&taint)
+}
+
+// mismatch is the first pair of a selector that labels do not have.
+func mismatch(selector, labels map[string]string) string {
+	for _, k := range slices.Sorted(maps.Keys(selector)) {
+		if v, has := labels[k]; !has || v != selector[k] {
+			return k + "=" + selector[k]
+		}
+	}
+	return ""
+}
+
+// barNodes is every node that takes pods, as Bars reads them.
+func (x *index) barNodes() []*corev1.Node {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	nodes := make([]*corev1.Node, 0, len(x.cluster.nodes))
+	for _, n := range x.cluster.nodes {
+		if n.slots > 0 {
+			nodes = append(nodes, n.kept)
+		}
+	}
+	return nodes
+}
+
+// nodesVersion changes with the nodes.
+func (x *index) nodesVersion() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cluster.version
+}
+
+// askFor notes which devices roles ask for.
+func (x *index) askFor(devices map[string]int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cluster.ask(devices) {
+		x.signal()
+	}
+}

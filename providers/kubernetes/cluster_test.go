@@ -1,0 +1,474 @@
+package kubernetes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// These tests are about what the API server keeps. Their pods fit no node, so that nothing runs.
+
+func nowhere(c *Config) {
+	c.Pod = map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"nowhere": "yes"}}}
+}
+
+func newPaperwork(t *testing.T) *work {
+	bed.start(t)
+	return newWork(t, bed.cluster, nowhere)
+}
+
+// objects lists what of the job is there, as kind/name.
+func (w *work) objects() []string {
+	w.Helper()
+	var all []string
+	admin, of := w.cluster.Admin(), metav1.ListOptions{LabelSelector: labelUID + "=" + testUID}
+	configMaps, err := admin.CoreV1().ConfigMaps(w.namespace).List(w.Context(), of)
+	w.ok(err)
+	for _, o := range configMaps.Items {
+		all = append(all, "ConfigMap/"+o.Name)
+	}
+	secrets, err := admin.CoreV1().Secrets(w.namespace).List(w.Context(), of)
+	w.ok(err)
+	for _, o := range secrets.Items {
+		all = append(all, "Secret/"+o.Name)
+	}
+	services, err := admin.CoreV1().Services(w.namespace).List(w.Context(), of)
+	w.ok(err)
+	for _, o := range services.Items {
+		all = append(all, "Service/"+o.Name)
+	}
+	budgets, err := admin.PolicyV1().PodDisruptionBudgets(w.namespace).List(w.Context(), of)
+	w.ok(err)
+	for _, o := range budgets.Items {
+		all = append(all, "PodDisruptionBudget/"+o.Name)
+	}
+	pods, err := admin.CoreV1().Pods(w.namespace).List(w.Context(), of)
+	w.ok(err)
+	for _, o := range pods.Items {
+		all = append(all, "Pod/"+o.Name)
+	}
+	return all
+}
+
+func (w *work) pod(role string, index, incarnation int) *corev1.Pod {
+	w.Helper()
+	name := podName(testUID, job.Address{Job: "gpt", Role: role, Index: index}, incarnation)
+	pod, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
+	w.ok(err)
+	return pod
+}
+
+// until polls for what the cluster makes of something in its own time.
+func (w *work) until(what string, holds func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(w.bound); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("after %s: not %s", w.bound, what)
+		}
+	}
+}
+
+func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
+	w := newPaperwork(t)
+	token := w.prepare(job.GroupRole{Role: "worker", Min: 3}, job.GroupRole{Role: "ps", Min: 1}, job.GroupRole{Role: "evaluator"})
+	core := w.cluster.Admin().CoreV1()
+	anchor, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if anchor.Data["service"] != "http://127.0.0.1:1" {
+		t.Errorf("the anchor says %v", anchor.Data)
+	}
+	secret, err := core.Secrets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if string(secret.Data["token"]) != token {
+		t.Errorf("the Secret has %q, Prepare gave %q", secret.Data["token"], token)
+	}
+	service, err := core.Services(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if service.Spec.ClusterIP != corev1.ClusterIPNone || !service.Spec.PublishNotReadyAddresses || service.Spec.Selector[labelUID] != testUID {
+		t.Errorf("the Service is %+v", service.Spec)
+	}
+	budget, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if budget.Spec.MinAvailable.IntValue() != 4 || budget.Spec.Selector.MatchLabels[labelUID] != testUID {
+		t.Errorf("the PodDisruptionBudget is %+v", budget.Spec)
+	}
+	for _, o := range []metav1.Object{secret, service, budget} {
+		if owners := o.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != anchor.UID {
+			t.Errorf("%s is owned by %+v, not by the anchor", o.GetName(), owners)
+		}
+	}
+	for _, o := range []metav1.Object{anchor, service, budget} {
+		applied := slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+			return m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply
+		})
+		if !applied {
+			t.Errorf("%T %s is not applied by eltrain: %+v", o, o.GetName(), o.GetManagedFields())
+		}
+	}
+
+	// Nothing is written where nothing changed, also by a next master; what changed is brought up to date.
+	w.prepare(job.GroupRole{Role: "worker", Min: 3}, job.GroupRole{Role: "ps", Min: 1}, job.GroupRole{Role: "evaluator"})
+	next := w.open()
+	if again, err := next.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 3}, job.GroupRole{Role: "ps", Min: 1})); err != nil || again != token {
+		t.Errorf("the next master's token is %q, %v", again, err)
+	}
+	if now, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.ResourceVersion != anchor.ResourceVersion {
+		t.Errorf("the anchor was written again, %v", err)
+	}
+	if now, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.Generation != budget.Generation {
+		t.Errorf("the PodDisruptionBudget was changed again, %v", err)
+	}
+	if _, err := next.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 2})); err != nil {
+		t.Error(err)
+	}
+	if now, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.Spec.MinAvailable.IntValue() != 2 {
+		t.Errorf("the PodDisruptionBudget did not follow the group: %+v, %v", now.Spec, err)
+	}
+}
+
+// Masters that race, as in a failover, must not give agents and service two tokens.
+func TestMastersThatRaceGiveOneToken(t *testing.T) {
+	w := newPaperwork(t)
+	tokens := make([]string, 6)
+	var all sync.WaitGroup
+	for n := range tokens {
+		p := w.open()
+		all.Go(func() {
+			var err error
+			if tokens[n], err = p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, token := range tokens {
+		if token == "" || token != tokens[0] {
+			t.Fatalf("tokens %q", tokens)
+		}
+	}
+}
+
+// A master that was killed between any two steps left some of these behind.
+func TestPrepareCompletesWhatWasCutShort(t *testing.T) {
+	w := newPaperwork(t)
+	token := w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	all := len(w.objects())
+	admin, now := w.cluster.Admin(), metav1.DeleteOptions{}
+	removals := map[string]func() error{
+		"the PodDisruptionBudget": func() error {
+			return admin.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(t.Context(), "gpt-0b0e9", now)
+		},
+		"the Service": func() error { return admin.CoreV1().Services(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
+		"the Secret":  func() error { return admin.CoreV1().Secrets(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
+	}
+	for what, remove := range removals {
+		w.ok(remove())
+		again, err := w.open().Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
+		w.ok(err)
+		if now := w.objects(); len(now) != all {
+			t.Errorf("without %s, Prepare leaves %q", what, now)
+		}
+		if what != "the Secret" && again != token {
+			t.Errorf("without %s, the token is another", what)
+		}
+		token = again
+	}
+}
+
+func TestDeletingTheAnchorDeletesAll(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	w.ok(w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
+	w.until("everything gone", func() bool { return len(w.objects()) == 0 })
+}
+
+func TestALackingRightIsNamed(t *testing.T) {
+	bed.start(t)
+	for _, lacking := range []testbed.Permission{{Verb: "patch", Resource: "configmaps"}, {Verb: "create", Resource: "secrets"},
+		{Verb: "patch", Resource: "services"}, {Verb: "patch", Resource: "poddisruptionbudgets"}, {Verb: "create", Resource: "pods"}} {
+		t.Run(lacking.Verb+" "+lacking.Resource, func(t *testing.T) {
+			w := newWork(t, bed.cluster, nowhere)
+			namespace := bed.cluster.Namespace(t)
+			w.config.Kubeconfig = bed.cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}, Without: []testbed.Permission{lacking}})
+			p := w.open()
+			_, err := p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
+			if lacking.Resource == "pods" {
+				w.ok(err)
+				err = p.Launch(t.Context(), w.launch("worker", 0, 1))
+			}
+			if err == nil {
+				t.Fatal("it worked without")
+			}
+			for _, word := range []string{"job.gpt", lacking.Verb, lacking.Resource, namespace, "deploy/ has the Role"} {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%q is not in: %v", word, err)
+				}
+			}
+		})
+	}
+}
+
+// Others keep jobs in the same namespace: their agents must not be told of this master's service.
+func TestPublishTellsOwnJobsAlone(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	other := w.open()
+	_, err := other.Prepare(t.Context(), job.Group{UID: "other-uid", Name: "theirs"})
+	w.ok(err)
+	w.ok(w.p.Publish(t.Context(), "http://10.0.0.9:7000"))
+	for name, want := range map[string]string{"gpt-0b0e9": "http://10.0.0.9:7000", "theirs-other": "http://127.0.0.1:1"} {
+		anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), name, metav1.GetOptions{})
+		w.ok(err)
+		if anchor.Data["service"] != want {
+			t.Errorf("%s says %q, want %q", name, anchor.Data["service"], want)
+		}
+	}
+}
+
+func TestAPodOfAnothersIsNotTaken(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpt-0b0e9-e1-worker-0"},
+		Spec:       corev1.PodSpec{NodeSelector: map[string]string{"nowhere": "yes"}, Containers: []corev1.Container{{Name: "c", Image: hostImage}}},
+	}, metav1.CreateOptions{})
+	w.ok(err)
+	if err := w.p.Launch(t.Context(), w.launch("worker", 0, 1)); err == nil || !strings.Contains(err.Error(), "is not this incarnation") {
+		t.Errorf("launched over it: %v", err)
+	}
+	w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second))
+	if _, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Get(t.Context(), "gpt-0b0e9-e1-worker-0", metav1.GetOptions{}); err != nil {
+		t.Errorf("it was stopped: %v", err)
+	}
+}
+
+// What took a pod's name meanwhile is not what was to be stopped.
+func TestADeletionIsOfOnePod(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	there := w.p.index.get(key{testUID, "worker", 0, 1})
+	stale := *there
+	stale.uid = "of-one-before"
+	w.ok(w.p.remove(t.Context(), &stale, 1))
+	if now := w.pod("worker", 0, 1); now.UID != there.uid || now.DeletionTimestamp != nil {
+		t.Error("another pod was deleted")
+	}
+}
+
+func TestAGangIsLetGoTogether(t *testing.T) {
+	w := newPaperwork(t)
+	gated := func() (n int) {
+		pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+		w.ok(err)
+		for _, p := range pods.Items {
+			if gatedBy(&p, gangGate) {
+				n++
+			}
+		}
+		return n
+	}
+	roles := []job.GroupRole{{Role: "worker", Min: 3}, {Role: "ps", Min: 1}, {Role: "evaluator", Min: 0}}
+	w.prepare(roles...)
+	for n := range 3 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", n, 1)))
+	}
+	// A master that dies now leaves them gated: the next completes the gang.
+	w.ok(w.p.Close())
+	if n := gated(); n != 3 {
+		t.Fatalf("%d of 3 are held while the ps is not there", n)
+	}
+	w.p = w.open()
+	w.prepare(roles...)
+	time.Sleep(4 * gatePause) // looks at the gates that must not lift them
+	if n := gated(); n != 3 {
+		t.Fatalf("%d of 3 are held while the ps is not there", n)
+	}
+	w.ok(w.p.Launch(t.Context(), w.launch("ps", 0, 1)))
+	w.until("let go", func() bool { return gated() == 0 })
+	// A whole gang's further pods are not held.
+	w.until("known to be whole", func() bool { made, _ := w.p.jobs.get(testUID); return made.whole.Load() })
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 3, 1)))
+	if gatedBy(w.pod("worker", 3, 1), gangGate) {
+		t.Error("a pod that the gang does not wait for is held")
+	}
+}
+
+// A gang that was lifted while its master died in between is lifted by the next.
+func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
+	w := newPaperwork(t)
+	roles := []job.GroupRole{{Role: "worker", Min: 2}}
+	w.prepare(roles...)
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	w.ok(w.p.Close())
+	made, _ := w.p.jobs.get(testUID)
+	second, err := w.config.pod(w.launch("worker", 1, 1), surroundings{namespace: w.namespace, anchor: made.anchor, gated: true})
+	w.ok(err)
+	_, err = w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), second, metav1.CreateOptions{})
+	w.ok(err)
+	w.p = w.open()
+	w.prepare(roles...)
+	w.until("let go", func() bool {
+		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
+	})
+}
+
+func TestWhatWasEditedByHandIsMended(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	l := w.launch("worker", 0, 1)
+	w.ok(w.p.Launch(t.Context(), l))
+	before := w.pod("worker", 0, 1)
+	w.ok(w.p.Launch(t.Context(), l))
+	if now := w.pod("worker", 0, 1); now.ResourceVersion != before.ResourceVersion {
+		t.Error("launching what is there and as it was wrote something")
+	}
+	edit := `{"metadata":{"labels":{"app.kubernetes.io/component":"mine","added":"by-hand"}},"spec":{"containers":[{"name":"main","image":"other:1"}]}}`
+	_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Patch(t.Context(), before.Name, types.StrategicMergePatchType, []byte(edit), metav1.PatchOptions{})
+	w.ok(err)
+	drift := func() int { return len(w.p.index.get(key{testUID, "worker", 0, 1}).seen.Drift) }
+	w.until("shown as drift", func() bool { return drift() == 2 })
+	w.ok(w.p.Launch(t.Context(), l))
+	now := w.pod("worker", 0, 1)
+	if now.UID != before.UID || now.Labels["app.kubernetes.io/component"] != "worker" || now.Spec.Containers[0].Image != hostImage {
+		t.Errorf("after mending: %v, image %s", now.Labels, now.Spec.Containers[0].Image)
+	}
+	if now.Labels["added"] != "by-hand" {
+		t.Error("what is none of ours was taken away")
+	}
+	if drift() != 0 {
+		t.Error("the next observation still shows it")
+	}
+}
+
+func TestForgetLeavesNothing(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 2})
+	for n := range 2 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", n, 1)))
+	}
+	if err := w.p.Forget(t.Context(), testUID, "gpt"); err == nil || !strings.Contains(err.Error(), "still runs") {
+		t.Fatalf("what runs was forgotten: %v", err)
+	}
+	for n := range 2 {
+		w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: n}, 1, time.Second))
+	}
+	// One that was cut short: the anchor is still there, what it owns is not.
+	w.ok(w.cluster.Admin().CoreV1().Services(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
+	w.ok(w.p.Forget(t.Context(), testUID, "gpt"))
+	if left := w.objects(); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
+}
+
+func TestAQuotaIsTold(t *testing.T) {
+	w := newPaperwork(t)
+	_, err := w.cluster.Admin().CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	w.ok(err)
+	w.until("counted", func() bool {
+		q, err := w.cluster.Admin().CoreV1().ResourceQuotas(w.namespace).Get(t.Context(), "two-pods", metav1.GetOptions{})
+		w.ok(err)
+		return len(q.Status.Hard) > 0
+	})
+	w.prepare(job.GroupRole{Role: "worker", Min: 40})
+	errs := make(chan error)
+	for n := range 40 {
+		go func() { errs <- w.p.Launch(t.Context(), w.launch("worker", n, 1)) }()
+	}
+	refused := 0
+	for range 40 {
+		if err := <-errs; err != nil {
+			refused++
+			if !strings.Contains(err.Error(), "exceeded quota: two-pods") || strings.Contains(err.Error(), "deploy/") {
+				t.Errorf("it says %v", err)
+			}
+		}
+	}
+	if refused != 38 {
+		t.Errorf("%d of 38 were refused", refused)
+	}
+}
+
+func TestAWebhookThatRefusesTheFirstThree(t *testing.T) {
+	w := newPaperwork(t)
+	w.cluster.Webhook(t, testbed.Refusals{Namespace: w.namespace, Times: 3, Message: "not today"})
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	refusals := 0
+	w.until("launched", func() bool {
+		err := w.p.Launch(t.Context(), w.launch("worker", 0, 1))
+		if err != nil {
+			refusals++
+			if !strings.Contains(err.Error(), "not today") {
+				t.Errorf("it says %v", err)
+			}
+		}
+		return err == nil
+	})
+	if refusals < 3 {
+		t.Errorf("%d refusals were told", refusals)
+	}
+}
+
+// The API server is killed and started again while pods are created: each is there once, and none is missing.
+func TestTheAPIServerIsKilledWhilePodsAreCreated(t *testing.T) {
+	w := newPaperwork(t)
+	const n = 60
+	w.prepare(job.GroupRole{Role: "worker", Min: n})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*w.bound)
+	defer cancel()
+	var all sync.WaitGroup
+	for index := range n {
+		all.Go(func() {
+			for ctx.Err() == nil { // as apply does
+				if w.p.Launch(ctx, w.launch("worker", index, 1)) == nil {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			t.Errorf("worker[%d] was never launched", index)
+		})
+	}
+	w.until("begun", func() bool { return len(w.p.index.ofJob(testUID)) > 5 })
+	w.cluster.APIServer.Kill(t)
+	w.cluster.APIServer.Start(t)
+	all.Wait()
+	pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+	w.ok(err)
+	if len(pods.Items) != n {
+		t.Errorf("%d pods of %d slots", len(pods.Items), n)
+	}
+	w.until("let go", func() bool {
+		for index := range n {
+			if gatedBy(w.pod("worker", index, 1), gangGate) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestANamespaceThatTerminates(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.cluster.Admin().CoreV1().Namespaces().Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
+	err := w.p.Launch(t.Context(), w.launch("worker", 0, 1))
+	if err == nil || !strings.Contains(err.Error(), "being deleted") && !apierrors.IsNotFound(err) {
+		t.Errorf("it says %v", err)
+	}
+}

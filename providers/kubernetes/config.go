@@ -1,0 +1,94 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/kube"
+)
+
+// Config is the block provider "kubernetes". Its tags are the language, read by job.Fields.
+type Config struct {
+	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. By default $KUBECONFIG, then ~/.kube/config, then the service account of the pod that eltrain runs in."`
+	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. By default its current one."`
+	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where everything is made. By default the context's namespace, or the one that eltrain runs in."`
+	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles that name none, so that a job written for the local provider runs here as it is."`
+	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static eltrain program, which an init container copies into every pod. By default eltrain/eltrain:vVERSION, of the version that runs."`
+	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain is in the jobs' own images, as \"/usr/local/bin/eltrain\". With it there is no init container."`
+	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, written as a pod template: metadata and spec. A role's own pod overlay is merged after it."`
+	PriorityClass string         `hcl:"priority_class,optional" change:"update" doc:"PriorityClass of the pods."`
+	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The most requests a second to the API server. 0 is no limit of eltrain's: the API server says by itself what is too much."`
+	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The most pods that are created at once, and the most that are deleted."`
+}
+
+// DefaultParallelism is what an API server on four cores took most pods a second with, of 16, 64 and 128 writers.
+// With the window of pace.go it is an upper bound: one that is smaller, or busy, says so and gets fewer.
+const DefaultParallelism = 128
+
+// mostParallelism keeps a slip of the finger from taking every connection of an API server.
+const mostParallelism = 1024
+
+// Validate lists every mistake, each as a sentence that says what to do.
+func (c Config) Validate() []error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.Namespace != "" {
+		if why := validation.IsDNS1123Label(c.Namespace); len(why) > 0 {
+			bad("namespace %q cannot be one: use up to 63 small letters, digits and \"-\"", c.Namespace)
+		}
+	}
+	for _, image := range []struct{ argument, value string }{{"image", c.Image}, {"agent_image", c.AgentImage}} {
+		if image.value != strings.TrimSpace(image.value) || strings.ContainsAny(image.value, " \t\n") {
+			bad("%s %q has white space in it: write it as \"registry/name:tag\"", image.argument, image.value)
+		}
+	}
+	if c.AgentPath != "" && !strings.HasPrefix(c.AgentPath, "/") {
+		bad("agent_path %q is not absolute: write where eltrain is in the image, as \"/usr/local/bin/eltrain\"", c.AgentPath)
+	}
+	if c.AgentPath != "" && c.AgentImage != "" {
+		bad("agent_path and agent_image exclude each other: leave out agent_image if eltrain is in the jobs' images, else agent_path")
+	}
+	if c.PriorityClass != "" {
+		if why := validation.IsDNS1123Subdomain(c.PriorityClass); len(why) > 0 {
+			bad("priority_class %q cannot name a PriorityClass: use small letters, digits, \"-\" and \".\"", c.PriorityClass)
+		}
+	}
+	if c.QPS < 0 || math.IsNaN(c.QPS) || math.IsInf(c.QPS, 0) {
+		bad("qps is %v: write a number of requests a second, or leave it out for no limit", c.QPS)
+	}
+	if c.Parallelism < 0 || c.Parallelism > mostParallelism {
+		bad("parallelism is %d: write a number from 1 to %d, or leave it out for %d", c.Parallelism, mostParallelism, DefaultParallelism)
+	}
+	errs = append(errs, (overlay{owner: "provider " + Name, fields: c.Pod}).check()...)
+	return errs
+}
+
+// Check says what is wrong with a role on this provider, before anything of it is started; nil if nothing is.
+// It makes the role's pod as Launch would, and joins every mistake of its overlay.
+func (c Config) Check(r *job.Role) error {
+	if err := checkNames(job.Address{Job: "job", Role: r.Name}); err != nil {
+		return err
+	}
+	_, err := c.template(r)
+	return err
+}
+
+// access is how the cluster is reached.
+func (c Config) access() kube.Access {
+	return kube.Access{Kubeconfig: c.Kubeconfig, Context: c.Context, Namespace: c.Namespace}
+}
+
+// parallelism is how many pods are created at once.
+func (c Config) parallelism() int {
+	if c.Parallelism == 0 {
+		return DefaultParallelism
+	}
+	return c.Parallelism
+}
+
+var errNoImage = errors.New("there is no image to run it in: give the role an image, or the provider one for all roles")

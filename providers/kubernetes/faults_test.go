@@ -1,0 +1,103 @@
+package kubernetes
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// newFaultyWork is paperwork behind a proxy.
+func newFaultyWork(t *testing.T) (*work, *testbed.Proxy) {
+	bed.start(t)
+	proxy := bed.cluster.Proxy(t)
+	w := newPaperwork(t)
+	w.config.Kubeconfig = proxy.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{role}})
+	w.p = w.open()
+	return w, proxy
+}
+
+func (w *work) podCount() (n int) {
+	for _, name := range w.objects() {
+		if len(name) > 4 && name[:4] == "Pod/" {
+			n++
+		}
+	}
+	return n
+}
+
+// The API server made the pod, and the answer was lost: it is not made twice, and the launch is no failure.
+func TestALostAnswerStartsNothingTwice(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", LoseAnswer: true, Times: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	if n := w.podCount(); n != 1 {
+		t.Errorf("%d pods of one slot", n)
+	}
+	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", LoseAnswer: true, Times: 1})
+	w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second))
+	if n := w.podCount(); n != 0 {
+		t.Errorf("%d pods after the stop", n)
+	}
+}
+
+// 429 with Retry-After: all wait as long, each is launched in the end, and few are asked in vain.
+func TestTooManyRequestsAreObeyed(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	const n, refusals = 40, 3
+	w.prepare(job.GroupRole{Role: "worker", Min: n})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // at its slowest, one is asked at a time
+	before := proxy.Requests("create", "pods")
+	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", Status: 429, RetryAfter: 2 * time.Second, Times: refusals})
+	start := time.Now()
+	var all sync.WaitGroup
+	for index := 1; index < n; index++ {
+		all.Go(func() {
+			if err := w.p.Launch(t.Context(), w.launch("worker", index, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(start); took < 2*time.Second {
+		t.Errorf("all were created after %s: Retry-After was not waited for", took)
+	}
+	if asked := proxy.Requests("create", "pods") - before; asked != n-1+refusals {
+		t.Errorf("%d requests for %d pods and %d refusals", asked, n-1, refusals)
+	}
+}
+
+// A job that is as it should be costs the API server no write, and none of its jobs a request.
+func TestASteadyStateWritesNothing(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 3})
+	for index := range 3 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
+	}
+	w.until("let go", func() bool {
+		for index := range 3 {
+			if gatedBy(w.pod("worker", index, 1), gangGate) {
+				return false
+			}
+		}
+		return true
+	})
+	writes := func() (n int) {
+		for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
+			n += proxy.Requests(verb, "")
+		}
+		return n
+	}
+	before := writes()
+	w.prepare(job.GroupRole{Role: "worker", Min: 3})
+	for index := range 3 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
+	}
+	time.Sleep(2 * time.Second) // in which nothing must happen
+	if n := writes() - before; n != 0 {
+		t.Errorf("%d writes", n)
+	}
+}

@@ -1,0 +1,454 @@
+package kubernetes
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// index is what is known of the cluster: pods of ours (here), nodes and the load that others put on them (nodes.go).
+// It is fed by watches and by this process's own writes, whichever come first.
+type index struct {
+	changes chan struct{} // gets a value when Observe may answer otherwise
+
+	mu          sync.Mutex
+	jobs        map[string]*podsOf   // by UID of the job
+	entries     map[types.UID]*entry // of pods that are there
+	removed     recent[types.UID]    // pods that are no more: what still comes of them is old
+	asked       recent[types.UID]    // pods whose deletion this process has asked for
+	order       []*entry             // every entry, as Observe lists them; nil before the first time
+	dead        int                  // entries of pods that are no more
+	deaths      int                  // counts them, ever
+	subscribers map[chan struct{}]struct{}
+	cluster     cluster
+}
+
+// podsOf is what is known of one job's pods.
+type podsOf struct {
+	slots map[place][]*entry // those of a slot, few
+	// texts and records hold what many pods share once: names, and the record in their annotation.
+	texts   map[string]string
+	records map[string]launched
+}
+
+// place is a slot within its job.
+type place struct {
+	role  string
+	index int
+}
+
+func (k key) place() place { return place{k.role, k.index} }
+
+// entry is one incarnation: a pod that is there, or what was last known of one that is no more.
+type entry struct {
+	key   key
+	slot  job.Address
+	pod   *pod            // nil once it was removed
+	last  job.Incarnation // of a pod that was removed
+	death int             // when it was, among others
+}
+
+// mostDead bounds how many pods that are no more are told of: twice the slots of the largest cluster that this is
+// measured with. The oldest go first.
+const mostDead = 20_000
+
+func newIndex() *index {
+	return &index{
+		changes: make(chan struct{}, 1), jobs: map[string]*podsOf{}, entries: map[types.UID]*entry{}, subscribers: map[chan struct{}]struct{}{},
+		cluster: newCluster(),
+	}
+}
+
+// get finds the pod of an incarnation that is there, also one that has ended; nil once it was removed.
+func (x *index) get(k key) *pod {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.find(k); e != nil {
+		return e.pod
+	}
+	return nil
+}
+
+// ofJob lists the pods of a job that are there, in no order.
+func (x *index) ofJob(uid string) []*pod {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	j := x.jobs[uid]
+	if j == nil {
+		return nil
+	}
+	var all []*pod
+	for _, entries := range j.slots {
+		for _, e := range entries {
+			if e.pod != nil {
+				all = append(all, e.pod)
+			}
+		}
+	}
+	return all
+}
+
+// subscribe gives a channel that gets a value after each change of a pod of ours, and what ends that. Values
+// coalesce: subscribe, then look, then wait.
+func (x *index) subscribe() (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	x.mu.Lock()
+	x.subscribers[c] = struct{}{}
+	x.mu.Unlock()
+	return c, func() {
+		x.mu.Lock()
+		delete(x.subscribers, c)
+		x.mu.Unlock()
+	}
+}
+
+// put enters a pod as the API server gave it: to a create, a patch, a get, a delete that leaves it time, or by a watch.
+// What is older than the index, or was removed since, changes nothing.
+func (x *index) put(o *corev1.Pod) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.enter(o)
+}
+
+// ordered marks a pod whose deletion this process is about to ask for: its end is not told as somebody else's deed.
+func (x *index) ordered(uid types.UID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.asked.add(uid)
+}
+
+// deleted removes a pod of which the API server has said that it is no more. Events of it that are still on their way
+// do not bring it back.
+func (x *index) deleted(k key, uid types.UID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.removed.add(uid)
+	if e := x.find(k); e != nil && e.pod != nil && e.pod.uid == uid {
+		x.bury(e)
+	}
+}
+
+// forget drops what is remembered of a job's pods that are no more.
+func (x *index) forget(uid string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	j := x.jobs[uid]
+	if j == nil {
+		return
+	}
+	for _, entries := range j.slots {
+		for _, e := range slices.Clone(entries) {
+			if e.pod == nil {
+				x.drop(e)
+			}
+		}
+	}
+	x.signal()
+}
+
+// watched enters what a watch says of a pod: that it is there, or, with gone, that this was its last state.
+func (x *index) watched(o *corev1.Pod, gone bool) {
+	if !gone {
+		x.put(o)
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.removed.add(o.UID)
+	if x.cluster.leave(o.UID) {
+		x.signal()
+	}
+	e := x.entries[o.UID]
+	if e == nil {
+		return
+	}
+	x.replacePod(e, x.read(o, e.slot, e.key)) // its last state may say why
+	x.bury(e)
+}
+
+// listed enters a complete list: whatever is older than it and not in it is no more.
+func (x *index) listed(all []*corev1.Pod, version string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	there := make(map[types.UID]struct{}, len(all))
+	for _, o := range all {
+		there[o.UID] = struct{}{}
+		x.enter(o)
+	}
+	for _, e := range slices.Clone(x.sorted()) {
+		if e.pod == nil || newer(e.pod.version, version) {
+			continue
+		}
+		if _, is := there[e.pod.uid]; !is {
+			x.removed.add(e.pod.uid)
+			x.bury(e)
+		}
+	}
+	if x.cluster.keep(odd, there) {
+		x.signal()
+	}
+}
+
+// enter is put under the lock.
+func (x *index) enter(o *corev1.Pod) {
+	if x.removed.has(o.UID) {
+		return
+	}
+	e := x.entries[o.UID]
+	if e == nil {
+		k, slot, ours := keyOf(o.Labels)
+		if !ours || o.Name != podName(k.uid, slot, k.number) { // it takes room as any other
+			if x.cluster.enter(o, odd) {
+				x.signal()
+			}
+			return
+		}
+		e = x.entryOf(k, slot)
+	}
+	// Which incarnation it is was said when it was first seen. Labels that say otherwise since are drift.
+	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) {
+		return
+	}
+	x.replacePod(e, x.read(o, e.slot, e.key))
+	x.settle(e.key)
+}
+
+// entryOf finds or makes the entry of an incarnation.
+func (x *index) entryOf(k key, slot job.Address) *entry {
+	if e := x.find(k); e != nil {
+		return e
+	}
+	j := x.jobs[k.uid]
+	if j == nil {
+		j = &podsOf{slots: map[place][]*entry{}, texts: map[string]string{}, records: map[string]launched{}}
+		x.jobs[k.uid] = j
+	}
+	for _, s := range []*string{&k.uid, &k.role, &slot.Job} {
+		*s = j.share(*s)
+	}
+	slot.Role = k.role
+	e := &entry{key: k, slot: slot}
+	j.slots[k.place()] = append(j.slots[k.place()], e)
+	if x.order != nil {
+		at, _ := slices.BinarySearchFunc(x.order, e, byAddress)
+		x.order = slices.Insert(x.order, at, e)
+	}
+	return e
+}
+
+// read makes a pod's compact value with what it shares with others of its job.
+func (x *index) read(o *corev1.Pod, slot job.Address, k key) *pod {
+	j := x.jobs[k.uid]
+	annotation := o.Annotations[annotationLaunch]
+	record, known := j.records[annotation]
+	if !known {
+		record = recordOf(annotation)
+		j.records[annotation] = record
+	}
+	p := read(o, k, slot, record, x.asked.has(o.UID))
+	p.node = j.share(p.node)
+	p.seen.Node = p.node
+	return p
+}
+
+func (j *podsOf) share(s string) string {
+	if kept, known := j.texts[s]; known {
+		return kept
+	}
+	j.texts[s] = s
+	return s
+}
+
+// replacePod puts a newer value of a pod in the place of what was known of it.
+func (x *index) replacePod(e *entry, p *pod) {
+	old := e.pod
+	if old == nil && e.death > 0 { // made again under its name
+		x.dead--
+		e.last, e.death = job.Incarnation{}, 0
+	}
+	if old != nil && old.uid != p.uid {
+		delete(x.entries, old.uid)
+	}
+	e.pod = p
+	x.entries[p.uid] = e
+	if x.cluster.move(old, p) || old == nil || old.deleting != p.deleting || !reflect.DeepEqual(&old.seen, &p.seen) {
+		x.signal()
+	}
+	x.tell()
+}
+
+// bury turns the entry of a pod that is no more into what is remembered of it.
+func (x *index) bury(e *entry) {
+	p := e.pod
+	e.last = x.cluster.fate(p, vanished(p, x.asked.has(p.uid)))
+	e.pod = nil
+	delete(x.entries, p.uid)
+	x.cluster.move(p, nil)
+	x.deaths++
+	x.dead++
+	e.death = x.deaths
+	x.settle(e.key)
+	x.thin()
+	x.signal()
+	x.tell()
+}
+
+// settle drops what is remembered of removed pods of a slot that has newer incarnations: nobody asks for it any more.
+func (x *index) settle(k key) {
+	siblings := x.jobs[k.uid].slots[k.place()]
+	newest := 0
+	for _, e := range siblings {
+		newest = max(newest, e.key.number)
+	}
+	for _, e := range slices.Clone(siblings) {
+		if e.pod == nil && e.key.number < newest {
+			x.drop(e)
+		}
+	}
+}
+
+// thin drops the oldest tenth of what is remembered of removed pods, once there is too much of it.
+func (x *index) thin() {
+	if x.dead <= mostDead {
+		return
+	}
+	var dead []*entry
+	for _, e := range x.sorted() {
+		if e.pod == nil {
+			dead = append(dead, e)
+		}
+	}
+	slices.SortFunc(dead, func(a, b *entry) int { return cmp.Compare(a.death, b.death) })
+	for _, e := range dead[:len(dead)/10] {
+		x.drop(e)
+	}
+}
+
+// drop removes the entry of a removed pod.
+func (x *index) drop(e *entry) {
+	j := x.jobs[e.key.uid]
+	at := e.key.place()
+	left := slices.DeleteFunc(j.slots[at], func(o *entry) bool { return o == e })
+	j.slots[at] = left
+	if len(left) == 0 {
+		delete(j.slots, at)
+	}
+	if len(j.slots) == 0 {
+		delete(x.jobs, e.key.uid)
+	}
+	x.dead--
+	if at, found := slices.BinarySearchFunc(x.order, e, byAddress); found {
+		x.order = slices.Delete(x.order, at, at+1)
+	}
+}
+
+// find gives the entry of an incarnation; nil if it was never seen, or is forgotten.
+func (x *index) find(k key) *entry {
+	j := x.jobs[k.uid]
+	if j == nil {
+		return nil
+	}
+	for _, e := range j.slots[k.place()] {
+		if e.key.number == k.number {
+			return e
+		}
+	}
+	return nil
+}
+
+// sorted lists every entry by slot, job and number.
+func (x *index) sorted() []*entry {
+	if x.order != nil {
+		return x.order
+	}
+	for _, j := range x.jobs {
+		for _, entries := range j.slots {
+			x.order = append(x.order, entries...)
+		}
+	}
+	slices.SortFunc(x.order, byAddress)
+	return x.order
+}
+
+func byAddress(a, b *entry) int {
+	return cmp.Or(a.slot.Compare(b.slot), cmp.Compare(a.key.uid, b.key.uid), cmp.Compare(a.key.number, b.key.number))
+}
+
+// observe copies all that is known. What incarnations and nodes point to is shared, and is never changed.
+func (x *index) observe() providers.Observation {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o := providers.Observation{Nodes: x.cluster.list(), Incarnations: make([]job.Incarnation, 0, len(x.sorted()))}
+	for _, e := range x.sorted() {
+		switch {
+		case e.pod == nil:
+			o.Incarnations = append(o.Incarnations, e.last)
+		case !e.pod.deleting && !x.cluster.lostNodes(): // as nearly always
+			o.Incarnations = append(o.Incarnations, e.pod.seen)
+		default:
+			o.Incarnations = append(o.Incarnations, x.cluster.fate(e.pod, e.pod.seen))
+		}
+	}
+	return o
+}
+
+// signal says that Observe would answer otherwise. It never blocks: values coalesce.
+func (x *index) signal() { wake(x.changes) }
+
+// tell wakes whoever waits for a change of a pod.
+func (x *index) tell() {
+	for c := range x.subscribers {
+		wake(c)
+	}
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// newer compares resource versions of objects of one kind, which are ordered since Kubernetes 1.35 by promise and have
+// been on etcd ever since. What is no number counts as newer: then the order of arrival decides.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}
+
+// recent remembers the newest mostDead values that were added.
+type recent[K comparable] struct {
+	in   map[K]struct{}
+	ring []K
+	next int // of the ring, once it is full
+}
+
+func (r *recent[K]) has(k K) bool {
+	_, in := r.in[k]
+	return in
+}
+
+func (r *recent[K]) add(k K) {
+	if r.has(k) {
+		return
+	}
+	if r.in == nil {
+		r.in = map[K]struct{}{}
+	}
+	r.in[k] = struct{}{}
+	if len(r.ring) < mostDead {
+		r.ring = append(r.ring, k)
+		return
+	}
+	delete(r.in, r.ring[r.next])
+	r.ring[r.next] = k
+	r.next = (r.next + 1) % len(r.ring)
+}

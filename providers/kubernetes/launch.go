@@ -1,0 +1,139 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// keptIncarnations is how many of a slot's newest incarnations stay as pods once they have ended, for their logs.
+const keptIncarnations = 3
+
+// Launch creates the pod of one incarnation. One that is there is never created again: its name says which
+// incarnation it is of. What somebody edited of it is set back.
+func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
+	if err := p.launch(ctx, l); err != nil {
+		return fmt.Errorf("launch %s: %w", l.Slot, err)
+	}
+	return nil
+}
+
+func (p *Provider) launch(ctx context.Context, l job.Launch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := checkLaunch(l); err != nil {
+		return err
+	}
+	made, known := p.jobs.get(l.UID)
+	if !known {
+		return fmt.Errorf("the job is not prepared")
+	}
+	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}
+	if there := p.index.get(k); there != nil {
+		return p.mend(ctx, there, l)
+	}
+	if p.config.image(l.Program) == "" {
+		return errNoImage
+	}
+	pod, err := p.config.pod(l, surroundings{
+		namespace: p.namespace, version: p.version, anchor: made.anchor,
+		gated: !made.whole.Load() && least(made.group) > 1,
+	})
+	if err != nil {
+		return err
+	}
+	there, err := p.create(ctx, pod, l)
+	if err != nil {
+		return err
+	}
+	p.index.put(there)
+	return p.sweep(ctx, l)
+}
+
+// create makes the pod, or finds the one of an attempt whose answer was lost, or of another master.
+func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) (*corev1.Pod, error) {
+	there := &corev1.Pod{}
+	err := p.pacer.do(ctx, l.UID+" create pods of "+l.Slot.Role, func(ctx context.Context) error {
+		// client-go would wait by itself after a 429, one request at a time, while the others asked on.
+		return p.client.CoreV1().RESTClient().Post().Namespace(p.namespace).Resource("pods").
+			VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, scheme.ParameterCodec).
+			Body(pod).MaxRetries(0).Do(ctx).Into(there)
+	})
+	if apierrors.IsAlreadyExists(err) {
+		if there, err = p.client.CoreV1().Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
+			have, _, ours := keyOf(there.Labels)
+			if want, _, _ := keyOf(pod.Labels); !ours || have != want {
+				return nil, fmt.Errorf("pod %s/%s is there and is not this incarnation: delete it, or give the job another name", p.namespace, pod.Name)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create pod %s/%s: %w", p.namespace, pod.Name, explain(err))
+	}
+	return there, nil
+}
+
+// mend sets back what somebody edited of a pod that is there, by server-side apply. Nothing else of a pod can be
+// edited, so nothing else is applied: what a newer configuration would say waits for the next incarnation.
+func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
+	if len(there.seen.Drift) == 0 || there.over() || there.deleting {
+		return nil
+	}
+	now, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, there.name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look at pod %s/%s: %w", p.namespace, there.name, explain(err))
+	}
+	record := recordOf(now.Annotations[annotationLaunch])
+	if record.Image == "" { // that was edited too
+		record.Image, record.InitImage = p.config.image(l.Program), p.config.agentImage(p.version)
+	}
+	record.Fingerprint, record.Reserved = l.Fingerprint, l.Reserved
+	annotation, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("encode the launch: %w", err)
+	}
+	spec := map[string]any{"containers": []any{map[string]any{"name": mainContainer, "image": record.Image}}}
+	if record.InitImage != "" {
+		spec["initContainers"] = []any{map[string]any{"name": agentContainer, "image": record.InitImage}}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"name": there.name, "uid": there.uid, "labels": podLabels(l.UID, l.Slot, l.Incarnation),
+			"annotations": map[string]string{annotationLaunch: string(annotation)},
+		},
+		"spec": spec,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch: %w", err)
+	}
+	force := true
+	var mended *corev1.Pod
+	err = p.pacer.do(ctx, l.UID+" mend pods of "+l.Slot.Role, func(ctx context.Context) (err error) {
+		mended, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("mend pod %s/%s: %w", p.namespace, there.name, explain(err))
+	}
+	p.index.put(mended)
+	return nil
+}
+
+// sweep deletes the slot's ended pod that a further incarnation makes one too many.
+func (p *Provider) sweep(ctx context.Context, l job.Launch) error {
+	old := p.index.get(key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation - keptIncarnations})
+	if old == nil || !old.over() {
+		return nil
+	}
+	return p.remove(ctx, old, 0)
+}

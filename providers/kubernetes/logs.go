@@ -1,0 +1,256 @@
+package kubernetes
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// logPause is how often a followed slot that has nothing to read is looked at again.
+const logPause = time.Second
+
+// cutAfter is when a stream that ended is held to have been cut, if its container is not told to have ended.
+const cutAfter = 10 * time.Second
+
+// Logs reads what the kubelets keep of the slot's pods, oldest incarnation first. What was deleted has no log.
+// Following goes on from one incarnation to the next. Memory does not grow with the tail.
+func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
+	if err := errors.Join(checkUID(uid), checkNames(slot)); err != nil {
+		return nil, fmt.Errorf("logs of %s: %w", slot, err)
+	}
+	for _, w := range p.watches {
+		if err := w.ready(ctx); err != nil {
+			return nil, fmt.Errorf("logs of %s: %w", slot, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	l := &logs{p: p, uid: uid, slot: slot, out: w, cancel: cancel, ended: make(chan struct{}), PipeReader: r}
+	first, lines, err := l.begin(ctx, tail)
+	if err == nil && first == nil && !follow {
+		err = errors.New("it has no pod, and the logs of a pod go with it")
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("logs of %s: %w", slot, err)
+	}
+	p.owned.Go(func() {
+		defer close(l.ended)
+		stop := context.AfterFunc(p.ctx, cancel)
+		defer stop()
+		w.CloseWithError(l.copy(ctx, first, lines, follow))
+	})
+	return l, nil
+}
+
+// logs is one reader. Its goroutine writes into the pipe that it reads from.
+type logs struct {
+	*io.PipeReader
+	p      *Provider
+	uid    string
+	slot   job.Address
+	out    *io.PipeWriter
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// Close ends a Read that waits in another goroutine, too.
+func (l *logs) Close() error {
+	l.cancel()
+	err := l.PipeReader.Close()
+	<-l.ended
+	return err
+}
+
+// pods are the slot's, oldest incarnation first.
+func (l *logs) pods() []*pod {
+	all := slices.DeleteFunc(l.p.index.ofJob(l.uid), func(p *pod) bool {
+		return p.key.role != l.slot.Role || p.key.index != l.slot.Index
+	})
+	slices.SortFunc(all, func(a, b *pod) int { return cmp.Compare(a.key.number, b.key.number) })
+	return all
+}
+
+// begin finds the pod in which the last tail lines begin, and how many of its lines are among them; -1 is all. It
+// counts them where there are older pods, rather than to keep them.
+func (l *logs) begin(ctx context.Context, tail int) (*pod, int, error) {
+	all := l.pods()
+	if len(all) == 0 {
+		return nil, tail, nil
+	}
+	if tail < 0 {
+		return all[0], -1, nil
+	}
+	for i := len(all) - 1; i > 0; i-- {
+		n, err := l.count(ctx, all[i], tail)
+		if err != nil {
+			return nil, 0, err
+		}
+		if n >= tail {
+			return all[i], tail, nil
+		}
+		tail -= n
+	}
+	return all[0], tail, nil
+}
+
+// count counts the last lines of a pod, up to most.
+func (l *logs) count(ctx context.Context, one *pod, most int) (int, error) {
+	r, err := l.open(ctx, one, most, false)
+	if r == nil || err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	n := 0
+	for buffered := bufio.NewReader(r); ; {
+		part, err := buffered.ReadSlice('\n')
+		if len(part) > 0 && (err == nil || err == io.EOF) {
+			n++
+		}
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return 0, fmt.Errorf("read the log of pod %s/%s: %w", l.p.namespace, one.name, err)
+		}
+	}
+}
+
+// copy writes the logs of a pod and of those after it, until all were read, or until ctx ends if it follows.
+func (l *logs) copy(ctx context.Context, first *pod, lines int, follow bool) error {
+	if !follow {
+		return l.copyAll(ctx, first, lines)
+	}
+	changes, unsubscribe := l.p.index.subscribe()
+	defer unsubscribe()
+	at := position{lines: lines}
+	if first != nil {
+		at.number = first.key.number
+	}
+	for {
+		if err := l.follow(ctx, &at); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return io.EOF
+		case <-changes:
+		case <-time.After(logPause):
+		}
+	}
+}
+
+// copyAll writes what there is.
+func (l *logs) copyAll(ctx context.Context, first *pod, lines int) error {
+	for _, one := range l.pods() {
+		if one.key.number < first.key.number {
+			continue
+		}
+		r, err := l.open(ctx, one, lines, false)
+		if err != nil {
+			return err
+		}
+		lines = -1
+		if r == nil {
+			continue
+		}
+		_, err = io.Copy(l.out, r)
+		r.Close()
+		if err != nil {
+			return fmt.Errorf("read the log of pod %s/%s: %w", l.p.namespace, one.name, err)
+		}
+	}
+	return io.EOF
+}
+
+// position is how far a slot's output was followed.
+type position struct {
+	number  int       // of the incarnation
+	lines   int       // how many of its last lines to begin with; -1 is all
+	written int64     // bytes of it
+	ended   time.Time // when a stream of it ended first
+}
+
+// follow writes what there is from at on, and moves at. A stream that ends while its container runs was cut, by an
+// API server that restarts or a kubelet: it is opened again, and what was written is passed over.
+func (l *logs) follow(ctx context.Context, at *position) error {
+	all := l.pods()
+	for i, one := range all {
+		if one.key.number < at.number {
+			continue
+		}
+		if one.key.number > at.number {
+			*at = position{number: one.key.number, lines: -1}
+		}
+		over, last := one.over(), i == len(all)-1
+		if err := l.followOne(ctx, one, at); err != nil {
+			if ctx.Err() != nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || errors.Is(err, errCut) {
+				return err
+			}
+			if last {
+				return nil // it is looked at again
+			}
+		}
+		if !over && last {
+			return nil
+		}
+		*at = position{number: one.key.number + 1, lines: -1}
+	}
+	return nil
+}
+
+// errCut: of a tail nobody can say where in the log it was.
+var errCut = errors.New("the stream was cut: follow it again")
+
+// followOne writes what one pod has printed since at, and prints until its stream ends.
+func (l *logs) followOne(ctx context.Context, one *pod, at *position) error {
+	if at.lines >= 0 && at.written > 0 {
+		if one.over() || time.Since(at.ended) < cutAfter {
+			return nil // that was its end, or may have been
+		}
+		return fmt.Errorf("read the log of pod %s/%s: %w", l.p.namespace, one.name, errCut)
+	}
+	r, err := l.open(ctx, one, at.lines, true)
+	if r == nil || err != nil {
+		return err
+	}
+	defer r.Close()
+	if _, err := io.CopyN(io.Discard, r, at.written); err == nil {
+		var n int64
+		n, err = io.Copy(l.out, r)
+		at.written += n
+		at.ended = time.Now()
+		return err
+	}
+	return nil // shorter than it was: the kubelet began a new file, and what is in it now was written
+}
+
+// open asks the kubelet, by way of the API server, for a pod's log: its last lines, all if negative. Nil: the
+// container has not started, or the pod has just been deleted.
+func (l *logs) open(ctx context.Context, one *pod, lines int, follow bool) (io.ReadCloser, error) {
+	options := &corev1.PodLogOptions{Container: mainContainer, Follow: follow}
+	if lines >= 0 {
+		n := int64(lines)
+		options.TailLines = &n
+	}
+	r, err := l.p.client.CoreV1().Pods(l.p.namespace).GetLogs(one.name, options).Stream(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsBadRequest(err) && one.seen.State != job.Up: // "container is waiting to start"
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the log of pod %s/%s: %w", l.p.namespace, one.name, explain(err))
+	}
+	return r, nil
+}

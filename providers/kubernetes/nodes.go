@@ -1,0 +1,391 @@
+package kubernetes
+
+import (
+	"cmp"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// node is what is kept of a node. A value is never changed once it is in the index.
+type node struct {
+	node  job.Node // without what others use
+	slots int      // pods that it takes, whoever's
+	// silent is why nothing is known of what runs there ("not ready: Kubelet stopped posting node status."); "" if it is.
+	silent string
+	// kept is what Bars reads: name, labels and taints.
+	kept *corev1.Node
+}
+
+// transient is the domain of the taints by which a node tells its own state, as not-ready and disk-pressure. They come
+// and go: they close a node, and bar nobody. The same goes for a node that its cloud has not set up yet.
+const (
+	transient     = "node.kubernetes.io/"
+	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+)
+
+func isTransient(t *corev1.Taint) bool {
+	return strings.HasPrefix(t.Key, transient) || t.Key == uninitialized
+}
+
+// readNode makes the compact value of a node.
+func readNode(o *corev1.Node) *node {
+	n := &node{
+		node: job.Node{
+			Name: o.Name, Provider: Name, Labels: o.Labels, Capacity: amounts(o.Status.Allocatable),
+		},
+		slots: int(o.Status.Allocatable.Pods().Value()),
+		kept: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: o.Labels},
+			Spec:       corev1.NodeSpec{Taints: o.Spec.Taints},
+		},
+	}
+	n.silent = silence(o)
+	switch {
+	case o.DeletionTimestamp != nil:
+		n.node.Closed, n.node.Drained = "being deleted", "being deleted"
+	case o.Spec.Unschedulable:
+		n.node.Closed, n.node.Drained = "cordoned", "cordoned"
+	}
+	if n.silent != "" { // said first: who is cordoned and silent cannot be drained
+		n.node.Closed = n.silent
+	}
+	for i := range o.Spec.Taints {
+		t := &o.Spec.Taints[i]
+		if n.node.Closed == "" && isTransient(t) && t.Effect != corev1.TaintEffectPreferNoSchedule {
+			n.node.Closed = taintText(t)
+		}
+	}
+	return n
+}
+
+// silence is why a node is not ready, in its own words; "" if it is.
+func silence(o *corev1.Node) string {
+	for _, c := range o.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return ""
+		}
+		return sentence("not ready", cmp.Or(c.Message, c.Reason), "")
+	}
+	return "not ready: its kubelet has not reported yet"
+}
+
+func taintText(t *corev1.Taint) string {
+	text := "taint " + t.Key
+	if t.Value != "" {
+		text += "=" + t.Value
+	}
+	return text + ":" + string(t.Effect)
+}
+
+// observed is the node as the planner sees it, under the load of others. A node that has room for their pods only is
+// closed: in job.Node 0 slots stand for no limit.
+func (n *node) observed(foreign load) job.Node {
+	out := n.node
+	out.Foreign = foreign.reserved
+	out.Slots = max(n.slots-foreign.pods, 0)
+	if out.Slots == 0 && out.Closed == "" {
+		out.Closed = "it takes no more pods"
+	}
+	return out
+}
+
+// amounts reads what Kubernetes counts. Everything that is neither of the kinds every node has nor a volume's is a
+// device, under its own name.
+func amounts(list corev1.ResourceList) job.Resources {
+	var r job.Resources
+	for name, q := range list {
+		switch {
+		case name == corev1.ResourceCPU:
+			r.CPU = job.CPU(q.MilliValue())
+		case name == corev1.ResourceMemory:
+			r.Memory = job.Bytes(q.Value())
+		case !strings.Contains(string(name), "/") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+			strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix) || q.IsZero():
+		default:
+			if r.Devices == nil {
+				r.Devices = map[string]int{}
+			}
+			r.Devices[string(name)] = int(q.Value())
+		}
+	}
+	return r
+}
+
+// requestsOf is what the scheduler counts for a pod: its containers together, or its largest init container, and the
+// overhead of its runtime class.
+func requestsOf(o *corev1.Pod) job.Resources {
+	return amounts(resource.PodRequests(o, resource.PodResourcesOptions{UseStatusResources: true}))
+}
+
+// anywhere stands for all nodes where none may be listed: every request fits, and the scheduler decides.
+const anywhere = "any node"
+
+// boundless is more than all jobs together reserve, and sums of it are no overflow.
+const boundless = math.MaxInt32
+
+// unknownNodes is the one node that is shown where nodes may not be listed. It has whatever devices are asked for.
+func unknownNodes(devices map[string]struct{}) job.Node {
+	n := job.Node{Name: anywhere, Provider: Name, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}}
+	for name := range devices {
+		if n.Capacity.Devices == nil {
+			n.Capacity.Devices = map[string]int{}
+		}
+		n.Capacity.Devices[name] = boundless
+	}
+	return n
+}
+
+// cluster is the nodes and what others use of them. It is part of the index and under its lock. Its methods that
+// enter something tell whether Observe would answer otherwise.
+type cluster struct {
+	nodes   map[string]*node
+	removed recent[string] // nodes that were deleted
+	loads   map[string]load
+	others  map[types.UID]other
+	devices map[string]struct{} // that roles ask for
+	hidden  bool                // nodes may not be listed
+	shown   []job.Node          // what Observe tells; nil when it is to be made anew
+	version int                 // grows with every change of a node
+}
+
+// load is what is reserved on a node beside what slots of ours reserve.
+type load struct {
+	reserved job.Resources
+	pods     int // of others
+}
+
+// other is a pod that is none of ours. It is bound and has not ended.
+type other struct {
+	source   source
+	node     string
+	requests job.Resources
+}
+
+// source is the watch by which a pod of others is known.
+type source int
+
+const (
+	unlabelled source = iota // pods of all namespaces without our label
+	elsewhere                // pods with our label in other namespaces: another eltrain's
+	odd                      // pods with our label in our namespace whose other labels make no sense
+)
+
+func newCluster() cluster {
+	return cluster{
+		nodes: map[string]*node{}, loads: map[string]load{}, others: map[types.UID]other{}, devices: map[string]struct{}{},
+	}
+}
+
+// putNode enters a node as it is now.
+func (c *cluster) putNode(n *node) bool {
+	old := c.nodes[n.node.Name]
+	if old != nil && reflect.DeepEqual(old, n) {
+		return false // a heartbeat
+	}
+	c.nodes[n.node.Name] = n
+	c.changed()
+	return true
+}
+
+// removeNode enters that a node was deleted.
+func (c *cluster) removeNode(name string) bool {
+	if c.nodes[name] == nil {
+		return false
+	}
+	delete(c.nodes, name)
+	c.removed.add(name)
+	c.changed()
+	return true
+}
+
+// listNodes enters a complete list.
+func (c *cluster) listNodes(all []*node) bool {
+	there := make(map[string]bool, len(all))
+	differs := c.hidden
+	c.hidden = false
+	for _, n := range all {
+		there[n.node.Name] = true
+		differs = c.putNode(n) || differs
+	}
+	for name := range c.nodes {
+		if !there[name] {
+			differs = c.removeNode(name) || differs
+		}
+	}
+	if differs {
+		c.changed()
+	}
+	return differs
+}
+
+// hide enters that nodes may not be listed. What was listed before stays.
+func (c *cluster) hide() bool {
+	if c.hidden || len(c.nodes) > 0 {
+		return false
+	}
+	c.hidden = true
+	c.changed()
+	return true
+}
+
+// ask notes which devices roles ask for: the one node that stands for all that may not be listed has them.
+func (c *cluster) ask(devices map[string]int) bool {
+	differs := false
+	for name := range devices {
+		if _, known := c.devices[name]; !known {
+			c.devices[name] = struct{}{}
+			differs = differs || c.hidden
+		}
+	}
+	if differs {
+		c.shown = nil
+	}
+	return differs
+}
+
+func (c *cluster) changed() {
+	c.shown = nil
+	c.version++
+}
+
+// enter takes note of a pod of others.
+func (c *cluster) enter(o *corev1.Pod, from source) bool {
+	if o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+		return c.leave(o.UID)
+	}
+	now := other{source: from, node: o.Spec.NodeName, requests: requestsOf(o)}
+	old, known := c.others[o.UID]
+	if known && old.node == now.node && old.requests.Equal(now.requests) {
+		return false
+	}
+	if known {
+		c.leave(o.UID)
+	}
+	c.others[o.UID] = now
+	c.add(now.node, job.Resources{}, now.requests, 1)
+	return true
+}
+
+// leave takes note that a pod of others takes no room any more.
+func (c *cluster) leave(uid types.UID) bool {
+	old, known := c.others[uid]
+	if !known {
+		return false
+	}
+	delete(c.others, uid)
+	c.add(old.node, old.requests, job.Resources{}, -1)
+	return true
+}
+
+// keep enters a complete list: what else was known from its source is no more.
+func (c *cluster) keep(from source, there map[types.UID]struct{}) bool {
+	differs := false
+	for uid, o := range c.others {
+		if _, is := there[uid]; !is && o.source == from {
+			differs = c.leave(uid) || differs
+		}
+	}
+	return differs
+}
+
+// move follows a pod of ours from one value to the next, either of which may be nil. What it requests beyond what its
+// slot reserves, for what an overlay or a webhook put into it, is load that the planner would not know of.
+func (c *cluster) move(from, to *pod) bool {
+	before, after := from.excess(), to.excess()
+	if before.Equal(after) && from.boundTo() == to.boundTo() {
+		return false
+	}
+	differs := false
+	if !before.Equal(job.Resources{}) {
+		c.add(from.node, before, job.Resources{}, 0)
+		differs = true
+	}
+	if !after.Equal(job.Resources{}) {
+		c.add(to.node, job.Resources{}, after, 0)
+		differs = true
+	}
+	return differs
+}
+
+func (p *pod) boundTo() string {
+	if p == nil {
+		return ""
+	}
+	return p.node
+}
+
+func (p *pod) excess() job.Resources {
+	if p == nil || p.node == "" || p.over() {
+		return job.Resources{}
+	}
+	more := p.requests.Beyond(p.seen.Reserved)
+	more.Shm = 0 // it is memory, and counted there
+	return more
+}
+
+func (c *cluster) add(name string, less, more job.Resources, pods int) {
+	l := c.loads[name]
+	l.reserved = l.reserved.Sub(less).Add(more)
+	l.pods += pods
+	if l.pods == 0 && l.reserved.Beyond(job.Resources{}).Equal(job.Resources{}) {
+		delete(c.loads, name)
+	} else {
+		c.loads[name] = l
+	}
+	c.shown = nil
+}
+
+// list is every node that takes pods at all, by name.
+func (c *cluster) list() []job.Node {
+	if c.shown == nil {
+		c.shown = []job.Node{}
+		for name, n := range c.nodes {
+			if n.slots > 0 {
+				c.shown = append(c.shown, n.observed(c.loads[name]))
+			}
+		}
+		if c.hidden {
+			c.shown = append(c.shown, unknownNodes(c.devices))
+		}
+		slices.SortFunc(c.shown, func(a, b job.Node) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return slices.Clone(c.shown)
+}
+
+// lostNodes tells whether any node was deleted since this process began to watch.
+func (c *cluster) lostNodes() bool { return len(c.removed.in) > 0 }
+
+// fate is what becomes of a pod by its node. A node that was deleted takes its pods with it. On one that is silent
+// nobody confirms an end: a pod whose end is ordered there counts as ended, and its number fences what is left of it.
+func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
+	if p.node == "" || c.hidden || p.over() {
+		return seen
+	}
+	n := c.nodes[p.node]
+	var why []string
+	switch {
+	case n == nil && (p.deleting || c.removed.has(p.node)):
+		why = []string{"node " + p.node + " was deleted, and pod " + p.name + " with it"}
+	case n != nil && n.silent != "" && p.deleting:
+		why = []string{"node " + p.node + " is " + n.silent, "pod " + p.name + " was to end there, and nobody can say when it does"}
+	default:
+		return seen
+	}
+	seen.State, seen.Waiting, seen.Drift = job.Gone, "", nil
+	if seen.Cause == "" || seen.Cause == job.Deletion {
+		seen.Cause, seen.Evidence = job.NodeGone, why
+	}
+	return seen
+}

@@ -1,0 +1,78 @@
+package kubernetes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	policyapply "k8s.io/client-go/applyconfigurations/policy/v1"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// What a job has beside its pods, all of one name: an anchor (a ConfigMap, which also says where the service is)
+// that owns everything else, so that deleting it deletes all; a Secret with the token; a headless Service, below
+// which the pods have their names; and a PodDisruptionBudget.
+
+// anchor is the object that owns everything of a job, as what it owns names it.
+type anchor struct {
+	name string
+	uid  types.UID
+}
+
+// reference names the anchor as owner. It does not block the anchor's deletion: that would need a right to its
+// finalizers.
+func (a anchor) reference() metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: a.name, UID: a.uid}
+}
+
+func (a anchor) owner() *metaapply.OwnerReferenceApplyConfiguration {
+	return metaapply.OwnerReference().WithAPIVersion("v1").WithKind("ConfigMap").WithName(a.name).WithUID(a.uid)
+}
+
+// applyAs is how eltrain applies: what it sets is its own, whoever set it before.
+var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+
+// anchorOf is the anchor without the service's URL, which Publish writes.
+func anchorOf(g job.Group, namespace string) *coreapply.ConfigMapApplyConfiguration {
+	return coreapply.ConfigMap(groupName(g.UID, g.Name), namespace).WithLabels(jobLabels(g.UID, g.Name))
+}
+
+// secretOf holds the token. It is created, not applied: of two masters that race, the second takes what the first
+// has made.
+func secretOf(g job.Group, owner anchor, token string) *corev1.Secret {
+	fixed := true
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: owner.name, Labels: jobLabels(g.UID, g.Name), OwnerReferences: []metav1.OwnerReference{owner.reference()},
+		},
+		Type:      corev1.SecretTypeOpaque,
+		Immutable: &fixed,
+		Data:      map[string][]byte{tokenKey: []byte(token)},
+	}
+}
+
+// serviceOf gives every pod a name in the DNS from its first moment: a world forms before its pods are ready.
+func serviceOf(g job.Group, owner anchor, namespace string) *coreapply.ServiceApplyConfiguration {
+	return coreapply.Service(owner.name, namespace).
+		WithLabels(jobLabels(g.UID, g.Name)).
+		WithOwnerReferences(owner.owner()).
+		WithSpec(coreapply.ServiceSpec().
+			WithClusterIP(corev1.ClusterIPNone).
+			WithPublishNotReadyAddresses(true).
+			WithSelector(map[string]string{labelUID: g.UID}))
+}
+
+// budgetOf lets a drain take pods only down to the least that can train. One that cannot run is never in its way.
+func budgetOf(g job.Group, owner anchor, namespace string) *policyapply.PodDisruptionBudgetApplyConfiguration {
+	return policyapply.PodDisruptionBudget(owner.name, namespace).
+		WithLabels(jobLabels(g.UID, g.Name)).
+		WithOwnerReferences(owner.owner()).
+		WithSpec(policyapply.PodDisruptionBudgetSpec().
+			WithMinAvailable(intstr.FromInt(least(g))).
+			WithUnhealthyPodEvictionPolicy(policyv1.AlwaysAllow).
+			WithSelector(metaapply.LabelSelector().WithMatchLabels(map[string]string{labelUID: g.UID})))
+}

@@ -1,0 +1,194 @@
+package kubernetes
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// pod is what is kept of a pod of ours. A value is never changed once it is in the index: it is replaced.
+type pod struct {
+	key      key
+	name     string
+	uid      types.UID
+	version  string // resourceVersion
+	node     string // "" until it is bound
+	gated    bool   // a scheduling gate of ours holds it
+	deleting bool   // its deletion was ordered, by anybody
+	launched launched
+	// disrupted is what the infrastructure says is ending it, and how it says so, also while it still runs.
+	disrupted job.Cause
+	evidence  []string
+	// requests is what it takes of its node, as the scheduler counts.
+	requests job.Resources
+	// seen is what Observe tells of it as long as its node is well.
+	seen job.Incarnation
+}
+
+// over tells whether the pod has ended. It may still be there.
+func (p *pod) over() bool { return p.seen.State == job.Gone }
+
+// read makes the compact value of a pod with the key k. The record is what its annotation says; ordered is set if
+// its deletion was asked for by this process.
+func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool) *pod {
+	p := &pod{
+		key: k, name: o.Name, uid: o.UID, version: o.ResourceVersion, node: o.Spec.NodeName,
+		gated: gatedBy(o, gangGate), deleting: o.DeletionTimestamp != nil, launched: record, requests: requestsOf(o),
+		seen: job.Incarnation{
+			Slot: slot, UID: k.uid, Number: k.number, Node: o.Spec.NodeName, Name: o.Name,
+			Fingerprint: record.Fingerprint, Reserved: record.Reserved,
+			State: job.Starting, Started: o.CreationTimestamp.Time,
+		},
+	}
+	i := &p.seen
+	agent := agentStatus(o)
+	if agent != nil && agent.State.Terminated != nil {
+		t := agent.State.Terminated
+		i.State = job.Gone
+		i.Exit, i.Ended = exitOf(t)
+		if !t.StartedAt.IsZero() {
+			i.Started = t.StartedAt.Time
+		}
+	}
+	switch {
+	case i.State == job.Gone:
+	case o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed:
+		i.State = job.Gone
+		i.Exit = initExit(o)
+	case agent != nil && agent.State.Running != nil:
+		i.State, i.Started = job.Up, agent.State.Running.StartedAt.Time
+	default:
+		i.Waiting = waiting(o, agent)
+	}
+	p.disrupted, p.evidence = disruption(o)
+	if i.State != job.Gone {
+		i.Drift = drift(o, slot, k, record)
+	}
+	if i.Ended == job.EndFinished {
+		return p // whatever came over the pod afterwards, its work was done
+	}
+	// Told while it still runs, too: its agent says that it was asked to go, and this says by whom.
+	if i.Cause, i.Evidence = p.disrupted, p.evidence; i.Cause != "" || ordered {
+		return p
+	}
+	if evidence, yes := deletion(o, endOf(i.Exit)); yes {
+		i.Cause, i.Evidence = job.Deletion, []string{evidence}
+	}
+	return p
+}
+
+// vanished is the last that is known of a pod which is there no more.
+func vanished(last *pod, ordered bool) job.Incarnation {
+	i := last.seen
+	i.Waiting, i.Drift = "", nil
+	if i.State == job.Gone {
+		return i
+	}
+	was := "ran"
+	if i.State == job.Starting {
+		was = "had not started yet"
+	}
+	i.State = job.Gone
+	i.Cause, i.Evidence = last.disrupted, last.evidence
+	if i.Cause == "" && !ordered {
+		i.Cause, i.Evidence = job.Deletion, []string{fmt.Sprintf("pod %s was removed from the API server while it %s, by somebody else than this eltrain", last.name, was)}
+	}
+	return i
+}
+
+func endOf(e *job.Exit) time.Time {
+	if e == nil {
+		return time.Time{}
+	}
+	return e.At
+}
+
+// agentStatus is the status of the container that the agent runs in; nil if there is none yet.
+func agentStatus(o *corev1.Pod) *corev1.ContainerStatus {
+	for i := range o.Status.ContainerStatuses {
+		if c := &o.Status.ContainerStatuses[i]; c.Name == mainContainer {
+			return c
+		}
+	}
+	return nil
+}
+
+// initExit tells how an init container failed, which keeps the agent from being started at all; nil if none did.
+func initExit(o *corev1.Pod) *job.Exit {
+	for _, c := range o.Status.InitContainerStatuses {
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 {
+			continue
+		}
+		exit := codeOf(t)
+		exit.NotStarted = sentence(fmt.Sprintf("init container %s ended with %d", c.Name, exit.Code), t.Reason, t.Message)
+		return exit
+	}
+	return nil
+}
+
+func gatedBy(o *corev1.Pod, name string) bool {
+	for _, g := range o.Spec.SchedulingGates {
+		if g.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// heldTogether is why a pod waits whose gang is not complete.
+const heldTogether = "held until all of its gang exist"
+
+// waiting says why a pod does not run yet, in the cluster's own words where it has some.
+func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
+	if gatedBy(o, gangGate) {
+		return heldTogether
+	}
+	if gates := o.Spec.SchedulingGates; len(gates) > 0 {
+		names := make([]string, len(gates))
+		for i, g := range gates {
+			names[i] = g.Name
+		}
+		return "SchedulingGated: held by " + strings.Join(names, ", ")
+	}
+	if o.Spec.NodeName == "" {
+		for _, c := range o.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != "" {
+				return sentence(c.Reason, c.Message, "")
+			}
+		}
+		return "waits for the scheduler"
+	}
+	for _, c := range o.Status.InitContainerStatuses {
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing":
+			return sentence("init container "+c.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+		case c.State.Running != nil && !ready(c):
+			return "init container " + c.Name + " runs"
+		}
+	}
+	if agent != nil && agent.State.Waiting != nil {
+		return sentence(cmp.Or(agent.State.Waiting.Reason, "waiting"), agent.State.Waiting.Message, "")
+	}
+	return "waits for the kubelet of " + o.Spec.NodeName
+}
+
+// ready tells whether an init container that runs is a sidecar which has started: others do not wait for its end.
+func ready(c corev1.ContainerStatus) bool { return c.Started != nil && *c.Started }
+
+// recordOf reads the record in a pod's annotation. One that cannot be read is empty: the incarnation is then taken
+// for one of another program, and replaced.
+func recordOf(annotation string) launched {
+	var l launched
+	if json.Unmarshal([]byte(annotation), &l) != nil {
+		return launched{}
+	}
+	return l
+}

@@ -1,0 +1,360 @@
+package kubernetes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// TestObserve reads pods as the API server shows them, in every state that has words of its own.
+func TestObserve(t *testing.T) {
+	datadriven.RunTest(t, "testdata/observe.txt", func(t *testing.T, d *datadriven.TestData) string {
+		o := podFrom(t, d.Input)
+		k, slot, ours := keyOf(o.Labels)
+		if !ours {
+			d.Fatalf(t, "no pod of ours")
+		}
+		stripOurs(o) // what is read has to survive it
+		p := read(o, k, slot, recordOf(o.Annotations[annotationLaunch]), d.HasArg("ordered"))
+		switch d.Cmd {
+		case "pod":
+			return text(p.seen)
+		case "vanished":
+			return text(vanished(p, d.HasArg("ordered")))
+		}
+		d.Fatalf(t, "no such command")
+		return ""
+	})
+}
+
+// podFrom reads a pod in which what every pod of ours has may be left out.
+func podFrom(t *testing.T, text string) *corev1.Pod {
+	t.Helper()
+	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
+	o := &corev1.Pod{}
+	o.Name, o.Namespace, o.UID, o.ResourceVersion = "gpt-0b0e9-e2-worker-3", "ml", "pod-uid", "100"
+	o.Labels = podLabels("0b0e9c52", slot, 2)
+	o.Annotations = map[string]string{annotationLaunch: `{"fingerprint":"f1","reserved":{"CPU":2000},"image":"train:1","init_image":"eltrain/eltrain:v1"}`}
+	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o
+}
+
+// text is what of an incarnation a test is about: what is not always the same.
+func text(i job.Incarnation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", i.State)
+	if i.Node != "" {
+		fmt.Fprintf(&b, " on %s", i.Node)
+	}
+	if !i.Started.IsZero() {
+		fmt.Fprintf(&b, " since %s", i.Started.UTC().Format("15:04:05"))
+	}
+	b.WriteString("\n")
+	if i.Waiting != "" {
+		fmt.Fprintf(&b, "waiting: %s\n", i.Waiting)
+	}
+	if e := i.Exit; e != nil {
+		fmt.Fprintf(&b, "exit: %d", e.Code)
+		if e.Signal != "" {
+			fmt.Fprintf(&b, ", signal %s", e.Signal)
+		}
+		if e.OOM {
+			b.WriteString(", out of memory")
+		}
+		if e.NotStarted != "" {
+			fmt.Fprintf(&b, ", not started: %s", e.NotStarted)
+		}
+		if len(e.Tail) > 0 {
+			fmt.Fprintf(&b, ", tail %q", e.Tail)
+		}
+		b.WriteString("\n")
+	}
+	if i.Ended != "" {
+		fmt.Fprintf(&b, "ended: %s\n", i.Ended)
+	}
+	if i.Cause != "" {
+		fmt.Fprintf(&b, "cause: %s\n", i.Cause)
+	}
+	for _, e := range i.Evidence {
+		fmt.Fprintf(&b, "evidence: %s\n", e)
+	}
+	for _, d := range i.Drift {
+		fmt.Fprintf(&b, "drift: %s is %s, was launched as %s\n", d.Path, d.Before, d.After)
+	}
+	return b.String()
+}
+
+// TestNodes reads nodes, under the load of others and with pods of ours on them.
+//
+//	node [gone]   a node as it is now, or was last; [new] begins with nothing known
+//	list          all nodes that there are
+//	other [gone]  a pod of somebody else's
+//	ours [gone]   a pod of ours
+//	hide          nodes may not be listed
+//	ask DEVICE    a role asks for a device
+//
+// Each gives whether the loop is woken, and what Observe tells.
+func TestNodes(t *testing.T) {
+	var x *index
+	datadriven.RunTest(t, "testdata/nodes.txt", func(t *testing.T, d *datadriven.TestData) string {
+		if x == nil || d.HasArg("new") {
+			x = newIndex()
+		}
+		switch d.Cmd {
+		case "node", "list":
+			var all []*corev1.Node
+			for _, document := range strings.Split(d.Input, "---\n") {
+				o := &corev1.Node{}
+				if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				stripNode(o)
+				all = append(all, o)
+				if d.Cmd == "node" {
+					x.watchedNode(o, d.HasArg("gone"))
+				}
+			}
+			if d.Cmd == "list" {
+				x.listedNodes(all)
+			}
+		case "other":
+			o := &corev1.Pod{}
+			if err := yaml.UnmarshalStrict([]byte(d.Input), o); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			stripOther(o)
+			x.watchedOther(o, unlabelled, d.HasArg("gone"))
+		case "ours":
+			o := podFrom(t, d.Input)
+			stripOurs(o)
+			x.watched(o, d.HasArg("gone"))
+		case "hide":
+			x.hideNodes()
+		case "ask":
+			devices := map[string]int{}
+			for _, a := range d.CmdArgs {
+				devices[a.Key] = 1
+			}
+			x.askFor(devices)
+		default:
+			d.Fatalf(t, "no such command")
+		}
+		var b strings.Builder
+		select {
+		case <-x.changes:
+			b.WriteString("signalled\n")
+		default:
+			b.WriteString("nobody is woken\n")
+		}
+		seen := x.observe()
+		for _, n := range seen.Nodes {
+			b.WriteString(nodeLine(n))
+		}
+		for _, i := range seen.Incarnations {
+			b.WriteString(text(i))
+		}
+		return b.String()
+	})
+}
+
+func nodeLine(n job.Node) string {
+	line := fmt.Sprintf("%s: %s, %d slots", n.Name, n.Capacity, n.Slots)
+	if !n.Foreign.Equal(job.Resources{}) {
+		line += "; others use " + n.Foreign.String()
+	}
+	if n.Closed != "" {
+		line += "; closed: " + n.Closed
+	}
+	if n.Drained != "" {
+		line += "; drained: " + n.Drained
+	}
+	return line + "\n"
+}
+
+// TestBars matches templates with three kinds of nodes.
+func TestBars(t *testing.T) {
+	x := newIndex()
+	p := &Provider{index: x, config: Config{Image: "train:1"}}
+	datadriven.RunTest(t, "testdata/bars.txt", func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "nodes":
+			for _, document := range strings.Split(d.Input, "---\n") {
+				o := &corev1.Node{}
+				if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				o.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("110")}
+				x.watchedNode(o, false)
+			}
+			return ""
+		case "bars":
+			r := job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}}
+			for _, a := range d.CmdArgs {
+				r.Resources.Devices = map[string]int{a.Key: 1}
+			}
+			if err := yaml.Unmarshal([]byte(d.Input), &r.Pod); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			if err := p.config.Check(&r); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			bars := p.Bars(&r)
+			if again := p.Bars(&r); !maps.Equal(bars, again) {
+				t.Errorf("asked again it says %v, before %v", again, bars)
+			}
+			var b strings.Builder
+			for _, name := range slices.Sorted(maps.Keys(bars)) {
+				fmt.Fprintf(&b, "%s: %s\n", name, bars[name])
+			}
+			return b.String()
+		}
+		d.Fatalf(t, "no such command")
+		return ""
+	})
+}
+
+// TestOldNewsChangeNothing: what this process did is not undone by what the watch tells of before.
+func TestOldNewsChangeNothing(t *testing.T) {
+	pod := func(version, node string) *corev1.Pod {
+		o := podFrom(t, "{}")
+		o.ResourceVersion, o.Spec.NodeName = version, node
+		return o
+	}
+	k, _, _ := keyOf(pod("1", "").Labels)
+	uid := types.UID("pod-uid")
+	node := func(x *index) string {
+		if p := x.get(k); p != nil {
+			return "on " + p.node
+		}
+		return "none"
+	}
+	tests := map[string]struct {
+		do   func(*index)
+		want string
+	}{
+		"a created pod is there at once": {func(x *index) { x.put(pod("5", "a")) }, "on a"},
+		"an older event":                 {func(x *index) { x.put(pod("10", "b")); x.watched(pod("9", "a"), false) }, "on b"},
+		"a newer event":                  {func(x *index) { x.put(pod("9", "a")); x.watched(pod("10", "b"), false) }, "on b"},
+		"an event of a deleted pod": {func(x *index) {
+			x.put(pod("5", "a"))
+			x.deleted(k, uid)
+			x.watched(pod("6", "a"), false)
+		}, "none"},
+		"the answer to a create that comes after the end": {func(x *index) {
+			x.watched(pod("5", "a"), false)
+			x.watched(pod("6", "a"), true)
+			x.put(pod("4", "a"))
+		}, "none"},
+		"a list from before the create": {func(x *index) { x.put(pod("50", "a")); x.listed(nil, "49") }, "on a"},
+		"a list from after its end":     {func(x *index) { x.put(pod("50", "a")); x.listed(nil, "51") }, "none"},
+		"a list with what was deleted":  {func(x *index) { x.put(pod("5", "a")); x.deleted(k, uid); x.listed([]*corev1.Pod{pod("5", "a")}, "6") }, "none"},
+		"another pod under its name": {func(x *index) {
+			x.put(pod("5", "a"))
+			x.deleted(k, uid)
+			next := pod("7", "c")
+			next.UID = "another"
+			x.watched(next, false)
+		}, "on c"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := newIndex()
+			test.do(x)
+			if got := node(x); got != test.want {
+				t.Errorf("the pod is %s, want %s", got, test.want)
+			}
+			if n := len(x.observe().Incarnations); n != 1 {
+				t.Errorf("%d incarnations are told of, want 1", n)
+			}
+		})
+	}
+}
+
+// TestLabelsThatSayOtherwise: what a pod is was said when it was made. Who edits its labels makes no other of it, and
+// who puts our labels on a pod of his own makes none of ours.
+func TestLabelsThatSayOtherwise(t *testing.T) {
+	x := newIndex()
+	o := podFrom(t, "{}")
+	x.watched(o, false)
+	edited := podFrom(t, "{metadata: {resourceVersion: '101', labels: {eltrain.dev/index: '7', eltrain.dev/incarnation: 'x'}}}")
+	x.watched(edited, false)
+	seen := x.observe().Incarnations
+	if len(seen) != 1 || seen[0].Slot.Index != 3 || seen[0].Number != 2 || len(seen[0].Drift) != 2 {
+		t.Fatalf("told of as %+v", seen)
+	}
+	x.watched(edited, true)
+	if seen := x.observe().Incarnations; len(seen) != 1 || seen[0].State != job.Gone || len(x.entries) != 0 {
+		t.Errorf("after its end told of as %+v", seen)
+	}
+	for name, labels := range map[string]map[string]string{
+		"someone's":  podLabels("0b0e9c52", job.Address{Job: "gpt", Role: "worker", Index: 9}, 1),
+		"half of us": {labelUID: "0b0e9c52"},
+	} {
+		o := podFrom(t, "{spec: {nodeName: n1, containers: [{name: a, resources: {requests: {cpu: 1}}}]}}")
+		o.Name, o.UID, o.Labels = name, types.UID(name), labels
+		x.listed([]*corev1.Pod{o}, "200")
+		if n := len(x.observe().Incarnations); n != 1 || x.cluster.loads["n1"].pods != 1 || x.cluster.loads["n1"].reserved.CPU != 1000 {
+			t.Errorf("%s: %d incarnations, load %+v", name, n, x.cluster.loads["n1"])
+		}
+	}
+	x.listed(nil, "201")
+	if l := x.cluster.loads["n1"]; l.pods != 0 || l.reserved.CPU != 0 {
+		t.Errorf("the load of pods that are gone stays: %+v", l)
+	}
+}
+
+// TestRemovedPodsAreToldOf: until a newer incarnation is there or the job is forgotten, and not without end.
+func TestRemovedPodsAreToldOf(t *testing.T) {
+	x := newIndex()
+	pod := func(index, number int) *corev1.Pod {
+		o := podFrom(t, "{}")
+		slot := job.Address{Job: "gpt", Role: "worker", Index: index}
+		o.Name, o.Labels = podName("0b0e9c52", slot, number), podLabels("0b0e9c52", slot, number)
+		o.UID = types.UID(fmt.Sprintf("%d-%d", index, number))
+		return o
+	}
+	numbers := func() (all []int) {
+		for _, i := range x.observe().Incarnations {
+			all = append(all, i.Number)
+		}
+		return all
+	}
+	x.put(pod(0, 1))
+	x.watched(pod(0, 1), true)
+	if got := numbers(); !slices.Equal(got, []int{1}) {
+		t.Fatalf("told of %v", got)
+	}
+	x.put(pod(0, 2))
+	if got := numbers(); !slices.Equal(got, []int{2}) {
+		t.Fatalf("told of %v although incarnation 2 is there", got)
+	}
+	x.put(pod(0, 3))
+	x.watched(pod(0, 2), true)
+	if got := numbers(); !slices.Equal(got, []int{3}) {
+		t.Fatalf("told of %v although incarnation 3 is there", got)
+	}
+	x.watched(pod(0, 3), true)
+	x.forget("0b0e9c52")
+	if got := numbers(); got != nil || len(x.jobs) != 0 || x.dead != 0 {
+		t.Fatalf("told of %v after it was forgotten; %d jobs, %d dead are kept", got, len(x.jobs), x.dead)
+	}
+	for index := range mostDead + 1 {
+		x.put(pod(index, 1))
+		x.watched(pod(index, 1), true)
+	}
+	if got := numbers(); len(got) > mostDead || len(got) != x.dead || len(got) < mostDead/2 {
+		t.Errorf("%d removed pods are told of, %d counted", len(got), x.dead)
+	}
+}

@@ -1,0 +1,313 @@
+package kubernetes
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// What a pod has of ours, by name. The overlay keeps its hands off them.
+const (
+	agentContainer = "eltrain-agent"   // init container that brings the agent
+	agentVolume    = "eltrain-agent"   // where it puts it
+	serviceVolume  = "eltrain-service" // the anchor: where the service is now
+	tokenVolume    = "eltrain-token"   // the job's Secret
+	shmVolume      = "eltrain-shm"
+
+	agentDir   = "/eltrain/bin"
+	serviceDir = "/eltrain/service"
+	tokenDir   = "/eltrain/token"
+
+	serviceKey = "service" // in the anchor: the service's URL
+	tokenKey   = "token"   // in the Secret
+
+	envPodIP    = "POD_IP"
+	envNodeName = "NODE_NAME"
+
+	lastWordPath = "/dev/termination-log" // Kubernetes' own default
+)
+
+const (
+	// unreachableSeconds is how long a pod stays on a node that is not ready. By default it would be 300; the
+	// master acts at its own lease, and what it has replaced is not to stay for long.
+	unreachableSeconds = 30
+	// shmShare of a slot's memory is /dev/shm where the job does not say: half, as tmpfs has it of a machine's.
+	shmShare = 2
+	// stopMargin is what an agent may need beyond its processes' grace: to say its last word.
+	stopMargin = 5 * time.Second
+	// avoidWeight is that of a preference, from 1 to 100: to avoid where it was lost goes before everything else
+	// that a node may be preferred for.
+	avoidWeight = 100
+)
+
+// surroundings is what a pod needs to know besides its Launch and the Config.
+type surroundings struct {
+	namespace string
+	version   string // of eltrain, for the default agent image
+	anchor    anchor
+	gated     bool // created under the gang's gate
+}
+
+// pod makes the pod of one incarnation. Errors are of what the role asks for and cannot have.
+func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
+	for _, name := range []string{envPodIP, envNodeName} {
+		if _, taken := l.Program.Env[name]; taken {
+			return nil, fmt.Errorf("env of role %q: %s is eltrain's, which tells the agent by it where it is; choose another name", l.Slot.Role, name)
+		}
+	}
+	record, err := json.Marshal(launched{
+		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Image: c.image(l.Program), InitImage: c.agentImage(in.version),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode the launch: %w", err)
+	}
+	no := false
+	grace := stopSeconds(l)
+	pod := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      podName(l.UID, l.Slot, l.Incarnation),
+			Namespace: in.namespace,
+			Labels:    podLabels(l.UID, l.Slot, l.Incarnation),
+			Annotations: map[string]string{
+				annotationLaunch: string(record),
+				// Whoever saves on nodes is not to take one away from under a world.
+				"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+				"karpenter.sh/do-not-disrupt":                    "true",
+			},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			Hostname:                      hostName(l.Slot),
+			Subdomain:                     groupName(l.UID, l.Slot.Job),
+			TerminationGracePeriodSeconds: &grace,
+			PriorityClassName:             c.PriorityClass,
+			AutomountServiceAccountToken:  &no,
+			EnableServiceLinks:            &no,
+			Containers:                    []corev1.Container{c.mainContainer(l)},
+			Volumes: []corev1.Volume{
+				volume(serviceVolume, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: groupName(l.UID, l.Slot.Job)}}}),
+				volume(tokenVolume, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: groupName(l.UID, l.Slot.Job)}}),
+				volume(shmVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+					Medium: corev1.StorageMediumMemory, SizeLimit: shmSize(l.Reserved)}}),
+			},
+		},
+	}
+	if l.Ranked && l.Slot.Index == 0 {
+		pod.Labels["training.kubeflow.org/job-role"] = "master"
+	}
+	if in.anchor.uid != "" {
+		pod.OwnerReferences = []metav1.OwnerReference{in.anchor.reference()}
+	}
+	if c.AgentPath == "" {
+		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(agentVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+	}
+	if in.gated {
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gangGate}}
+	}
+	for _, o := range []overlay{
+		{owner: "provider " + Name, fields: c.Pod},
+		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod},
+	} {
+		if pod, err = o.merge(pod); err != nil {
+			return nil, err
+		}
+	}
+	// Their lists have no keys to merge by, so ours are added to what the overlays made of them.
+	tolerate(&pod.Spec)
+	avoid(&pod.Spec, l.Avoid)
+	return pod, nil
+}
+
+// template is the pod of a role as far as where it can be: what Bars matches nodes with, and what Check checks.
+func (c Config) template(r *job.Role) (*corev1.Pod, error) {
+	return c.pod(job.Launch{
+		UID: "template", Slot: job.Address{Job: "template", Role: r.Name}, Incarnation: 1, Program: r.For(0),
+		Processes: r.Processes, Ranked: r.Ranked, Reserved: r.Resources, StopGrace: r.StopGrace, Pod: r.Pod,
+	}, surroundings{})
+}
+
+// mainContainer runs the agent. Whatever a user wrote is passed literally, as every provider does: Kubernetes
+// would replace $(NAME) in it.
+func (c Config) mainContainer(l job.Launch) corev1.Container {
+	program := cmp.Or(c.AgentPath, agentDir+"/eltrain")
+	main := corev1.Container{
+		Name:    mainContainer,
+		Image:   c.image(l.Program),
+		Command: append([]string{program, "agent"}, agentConfig(l).Args()...),
+		Env: []corev1.EnvVar{
+			{Name: envPodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+			{Name: envNodeName, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+		},
+		Resources: resources(l.Reserved),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: serviceVolume, MountPath: serviceDir, ReadOnly: true},
+			{Name: tokenVolume, MountPath: tokenDir, ReadOnly: true},
+			{Name: shmVolume, MountPath: "/dev/shm"},
+		},
+		TerminationMessagePath:   lastWordPath,
+		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+	}
+	if c.AgentPath == "" {
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: agentVolume, MountPath: agentDir, ReadOnly: true})
+	}
+	if strings.HasPrefix(l.Program.WorkingDir, "/") {
+		main.WorkingDir = l.Program.WorkingDir
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Program.Env)) {
+		main.Env = append(main.Env, corev1.EnvVar{Name: name, Value: literal(l.Program.Env[name])})
+	}
+	return main
+}
+
+// agentContainer copies the static agent out of its own image. It may use what the slot reserves: it runs before
+// everything else, so that costs nothing, and the pod's requests stay equal to its limits.
+func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
+	no := false
+	all := resources(l.Reserved)
+	for name := range l.Reserved.Devices {
+		delete(all.Requests, corev1.ResourceName(name))
+		delete(all.Limits, corev1.ResourceName(name))
+	}
+	return corev1.Container{
+		Name:         agentContainer,
+		Image:        c.agentImage(version),
+		Command:      []string{"eltrain", "agent", "-copy-to=" + agentDir + "/eltrain"},
+		Resources:    all,
+		VolumeMounts: []corev1.VolumeMount{{Name: agentVolume, MountPath: agentDir}},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: &no,
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+}
+
+// agentConfig is the agent's command line as a value. Its output is the container's; its directory is its own to
+// choose. Relative paths are left to the image: its working directory is the job's.
+func agentConfig(l job.Launch) job.AgentConfig {
+	a := job.AgentConfig{
+		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation,
+		Host: "$(" + envPodIP + ")", Node: "$(" + envNodeName + ")",
+		ServiceFile: serviceDir + "/" + serviceKey, TokenFile: tokenDir + "/" + tokenKey, LastWordFile: lastWordPath,
+		Processes: l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
+	}
+	if dir := l.Program.WorkingDir; dir != "" && dir != "." && !strings.HasPrefix(dir, "/") {
+		a.WorkingDir = literal(dir)
+	}
+	if l.Checkpoint != nil {
+		a.CheckpointDir, a.CheckpointSignal = literal(l.Checkpoint.Dir), l.Checkpoint.Signal
+	}
+	if l.Progress != nil {
+		a.Progress = literal(l.Progress.Pattern)
+	}
+	for _, word := range l.Program.Command {
+		a.Command = append(a.Command, literal(word))
+	}
+	return a
+}
+
+// literal escapes what Kubernetes would replace in commands and environment variables: "$$" is "$".
+func literal(s string) string { return strings.ReplaceAll(s, "$", "$$") }
+
+// image is the one that a program runs in; "" if nobody named any.
+func (c Config) image(p job.Program) string { return cmp.Or(p.Image, c.Image) }
+
+// agentImage is the one that the agent is copied from; "" if it is in the jobs' own images.
+func (c Config) agentImage(version string) string {
+	if c.AgentPath != "" {
+		return ""
+	}
+	return cmp.Or(c.AgentImage, "eltrain/eltrain:v"+version)
+}
+
+// resources are requests equal to limits: what a slot reserves is what it may use, and such a pod is evicted last.
+func resources(r job.Resources) corev1.ResourceRequirements {
+	list := corev1.ResourceList{}
+	if r.CPU > 0 {
+		list[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(r.CPU), resource.DecimalSI)
+	}
+	if r.Memory > 0 {
+		list[corev1.ResourceMemory] = *resource.NewQuantity(int64(r.Memory), resource.BinarySI)
+	}
+	for name, n := range r.Devices {
+		if n > 0 {
+			list[corev1.ResourceName(name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		}
+	}
+	if len(list) == 0 {
+		return corev1.ResourceRequirements{}
+	}
+	return corev1.ResourceRequirements{Requests: list, Limits: maps.Clone(list)}
+}
+
+// shmSize is what /dev/shm may hold. It counts as the slot's memory. Without either it is bounded by the node alone.
+func shmSize(r job.Resources) *resource.Quantity {
+	size := cmp.Or(r.Shm, r.Memory/shmShare)
+	if size <= 0 {
+		return nil
+	}
+	return resource.NewQuantity(int64(size), resource.BinarySI)
+}
+
+// stopSeconds is how long a pod that somebody else deletes has: its grace, the same again for a checkpoint that
+// it is asked for before, and the agent's margin.
+func stopSeconds(l job.Launch) int64 {
+	grace := l.StopGrace.Std()
+	if l.Checkpoint != nil && l.Checkpoint.Signal != "" {
+		grace *= 2
+	}
+	return int64(math.Ceil((grace + stopMargin).Seconds()))
+}
+
+// tolerate shortens how long a pod stays on a node that is away, unless an overlay says how long.
+func tolerate(spec *corev1.PodSpec) {
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		said := slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
+			return (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+		})
+		if !said {
+			seconds := int64(unreachableSeconds)
+			spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+			})
+		}
+	}
+}
+
+// avoid makes the scheduler prefer every other node.
+func avoid(spec *corev1.PodSpec, nodes []string) {
+	if len(nodes) == 0 {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	preferred := &spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	var fields []corev1.NodeSelectorRequirement
+	for _, node := range nodes { // a field takes one value
+		fields = append(fields, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
+	}
+	*preferred = append(*preferred, corev1.PreferredSchedulingTerm{
+		Weight: avoidWeight, Preference: corev1.NodeSelectorTerm{MatchFields: fields},
+	})
+}
+
+func volume(name string, source corev1.VolumeSource) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: source}
+}

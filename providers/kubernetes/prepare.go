@@ -1,0 +1,224 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// preparations are the jobs that this process has prepared, and the service's URL. What others keep in the same
+// namespace is theirs: their jobs are told nothing and their gates are not lifted.
+type preparations struct {
+	changed chan struct{} // gets a value when a job was prepared anew
+
+	mu   sync.Mutex
+	url  string // "" until it is published
+	jobs map[string]prepared
+}
+
+// prepared is a job whose objects were all there when it was entered.
+type prepared struct {
+	group  job.Group
+	anchor anchor
+	token  string
+	whole  *atomic.Bool // its gang, when the gates were looked at last
+}
+
+func newPreparations() *preparations {
+	return &preparations{changed: make(chan struct{}, 1), jobs: map[string]prepared{}}
+}
+
+func (r *preparations) get(uid string) (prepared, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j, known := r.jobs[uid]
+	return j, known
+}
+
+func (r *preparations) all() []prepared {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.jobs))
+}
+
+func (r *preparations) put(j prepared) {
+	r.mu.Lock()
+	r.jobs[j.group.UID] = j
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *preparations) remove(uid string) {
+	r.mu.Lock()
+	delete(r.jobs, uid)
+	r.mu.Unlock()
+}
+
+// publish sets the URL and gives the jobs that are to hear of it.
+func (r *preparations) publish(url string) []prepared {
+	r.mu.Lock()
+	r.url = url
+	r.mu.Unlock()
+	return r.all()
+}
+
+func (r *preparations) serviceURL() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.url
+}
+
+// Prepare makes the job's anchor and what it owns, or brings them up to date with the group. Each step finds what
+// the ones before it made, so a Prepare that was cut short is completed by the next. Where nothing changed it
+// costs one read.
+func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
+	token, err := p.prepare(ctx, g)
+	if err != nil {
+		return "", fmt.Errorf("prepare job.%s: %w", g.Name, err)
+	}
+	return token, nil
+}
+
+func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
+	if err := errors.Join(checkUID(g.UID), checkJobName(g.Name)); err != nil {
+		return "", err
+	}
+	there, err := p.findAnchor(ctx, g)
+	if err != nil {
+		return "", err
+	}
+	before, known := p.jobs.get(g.UID)
+	if known && there != nil && there.UID == before.anchor.uid && reflect.DeepEqual(before.group, g) {
+		return before.token, p.tell(ctx, before, there.Data[serviceKey])
+	}
+	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.namespace), applyAs)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	made := prepared{group: g, anchor: anchor{there.Name, there.UID}, whole: new(atomic.Bool)}
+	if made.token, err = p.token(ctx, g, made.anchor); err != nil {
+		return "", err
+	}
+	err = p.write(ctx, g, "the Service", func(ctx context.Context) error {
+		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(g, made.anchor, p.namespace), applyAs)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	err = p.write(ctx, g, "the PodDisruptionBudget", func(ctx context.Context) error {
+		_, err := p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Apply(ctx, budgetOf(g, made.anchor, p.namespace), applyAs)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	p.jobs.put(made)
+	return made.token, p.tell(ctx, made, there.Data[serviceKey])
+}
+
+// findAnchor is the job's anchor as it is; nil if there is none.
+func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigMap, error) {
+	there, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, groupName(g.UID, g.Name), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("look for its anchor: %w", explain(err))
+	case there.Labels[labelUID] != g.UID:
+		return nil, fmt.Errorf("ConfigMap %s/%s is there and is not this job's anchor: give the job another name", p.namespace, there.Name)
+	case there.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with all that it owns", p.namespace, there.Name)
+	}
+	return there, nil
+}
+
+// token is the one in the job's Secret, which is made if it is not there. A Secret that a former anchor left
+// behind is about to be collected and is no longer the job's.
+func (p *Provider) token(ctx context.Context, g job.Group, owner anchor) (string, error) {
+	secrets := p.client.CoreV1().Secrets(p.namespace)
+	var token string
+	err := p.write(ctx, g, "the Secret", func(ctx context.Context) error {
+		there, err := secrets.Get(ctx, owner.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			there, err = secrets.Create(ctx, secretOf(g, owner, rand.Text()), metav1.CreateOptions{FieldManager: FieldManager})
+			if apierrors.IsAlreadyExists(err) { // another master was quicker
+				there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if !owns(owner, there) {
+			uid := there.UID
+			err := secrets.Delete(ctx, there.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if there, err = secrets.Create(ctx, secretOf(g, owner, rand.Text()), metav1.CreateOptions{FieldManager: FieldManager}); err != nil {
+				return err
+			}
+		}
+		if token = string(there.Data[tokenKey]); token == "" {
+			return fmt.Errorf("%s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
+		}
+		return nil
+	})
+	return token, err
+}
+
+func owns(a anchor, o metav1.Object) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == a.uid })
+}
+
+// write makes one of a job's objects, at the pace.
+func (p *Provider) write(ctx context.Context, g job.Group, what string, write func(context.Context) error) error {
+	if err := p.pacer.do(ctx, g.UID+" "+what, write); err != nil {
+		return fmt.Errorf("make %s: %w", what, explain(err))
+	}
+	return nil
+}
+
+// explain adds to what the API server says what a person can do about it. Its own words name verb, resource and
+// namespace.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return fmt.Errorf("%w: nothing can be made in a namespace that is being deleted", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: the API server does not take the credentials; they may have expired", err)
+	case lacksRight(err):
+		return fmt.Errorf("%w: deploy/ has the Role that eltrain needs", err)
+	}
+	return err
+}
+
+// rightLacking is how the API server's authorizer says no: User "x" cannot create resource "pods" ...
+var rightLacking = regexp.MustCompile(`cannot \w+ resource "`)
+
+// lacksRight tells a right that is lacking from what else is forbidden (a quota, a webhook's no), as nothing but
+// the text of the answer does.
+func lacksRight(err error) bool {
+	return apierrors.IsForbidden(err) && rightLacking.MatchString(err.Error())
+}

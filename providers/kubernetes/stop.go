@@ -1,0 +1,113 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// wordMargin is what an agent gets beyond the grace to say its last word: it ends its processes by force when the
+// grace is over, and the kubelet would end it at the same moment.
+const wordMargin = 2 * time.Second
+
+// stopLook is how often Stop looks at a pod of which it hears nothing: its node may have fallen silent.
+const stopLook = time.Second
+
+// Stop deletes the pod of one incarnation and waits until it is gone or has ended. Without a grace it returns once
+// the deletion is ordered. A pod that has ended by itself stays, for its logs.
+func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
+	if err := p.stop(ctx, key{uid, slot.Role, slot.Index, incarnation}, slot, grace); err != nil {
+		return fmt.Errorf("stop %s: %w", slot, err)
+	}
+	return nil
+}
+
+func (p *Provider) stop(ctx context.Context, k key, slot job.Address, grace time.Duration) error {
+	changes, unsubscribe := p.index.subscribe()
+	defer unsubscribe()
+	running, err := p.find(ctx, k, slot)
+	if err != nil || running == nil || running.over() {
+		return err
+	}
+	seconds := int64(1) // 0 would take the pod off the API server while it still runs
+	if grace > 0 {
+		seconds = int64(math.Ceil((grace + wordMargin).Seconds()))
+	}
+	if err := p.remove(ctx, running, seconds); err != nil || grace <= 0 {
+		return err
+	}
+	look := time.NewTicker(stopLook)
+	defer look.Stop()
+	for !p.index.ended(k, running.uid) {
+		select {
+		case <-changes:
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("pod %s/%s has not ended: %w", p.namespace, running.name, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// ended tells whether nothing of a pod runs, or nobody can say when it will have ended.
+func (x *index) ended(k key, uid types.UID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.find(k)
+	return e == nil || e.pod == nil || e.pod.uid != uid || x.cluster.fate(e.pod, e.pod.seen).State == job.Gone
+}
+
+// find is the pod of an incarnation: from the index, or from the API server where the watch has not brought it yet.
+func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, error) {
+	if there := p.index.get(k); there != nil {
+		return there, nil
+	}
+	if checkUID(k.uid) != nil || checkNames(slot) != nil {
+		return nil, nil // nothing was ever launched under such a name
+	}
+	name := podName(k.uid, slot, k.number)
+	there, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(err))
+	}
+	if have, _, ours := keyOf(there.Labels); !ours || have != k {
+		return nil, nil
+	}
+	p.index.put(there)
+	return p.index.get(k), nil
+}
+
+// remove orders the deletion of one pod, of no other that has taken its name.
+func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
+	p.index.ordered(old.uid)
+	there := &corev1.Pod{}
+	err := p.pacer.do(ctx, old.key.uid+" delete pods", func(ctx context.Context) error {
+		return p.client.CoreV1().RESTClient().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
+			Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
+			MaxRetries(0).Do(ctx).Into(there)
+	})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone; in the second case another has its name
+		p.index.deleted(old.key, old.uid)
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete pod %s/%s: %w", p.namespace, old.name, explain(err))
+	}
+	if left := there.DeletionGracePeriodSeconds; left != nil && *left == 0 && len(there.Finalizers) == 0 {
+		p.index.deleted(old.key, old.uid) // it was bound to no node, or had ended
+	} else {
+		p.index.put(there)
+	}
+	return nil
+}

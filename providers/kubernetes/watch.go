@@ -1,0 +1,444 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/eltrain/eltrain/providers"
+)
+
+// watching holds one watch open for ever: a client-go reflector, which lists, watches, and lists again where a watch
+// cannot go on (410, a server that restarted). It delivers into the index without a store in between. A list that
+// failed or broke off delivers nothing.
+type watching struct {
+	what  string // as an error names it: `pods in namespace "ml"`
+	blind string // what it means not to see them, as a sentence; "" where nothing works without
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	open  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	kind  runtime.Object
+	strip func(runtime.Object) // drops what is not read
+	one   func(o runtime.Object, gone bool)
+	all   func(all []any, version string)
+	log   *slog.Logger
+	// refuse is told when the API server does not let this master see them, and nothing was seen before; nil is nobody.
+	refuse func()
+
+	mu      sync.Mutex
+	listed  bool // once
+	opened  bool // once
+	settled chan struct{}
+	failed  map[string]error // by verb, the last time
+}
+
+// Reconnecting is quick, so that a restarted API server is heard of at once, and never more often than every few
+// seconds by each master: client-go's own pace goes up to 30 s.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+func retryPace() *wait.Backoff {
+	return &wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}
+}
+
+// run watches until ctx ends.
+func (w *watching) run(ctx context.Context) {
+	// What goes wrong is kept in failed and said once, in words; klog would say it at every attempt.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = "" // a new master must not begin from what a server's cache held long ago
+			}
+			list, err := w.list(ctx, o)
+			w.fared(ctx, "list", err)
+			if err == nil {
+				err = eachItem(list, w.strip)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			opened, err := w.open(ctx, o)
+			w.fared(ctx, "watch", err)
+			return opened, err
+		},
+	}
+	quiet := klog.Logger{}
+	cache.NewReflectorWithOptions(source, w.kind, w, cache.ReflectorOptions{
+		Name: Name, Logger: &quiet, Backoff: retryPace(),
+	}).RunWithContext(ctx)
+}
+
+// Add, Update, Delete, Replace, Resync and Transformer are what a reflector asks of its store.
+
+// Add implements cache.ReflectorStore.
+func (w *watching) Add(o any) error { return w.deliver(o, false) }
+
+// Update implements cache.ReflectorStore.
+func (w *watching) Update(o any) error { return w.deliver(o, false) }
+
+// Delete implements cache.ReflectorStore. o is the last state.
+func (w *watching) Delete(o any) error { return w.deliver(o, true) }
+
+func (w *watching) deliver(o any, gone bool) error {
+	object, ok := o.(runtime.Object)
+	if !ok {
+		return fmt.Errorf("%T is no object", o)
+	}
+	w.one(object, gone)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: all is complete as of version.
+func (w *watching) Replace(all []any, version string) error {
+	w.all(all, version)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listed = true
+	w.settle()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. There is nothing to it.
+func (w *watching) Resync() error { return nil }
+
+// Transformer implements cache.TransformingStore: with it a first list that is streamed is never whole in memory.
+func (w *watching) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) {
+		if object, ok := o.(runtime.Object); ok {
+			w.strip(object)
+		}
+		return o, nil
+	}
+}
+
+// fared notes how a request went.
+func (w *watching) fared(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was := w.failed[verb]; w.opened && (was == nil) != (err == nil) && !apierrors.IsResourceExpired(err) {
+		if err != nil {
+			w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
+		} else {
+			w.log.Info("What the cluster does is seen again.", "verb", verb, "what", w.what)
+		}
+	}
+	w.failed[verb] = err
+	if verb == "watch" && err == nil {
+		w.opened = true
+		w.failed["list"] = nil // a list that failed was made up for: the watch began with one, or goes on
+	}
+	w.settle()
+}
+
+// settle is called under w.mu.
+func (w *watching) settle() {
+	ready := w.listed && w.opened
+	if !ready && w.refused() == nil {
+		return
+	}
+	select {
+	case <-w.settled:
+	default:
+		close(w.settled)
+	}
+	if !ready && w.refuse != nil {
+		w.refuse()
+	}
+}
+
+// refused is what the API server does not allow at present; nil if nothing.
+func (w *watching) refused() error {
+	for _, verb := range []string{"watch", "list"} {
+		if err := w.failed[verb]; apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return w.explain(verb, err)
+		}
+	}
+	return nil
+}
+
+// explain says what a failed request means and what to do.
+func (w *watching) explain(verb string, err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("this master may not %s %s: its role needs the verbs list and watch there, as in deploy/: %w", verb, w.what, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s %s: the API server does not know who asks: the token or certificate is wrong or has expired: %w", verb, w.what, err)
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
+		return fmt.Errorf("%s %s: %w", verb, w.what, err)
+	}
+	return fmt.Errorf("%s %s: the API server cannot be reached: %w", verb, w.what, err)
+}
+
+// ready waits for the first complete list and an open watch, until ctx ends. Where the API server refuses, it is an
+// error only if nothing works without.
+func (w *watching) ready(ctx context.Context) error {
+	select {
+	case <-w.settled:
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listed && w.opened {
+		return nil
+	}
+	if err := w.refused(); err != nil {
+		if w.blind == "" {
+			return err
+		}
+		return nil
+	}
+	err := errors.New("it has not answered yet")
+	for verb, e := range w.failed {
+		if e != nil {
+			err = w.explain(verb, e)
+		}
+	}
+	return fmt.Errorf("wait for the first list of %s: %w", w.what, errors.Join(context.Cause(ctx), err))
+}
+
+// caveats says what is not seen at present, because the API server refuses.
+func (w *watching) caveats() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.refused()
+	switch {
+	case err == nil:
+		return nil
+	case w.listed && w.opened:
+		return []string{fmt.Sprintf("What is known of %s is old: %s.", w.what, err)}
+	}
+	return []string{fmt.Sprintf("%s: %s.", w.blind, err)}
+}
+
+// Observe tells of every pod of ours, and every node that takes pods at all. It waits for the first complete list and
+// no longer than ctx. From then on it answers at once from what the watches have told: while the API server is away
+// that is what was last known, which is not nothing.
+func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
+	if err := ctx.Err(); err != nil {
+		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+	}
+	for _, w := range p.watches {
+		if err := w.ready(ctx); err != nil {
+			return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+		}
+	}
+	return p.index.observe(), nil
+}
+
+// takesRoom selects the pods that take room on a node: those that are bound and have not ended.
+var takesRoom = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("spec.nodeName", ""),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+)
+
+const (
+	unseenNodes = "Which nodes there are and what they have is not known, so the plan takes it that every job fits, and what does not waits for the scheduler"
+	unseenLoad  = "What others use of the nodes is not known, so the plan counts as free what is not"
+)
+
+// watch begins all watches.
+func (p *Provider) watch() {
+	x := p.index
+	ours := p.podWatch(p.namespace, metav1.ListOptions{LabelSelector: labelUID})
+	ours.what, ours.strip = fmt.Sprintf("pods in namespace %q", p.namespace), stripOurs
+	ours.one = func(o runtime.Object, gone bool) { x.watched(o.(*corev1.Pod), gone) }
+	ours.all = func(all []any, version string) { x.listed(typed[*corev1.Pod](all), version) }
+
+	nodes := &watching{
+		what: "nodes", blind: unseenNodes, kind: &corev1.Node{}, strip: stripNode, refuse: x.hideNodes,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return p.client.CoreV1().Nodes().List(ctx, o)
+		},
+		open: p.client.CoreV1().Nodes().Watch,
+		one:  func(o runtime.Object, gone bool) { x.watchedNode(o.(*corev1.Node), gone) },
+		all:  func(all []any, _ string) { x.listedNodes(typed[*corev1.Node](all)) },
+	}
+
+	room := takesRoom.String()
+	strangers := p.othersWatch(unlabelled, metav1.ListOptions{LabelSelector: "!" + labelUID, FieldSelector: room})
+	cousins := p.othersWatch(elsewhere, metav1.ListOptions{
+		LabelSelector: labelUID,
+		FieldSelector: room + "," + fields.OneTermNotEqualSelector("metadata.namespace", p.namespace).String(),
+	})
+	p.watches = []*watching{ours, nodes, strangers, cousins}
+	for _, w := range p.watches {
+		w.settled, w.failed, w.log = make(chan struct{}), map[string]error{}, p.log
+		p.owned.Go(func() { w.run(p.ctx) })
+	}
+}
+
+// podWatch selects pods of a namespace, or of all.
+func (p *Provider) podWatch(namespace string, selected metav1.ListOptions) *watching {
+	pods := p.client.CoreV1().Pods(namespace)
+	narrow := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector, o.FieldSelector = selected.LabelSelector, selected.FieldSelector
+		return o
+	}
+	return &watching{
+		kind: &corev1.Pod{},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return pods.List(ctx, narrow(o))
+		},
+		open: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return pods.Watch(ctx, narrow(o))
+		},
+	}
+}
+
+// othersWatch follows the load of pods that are none of ours.
+func (p *Provider) othersWatch(from source, selected metav1.ListOptions) *watching {
+	w := p.podWatch(metav1.NamespaceAll, selected)
+	w.what, w.blind, w.strip = "pods of all namespaces", unseenLoad, stripOther
+	w.one = func(o runtime.Object, gone bool) { p.index.watchedOther(o.(*corev1.Pod), from, gone) }
+	w.all = func(all []any, _ string) { p.index.listedOthers(typed[*corev1.Pod](all), from) }
+	return w
+}
+
+func typed[T any](all []any) []T {
+	out := make([]T, 0, len(all))
+	for _, o := range all {
+		if t, ok := o.(T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// eachItem goes through a list without copying it.
+func eachItem(list runtime.Object, do func(runtime.Object)) error {
+	switch l := list.(type) {
+	case *corev1.PodList:
+		for i := range l.Items {
+			do(&l.Items[i])
+		}
+	case *corev1.NodeList:
+		for i := range l.Items {
+			do(&l.Items[i])
+		}
+	default:
+		return fmt.Errorf("the API server answered a list with %T", list)
+	}
+	return nil
+}
+
+// stripOurs drops the greater part of a pod: what read and drift do not look at.
+func stripOurs(o runtime.Object) {
+	p := o.(*corev1.Pod)
+	p.OwnerReferences = nil
+	p.Annotations = map[string]string{annotationLaunch: p.Annotations[annotationLaunch]}
+	stripSpec(&p.Spec)
+}
+
+// stripOther keeps what a pod requests, and where.
+func stripOther(o runtime.Object) {
+	p := o.(*corev1.Pod)
+	p.ObjectMeta = metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}
+	p.Status.Conditions, p.Status.Message = nil, ""
+	stripSpec(&p.Spec)
+}
+
+func stripSpec(s *corev1.PodSpec) {
+	s.Volumes, s.Affinity, s.Tolerations, s.TopologySpreadConstraints = nil, nil, nil, nil
+	for _, containers := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range containers {
+			c := &containers[i]
+			containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		}
+	}
+}
+
+// stripNode drops what is long: images and who wrote what.
+func stripNode(o runtime.Object) {
+	n := o.(*corev1.Node)
+	n.ManagedFields, n.Annotations, n.Status.Images = nil, nil, nil
+}
+
+// hideNodes: they may not be listed.
+func (x *index) hideNodes() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cluster.hide() {
+		x.signal()
+	}
+}
+
+func (x *index) watchedNode(o *corev1.Node, gone bool) {
+	n := readNode(o)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	differs := false
+	if gone {
+		differs = x.cluster.removeNode(o.Name)
+	} else {
+		differs = x.cluster.putNode(n)
+	}
+	if differs {
+		x.nodesDiffer()
+	}
+}
+
+func (x *index) listedNodes(all []*corev1.Node) {
+	nodes := make([]*node, len(all))
+	for i, o := range all {
+		nodes[i] = readNode(o)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cluster.listNodes(nodes) {
+		x.nodesDiffer()
+	}
+}
+
+// nodesDiffer: the fate of pods may hang on it too.
+func (x *index) nodesDiffer() {
+	x.signal()
+	x.tell()
+}
+
+func (x *index) watchedOther(o *corev1.Pod, from source, gone bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	differs := false
+	if gone {
+		differs = x.cluster.leave(o.UID)
+	} else {
+		differs = x.cluster.enter(o, from)
+	}
+	if differs {
+		x.signal()
+	}
+}
+
+func (x *index) listedOthers(all []*corev1.Pod, from source) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	there := make(map[types.UID]struct{}, len(all))
+	differs := false
+	for _, o := range all {
+		there[o.UID] = struct{}{}
+		differs = x.cluster.enter(o, from) || differs
+	}
+	if x.cluster.keep(from, there) || differs {
+		x.signal()
+	}
+}
