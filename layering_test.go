@@ -32,6 +32,7 @@ var rooms = map[string][]string{
 	"providers/providertest": {"job", "providers"},
 	"providers/local":        {"job", "providers"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents speak the service's language
+	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
 	"providers/kubernetes":   {"job", "providers", "kube"},
 	"state/kubernetes":       {"job", "state", "kube"},
 	"kube":                   {},
