@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +82,7 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	if c.TokenFile != "" {
 		set("ELTRAIN_TOKEN_FILE", c.TokenFile)
 	}
-	if c.CAFile != "" {
+	if ca, err := os.Stat(c.CAFile); err == nil && ca.Size() > 0 {
 		set("ELTRAIN_CA_FILE", c.CAFile)
 	}
 	return env

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -170,13 +171,16 @@ func (s *session) connect() error {
 	return err
 }
 
-// certificates are those that vouch for the service; nil, which are the system's, without a file. They are read
-// with each connection: a certificate is renewed while agents run.
+// certificates are those that vouch for the service; nil, which are the system's, without a file or with an empty
+// one. They are read with each connection: a certificate is renewed while agents run.
 func certificates(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
 	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the service's certificates: %w", err)
 	}

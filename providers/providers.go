@@ -18,6 +18,13 @@ type Observation struct {
 	Incarnations []job.Incarnation // Member is nil: that part is the service's to say
 }
 
+// Service is how agents reach the service.
+type Service struct {
+	URL string
+	// Certificates, in PEM, vouch for it where its URL is https; empty leaves that to the agents' systems.
+	Certificates []byte
+}
+
 // Provider is one infrastructure. Every method is safe for concurrent use. Methods that wait obey their
 // context. Implementations pass providertest.Run.
 type Provider interface {
@@ -30,7 +37,7 @@ type Provider interface {
 	Changes() <-chan struct{}
 
 	// Publish tells agents, those that run and those to come, where the service is now.
-	Publish(ctx context.Context, serviceURL string) error
+	Publish(ctx context.Context, s Service) error
 
 	// Prepare makes what a job needs beside its slots, or brings it up to date with the group, and returns the
 	// job's bearer token. It is idempotent: the same UID gives the same token.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -141,8 +142,16 @@ func (m *master) serve(ctx context.Context) error {
 	}
 	service := m.config.Settings.Service
 	m.cautionAddress(m.server.Addr(), service)
+	reached := providers.Service{URL: advertised(m.server.URL(), service.Advertise)}
+	if service.TLSCert != "" {
+		// Its own certificate vouches for it, or the chain up to a root that stands in the same file.
+		var err error
+		if reached.Certificates, err = os.ReadFile(service.TLSCert); err != nil {
+			return err
+		}
+	}
 	for name, p := range m.providers {
-		if err := p.Publish(ctx, advertised(m.server.URL(), service.Advertise)); err != nil {
+		if err := p.Publish(ctx, reached); err != nil {
 			return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
 		}
 	}

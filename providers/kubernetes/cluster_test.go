@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -228,7 +229,7 @@ func TestPublishTellsOwnJobsAlone(t *testing.T) {
 	other := w.open()
 	_, err := other.Prepare(t.Context(), job.Group{UID: "other-uid", Name: "theirs"})
 	w.ok(err)
-	w.ok(w.p.Publish(t.Context(), "http://10.0.0.9:7000"))
+	w.ok(w.p.Publish(t.Context(), providers.Service{URL: "http://10.0.0.9:7000"}))
 	for name, want := range map[string]string{"gpt-0b0e9": "http://10.0.0.9:7000", "theirs-other": "http://127.0.0.1:1"} {
 		anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), name, metav1.GetOptions{})
 		w.ok(err)

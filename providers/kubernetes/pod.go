@@ -29,8 +29,9 @@ const (
 	serviceDir = "/eltrain/service"
 	tokenDir   = "/eltrain/token"
 
-	serviceKey = "service" // in the anchor: the service's URL
-	tokenKey   = "token"   // in the Secret
+	serviceKey      = "service" // in the anchor: the service's URL
+	certificatesKey = "ca.crt"  // beside it, in PEM; empty where the system vouches for the service
+	tokenKey        = "token"   // in the Secret
 
 	envPodIP    = "POD_IP"
 	envNodeName = "NODE_NAME"
@@ -201,7 +202,7 @@ func agentConfig(l job.Launch) job.AgentConfig {
 	a := job.AgentConfig{
 		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation,
 		Host: "$(" + envPodIP + ")", Node: "$(" + envNodeName + ")",
-		ServiceFile: serviceDir + "/" + serviceKey, TokenFile: tokenDir + "/" + tokenKey, LastWordFile: lastWordPath,
+		ServiceFile: serviceDir + "/" + serviceKey, CAFile: serviceDir + "/" + certificatesKey, TokenFile: tokenDir + "/" + tokenKey, LastWordFile: lastWordPath,
 		Processes: l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
 	}
 	if dir := l.Program.WorkingDir; dir != "" && dir != "." && !strings.HasPrefix(dir, "/") {

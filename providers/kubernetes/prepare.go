@@ -17,15 +17,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
-// preparations are the jobs that this process has prepared, and the service's URL. What others keep in the same
+// preparations are the jobs that this process has prepared, and how the service is reached. What others keep in the same
 // namespace is theirs: their jobs are told nothing and their gates are not lifted.
 type preparations struct {
 	changed chan struct{} // gets a value when a job was prepared anew
 
 	mu   sync.Mutex
-	url  string // "" until it is published
+	data map[string]string // of every anchor: how the service is reached; nil until it is published
 	jobs map[string]prepared
 }
 
@@ -70,18 +71,18 @@ func (r *preparations) remove(uid string) {
 	r.mu.Unlock()
 }
 
-// publish sets the URL and gives the jobs that are to hear of it.
-func (r *preparations) publish(url string) []prepared {
+// publish sets how the service is reached and gives the jobs that are to hear of it.
+func (r *preparations) publish(s providers.Service) []prepared {
 	r.mu.Lock()
-	r.url = url
+	r.data = map[string]string{serviceKey: s.URL, certificatesKey: string(s.Certificates)}
 	r.mu.Unlock()
 	return r.all()
 }
 
-func (r *preparations) serviceURL() string {
+func (r *preparations) serviceData() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.url
+	return r.data
 }
 
 // Prepare makes the job's anchor and what it owns, or brings them up to date with the group. Each step finds what
@@ -105,7 +106,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	before, known := p.jobs.get(g.UID)
 	if known && there != nil && there.UID == before.anchor.uid && reflect.DeepEqual(before.group, g) {
-		return before.token, p.tell(ctx, before, there.Data[serviceKey])
+		return before.token, p.tell(ctx, before, there.Data)
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.namespace), applyAs)
@@ -133,7 +134,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return "", err
 	}
 	p.jobs.put(made)
-	return made.token, p.tell(ctx, made, there.Data[serviceKey])
+	return made.token, p.tell(ctx, made, there.Data)
 }
 
 // findAnchor is the job's anchor as it is; nil if there is none.

@@ -8,15 +8,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/providers"
 )
 
-// Publish writes the URL into the anchor of every job that this process has prepared, and of those that it will
+// Publish writes the URL, and the certificates that vouch for it, into the anchor of every job that this process has prepared, and of those that it will
 // prepare. Pods have the anchor mounted: the kubelet brings the news to them, within its sync period of a minute
 // or so, and agents read the file again while the service does not answer.
-func (p *Provider) Publish(ctx context.Context, serviceURL string) error {
+func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	var errs []error
-	for _, j := range p.jobs.publish(serviceURL) {
-		if err := p.tell(ctx, j, ""); err != nil {
+	for _, j := range p.jobs.publish(s) {
+		if err := p.tell(ctx, j, nil); err != nil {
 			errs = append(errs, fmt.Errorf("job.%s: %w", j.group.Name, err))
 		}
 	}
@@ -26,15 +28,15 @@ func (p *Provider) Publish(ctx context.Context, serviceURL string) error {
 	return nil
 }
 
-// tell writes the URL into one anchor, unless it is there already.
-func (p *Provider) tell(ctx context.Context, j prepared, there string) error {
-	url := p.jobs.serviceURL()
-	if url == "" || url == there {
+// tell writes how the service is reached into one anchor, unless its data say so already.
+func (p *Provider) tell(ctx context.Context, j prepared, there map[string]string) error {
+	data := p.jobs.serviceData()
+	if data == nil || there[serviceKey] == data[serviceKey] && there[certificatesKey] == data[certificatesKey] {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": j.anchor.uid},
-		"data":     map[string]string{serviceKey: url},
+		"data":     data,
 	})
 	if err != nil {
 		return fmt.Errorf("encode the service's address: %w", err)

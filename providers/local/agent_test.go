@@ -14,6 +14,7 @@ import (
 
 	"github.com/eltrain/eltrain/agent"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // realAgent is what `eltrain agent` runs.
@@ -45,7 +46,7 @@ func TestRealAgent(t *testing.T) {
 	defer service.Close()
 	b := newBench(t)
 	b.agent = []string{b.agent[0], "real-agent"}
-	b.ok(b.Publish(b.ctx, service.URL))
+	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL}))
 	launch := func(number int, script string) job.Incarnation {
 		l := b.launchOf(sh(script))
 		l.Ranked, l.Incarnation = true, number

@@ -27,16 +27,17 @@ import (
 //	    ended.json                              the last observation, when nothing of it is left
 //	logs/JOB/ROLE-INDEX.log                     the output of all incarnations of a slot
 const (
-	serviceFile   = "service"
-	tokenFile     = "token"
-	nameFile      = "name"
-	launchFile    = "launch.json"
-	lockFile      = "lock"
-	agentFile     = "agent.json"
-	processesFile = "processes.json"
-	exitFile      = "exit.json"
-	endedFile     = "ended.json"
-	agentLogFile  = "agent.log"
+	serviceFile      = "service"
+	certificatesFile = "service-ca.pem" // empty where the system vouches for the service
+	tokenFile        = "token"
+	nameFile         = "name"
+	launchFile       = "launch.json"
+	lockFile         = "lock"
+	agentFile        = "agent.json"
+	processesFile    = "processes.json"
+	exitFile         = "exit.json"
+	endedFile        = "ended.json"
+	agentLogFile     = "agent.log"
 )
 
 // launchRecord is what is kept of a launch: what Observe reports, and where its limits are. The program is

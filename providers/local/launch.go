@@ -145,11 +145,11 @@ func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
 	c := job.AgentConfig{
 		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation, Node: l.Node,
 		Host:        "127.0.0.1", // all nodes are this machine
-		ServiceFile: filepath.Join(p.runDir, serviceFile),
-		TokenFile:   filepath.Join(p.jobDir(l.UID), tokenFile),
-		Dir:         i.dir,
-		Log:         p.logPath(l.Slot),
-		Processes:   l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
+		ServiceFile: filepath.Join(p.runDir, serviceFile), CAFile: filepath.Join(p.runDir, certificatesFile),
+		TokenFile: filepath.Join(p.jobDir(l.UID), tokenFile),
+		Dir:       i.dir,
+		Log:       p.logPath(l.Slot),
+		Processes: l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
 		Command: l.Program.Command,
 	}
 	if l.Checkpoint != nil {

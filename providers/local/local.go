@@ -160,10 +160,15 @@ func (p *Provider) changed() {
 	}
 }
 
-// Publish replaces the file that agents read the service's URL from.
-func (p *Provider) Publish(_ context.Context, serviceURL string) error {
-	if err := writeFile(filepath.Join(p.runDir, serviceFile), []byte(serviceURL+"\n")); err != nil {
-		return fmt.Errorf("publish the service's address: %w", err)
+// Publish replaces the files that agents read, the certificates first: who finds the new URL finds them, too.
+func (p *Provider) Publish(_ context.Context, s providers.Service) error {
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{certificatesFile, s.Certificates}, {serviceFile, []byte(s.URL + "\n")}} {
+		if err := writeFile(filepath.Join(p.runDir, f.name), f.text); err != nil {
+			return fmt.Errorf("publish the service's address: %w", err)
+		}
 	}
 	return nil
 }

@@ -478,7 +478,7 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 
 func TestModesAndPublish(t *testing.T) {
 	b := newBench(t)
-	b.ok(b.Publish(b.ctx, "http://127.0.0.1:4711"))
+	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
 	b.ok(b.Launch(b.ctx, b.launchOf(sh("true"))))
 	b.await(1, job.Gone)
 	err := filepath.Walk(b.runDir, func(path string, info os.FileInfo, err error) error {

@@ -217,7 +217,7 @@ func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
 func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
 // Publish does nothing: agents speak to whichever master Serve named.
-func (c *Cluster) Publish(context.Context, string) error { return nil }
+func (c *Cluster) Publish(context.Context, providers.Service) error { return nil }
 
 // Prepare gives the job's token.
 func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {

@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// A service with a certificate that no system vouches for: agents are given it by their provider, and those that
+// run already find the next master, which has another one.
+func TestServiceWithItsOwnCertificate(t *testing.T) {
+	s := sleeping(t)
+	s.certify()
+	s.write("service.hcl", `eltrain {
+  service {
+    listen   = "127.0.0.1:0"
+    tls_cert = "service.pem"
+    tls_key  = "service.key"
+  }
+}
+`)
+	s.watch()
+	before := s.awaitWorld("s", 2, 1)
+	s.kill()
+	s.certify()
+	s.watch()
+	same(t, before, s.awaitWorld("s", 2, before.Generation))
+}
+
+// certify makes a self-signed certificate and its key.
+func (s *site) certify() {
+	s.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("service.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	s.write("service.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})))
+}
