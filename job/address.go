@@ -63,21 +63,37 @@ type Selector struct {
 // maxIndex bounds what a selector may name, so that a typed range cannot ask for billions of slots.
 const maxIndex = 1_000_000
 
-// ParseSelector reads job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], …[0-3,7] and …[*].
+// ParseSelector reads job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], …[0-3,7] and …[*]. A job that is one of
+// several made by for_each, or is in a module, may also be written as the files declare it:
+// job.NAME["KEY"] is job.NAME-KEY, and module.M["KEY"].job.NAME is job.M-KEY-NAME (see InstanceName).
 func ParseSelector(s string) (Selector, error) {
 	bad := func(why string) (Selector, error) {
 		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*]", s, why)
 	}
-	rest, ok := strings.CutPrefix(s, "job.")
+	var path []string
+	rest := s
+	for strings.HasPrefix(rest, "module.") {
+		parts, after, ok := cutInstance(rest[len("module."):])
+		if !ok || !strings.HasPrefix(after, ".") {
+			return bad("the module's name is missing or malformed")
+		}
+		path, rest = append(path, parts...), after[1:]
+	}
+	rest, ok := strings.CutPrefix(rest, "job.")
 	if !ok {
 		return bad(`it does not begin with "job."`)
 	}
-	name, rest, hasRole := strings.Cut(rest, ".")
-	if !ValidName(name) {
+	parts, rest, ok := cutInstance(rest)
+	name := InstanceName(append(path, parts...)...)
+	if !ok || !ValidName(name) {
 		return bad("the job's name is missing or malformed")
 	}
-	if !hasRole {
+	if rest == "" {
 		return Selector{Job: name}, nil
+	}
+	rest, ok = strings.CutPrefix(rest, ".")
+	if !ok {
+		return bad("after the job's name comes a \".\"")
 	}
 	role, set, hasSet := strings.Cut(rest, "[")
 	if !ValidName(role) {
@@ -94,6 +110,39 @@ func ParseSelector(s string) (Selector, error) {
 	if set == "*" {
 		return sel, nil
 	}
+	ranges, malformed, ok := parseRanges(set)
+	if !ok {
+		return bad(fmt.Sprintf("%q is not an index or a range", malformed))
+	}
+	sel.Ranges = ranges
+	return sel, nil
+}
+
+// InstanceName is the name of a job that is in modules or made by for_each: of the outermost module its
+// name and, if it has one, its key, and so on inwards, with "-" between. So it is a name like any other, in
+// addresses, labels and file names.
+func InstanceName(parts ...string) string { return strings.Join(parts, "-") }
+
+// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and gives what follows.
+func cutInstance(s string) (parts []string, rest string, ok bool) {
+	end := strings.IndexAny(s, ".[")
+	if end < 0 {
+		end = len(s)
+	}
+	name, rest := s[:end], s[end:]
+	parts = []string{name}
+	if key, quoted := strings.CutPrefix(rest, `["`); quoted {
+		key, rest, ok = strings.Cut(key, `"]`)
+		if !ok || !ValidName(key) {
+			return nil, "", false
+		}
+		parts = append(parts, key)
+	}
+	return parts, rest, ValidName(name)
+}
+
+// parseRanges reads 0-3,7. If it is not ok, malformed is the first part that is no range.
+func parseRanges(set string) (ranges [][2]int, malformed string, ok bool) {
 	for _, part := range strings.Split(set, ",") {
 		lo, hi, isRange := strings.Cut(part, "-")
 		if !isRange {
@@ -102,11 +151,11 @@ func ParseSelector(s string) (Selector, error) {
 		from, err1 := strconv.Atoi(lo)
 		to, err2 := strconv.Atoi(hi)
 		if err1 != nil || err2 != nil || from < 0 || to < from || to > maxIndex || lo[0] == '+' || hi[0] == '+' {
-			return bad(fmt.Sprintf("%q is not an index or a range", part))
+			return nil, part, false
 		}
-		sel.Ranges = append(sel.Ranges, [2]int{from, to})
+		ranges = append(ranges, [2]int{from, to})
 	}
-	return sel, nil
+	return ranges, "", true
 }
 
 // Matches tells whether a is among the slots that s names.

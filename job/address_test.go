@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -48,6 +49,10 @@ func TestSelectors(t *testing.T) {
 		{"job.gpt", []Address{worker(0), {"gpt", "ps", 7}}, []Address{{"gpt2", "worker", 0}}},
 		{"job.gpt.worker", []Address{worker(0), worker(99)}, []Address{{"gpt", "ps", 0}}},
 		{"job.gpt.worker[*]", []Address{worker(5)}, []Address{{"gpt", "ps", 0}}},
+		{`job.gpt["a"]`, []Address{{"gpt-a", "worker", 0}}, []Address{worker(0)}},
+		{`job.gpt["a"].worker[1]`, []Address{{"gpt-a", "worker", 1}}, []Address{{"gpt-a", "worker", 0}}},
+		{`module.team.job.gpt`, []Address{{"team-gpt", "worker", 0}}, []Address{worker(0)}},
+		{`module.team["eu"].module.base.job.gpt["7b"].ps[*]`, []Address{{"team-eu-base-gpt-7b", "ps", 3}}, []Address{{"team-eu-base-gpt-7b", "worker", 3}}},
 		{"job.gpt.worker[0-2,7]", []Address{worker(0), worker(2), worker(7)}, []Address{worker(3), worker(6), worker(8)}},
 	}
 	for _, test := range tests {
@@ -68,6 +73,9 @@ func TestSelectors(t *testing.T) {
 	}
 	for _, text := range []string{"", "gpt", "job.", "job.gpt.", "job.gpt.worker[", "job.gpt.worker[]", "job.gpt.worker[1", "job.gpt.worker[a]",
 		"job.gpt.worker[-1]", "job.gpt.worker[3-1]", "job.gpt.worker[1,]", "job.gpt.worker[+1]", "job.gpt.worker[0-9999999999]",
+		`job.gpt[a]`, `job.gpt["a]`, `job.gpt["a"`, `job.gpt[""]`, `job.gpt["a"]worker`, `job.gpt["a.b"]`, `job.gpt["a"]["b"]`, "job.gpt[0]", `job.["a"]`,
+		"module.a", "module.a.", "module.a.b", "module.job.gpt", "module.a.job", `module.a["b".job.c`, "module.a.worker[0]",
+		"module." + strings.Repeat("a", 40) + ".job." + strings.Repeat("b", 40),
 		"job.gpt.worker[0].x", "job.-x", "job.gpt.wörker", "job.gpt.worker[99999999999999999999]"} {
 		if sel, err := ParseSelector(text); err == nil {
 			t.Errorf("%q was taken for %+v", text, sel)
@@ -81,7 +89,8 @@ func TestSelectors(t *testing.T) {
 }
 
 func FuzzParseSelector(f *testing.F) {
-	for _, s := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[3]", "job.a.b[0-3,7]", "job.a.b[*]", "job.a.b[-]", "job.a.b[,]"} {
+	for _, s := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[3]", "job.a.b[0-3,7]", "job.a.b[*]", "job.a.b[-]", "job.a.b[,]",
+		`job.a["k"]`, `job.a["k"].b[3]`, `module.m["k"].job.a["k"].b[*]`, `module.m.module.n.job.a`, `job.a["`, "module."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -26,6 +26,7 @@ func sample() Job {
 		Topology:   Topology{RankBy: []string{"node.labels.rack"}},
 		Detect:     Detect{Lease: Duration(15e9)},
 		Heal:       Heal{Budget: Budget{Restarts: 10, Window: Duration(86400e9)}, On: []On{{Cause: "oom", Memory: 1.5, Limit: 3}}},
+		Lifecycle:  Lifecycle{PreventDestroy: true, IgnoreChanges: []string{"role.worker.replicas"}},
 	}
 }
 

@@ -22,6 +22,8 @@ type Job struct {
 	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is held to be gone."`
 	Heal       Heal        `hcl:"heal,block" change:"update" doc:"What is done about faults, and how often."`
 
+	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"What must not be done to the job, and what of it others may change."`
+
 	// Source is where the job was declared.
 	Source Source `hcl:"-"`
 	// Secrets are the sensitive values that occur in the job's strings; views redact them by value.

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -26,6 +27,7 @@ const (
 	Required   FieldKind = "required"   // argument that has to be there
 	Optional   FieldKind = "optional"   // argument
 	References FieldKind = "references" // argument: a list of role.NAME
+	Paths      FieldKind = "paths"      // argument: a list of the block's own arguments, as FieldChange.Path has them
 	Any        FieldKind = "any"        // argument of any shape
 	Block      FieldKind = "block"      // nested block: a struct or pointer once, a slice repeatedly
 	Label      FieldKind = "label"      // label of the block that the struct is
@@ -71,14 +73,27 @@ func Fields(t reflect.Type) []Field {
 			Change: Change(sf.Tag.Get("change")), Late: sf.Tag.Get("late") == "slot",
 		}
 		switch f.Kind {
-		case Required, Optional, References, Any, Block, Label:
+		case Required, Optional, References, Paths, Any, Block, Label:
 		default:
 			panic(fmt.Sprintf("job: %s.%s: unknown kind %q in its hcl tag", t, sf.Name, kind))
 		}
 		fields = append(fields, f)
 	}
+	fields = outermost(fields)
 	fieldCache.Store(t, fields)
 	return fields
+}
+
+// outermost drops the fields of inlined structs that the struct around them has under the same name: it says
+// more about them.
+func outermost(fields []Field) []Field {
+	depth := map[string]int{}
+	for _, f := range fields {
+		if d, seen := depth[f.Name]; !seen || len(f.Index) < d {
+			depth[f.Name] = len(f.Index)
+		}
+	}
+	return slices.DeleteFunc(fields, func(f Field) bool { return len(f.Index) > depth[f.Name] })
 }
 
 // ElemType is the struct type of a block field: of its pointer, its slice elements, or itself.

@@ -128,4 +128,6 @@ type Slot struct {
 	Crashes int `json:"crashes,omitempty"`
 	// Grown counts enlargements of its reservation by cause, as heal's on "oom".
 	Grown int `json:"grown,omitempty"`
+	// Unbound: it was withdrawn (Canceled) before a scheduler had bound its incarnation to a node.
+	Unbound bool `json:"unbound,omitempty"`
 }

@@ -20,8 +20,10 @@ const (
 	maxReadBytes = 10 << 20 // of a file that file() or templatefile() reads
 	maxNesting   = 500      // brackets and operators open at one place; the parser recurses on each
 	maxSteps     = 3e6      // evaluation steps of one directory: one to two seconds
-	maxBlocks    = 20_000   // blocks that dynamic blocks expand to
+	maxBlocks    = 20_000   // blocks that dynamic blocks and for_each expand to, and uses of modules
 	maxSlots     = 200_000  // slots of one directory: twice the scale that eltrain is designed for
+	maxPaths     = 1000     // paths in one ignore_changes: each is held against every argument
+	maxTold      = 1000     // diagnostics of one directory: nobody reads more
 	maxExponent  = 4096     // binary exponent of a number: a longer one takes megabytes to print
 	bytesPerStep = 16       // text that is as much work as one step
 )
@@ -180,10 +182,17 @@ func (m *meter) spendBlocks(n int) bool {
 	}
 	m.blocks += n
 	if m.blocks > maxBlocks {
-		m.why = fmt.Sprintf("Dynamic blocks expand to more than %d blocks.", maxBlocks)
+		m.why = fmt.Sprintf("Dynamic blocks, for_each and modules make more than %d blocks.", maxBlocks)
 		return false
 	}
 	return true
+}
+
+// blame says where a budget ran out, if that is not known yet.
+func (m *meter) blame(at hcl.Range) {
+	if m.at == nil {
+		m.at = &at
+	}
 }
 
 // spendOn counts what v is made of. It fails for numbers that cannot be printed in sensible time, too.

@@ -191,7 +191,7 @@ type evaluator func(*hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostic
 type decoder struct {
 	l    *loader
 	eval evaluator
-	// references reads a field of kind References.
+	// references reads a field of kind References or Paths.
 	references func(t *tree, attr *hcl.Attribute) []string
 	// sensitive is told every marked value that was decoded.
 	sensitive func(cty.Value)
@@ -252,7 +252,7 @@ func (d *decoder) argument(to reflect.Value, f job.Field, t *tree) {
 		setDefault(to, f)
 	case f.Type == exprType:
 		to.Set(reflect.ValueOf(attr.Expr))
-	case f.Kind == job.References:
+	case f.Kind == job.References || f.Kind == job.Paths:
 		to.Set(reflect.ValueOf(d.references(t, attr)))
 	case f.Late && refersTo(attr.Expr, "slot"):
 		// It has a value in each slot, once it is known how many there are.
@@ -306,7 +306,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 
 func setDefault(to reflect.Value, f job.Field) {
 	to.SetZero()
-	if f.Kind == job.References || f.Type == exprType {
+	if f.Kind == job.References || f.Kind == job.Paths || f.Type == exprType {
 		return
 	}
 	val := defaultValue(f)

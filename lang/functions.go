@@ -36,9 +36,9 @@ var unstable = map[string]string{
 	"bcrypt":        "salts its result anew at each call",
 }
 
-// functions are what expressions may call, under Terraform's names. Each one's result depends on its
+// makeFunctions gives what expressions may call, under Terraform's names. Each one's result depends on its
 // arguments and the directory's files only.
-func (l *loader) functions() map[string]function.Function {
+func (l *loader) makeFunctions() map[string]function.Function {
 	free := map[string]function.Function{
 		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "log": stdlib.LogFunc,
 		"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
@@ -483,20 +483,20 @@ var nonsensitiveFunc = function.New(&function.Spec{
 	},
 })
 
-// path makes a path of an expression absolute to the job directory.
-func (l *loader) path(p string) string {
+// inDir resolves a path of an expression: it is relative to the directory that the expression is in.
+func (l *loader) inDir(p string) string {
 	if filepath.IsAbs(p) {
 		return p
 	}
-	return filepath.Join(l.opts.BaseDir, p)
+	return filepath.Join(l.dir, p)
 }
 
 // readText reads a file that an expression names.
 func (l *loader) readText(path string) (string, error) {
-	src, err := readBounded(l.path(path), maxReadBytes)
+	src, err := readBounded(l.inDir(path), maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("there is no file %q; paths are relative to the job directory", path)
+			return "", fmt.Errorf("there is no file %q; paths are relative to the directory of the .hcl file", path)
 		}
 		return "", err
 	}
@@ -513,7 +513,7 @@ func (l *loader) fileFunctions() map[string]function.Function {
 			Params: []function.Parameter{{Name: "path", Type: cty.String}},
 			Type:   function.StaticReturnType(cty.Bool),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-				info, err := os.Stat(l.path(args[0].AsString()))
+				info, err := os.Stat(l.inDir(args[0].AsString()))
 				if errors.Is(err, fs.ErrNotExist) {
 					return cty.False, nil
 				}

@@ -16,9 +16,28 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// jobBlock is a job as it is written: what it declares, how often it is there, and what must hold.
+type jobBlock struct {
+	job.Job   `hcl:",inline"`
+	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the job is there once for each element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
+	Lifecycle lifecycleBlock `hcl:"lifecycle,block" change:"update" doc:"What must not be done to the job, what of it others may change, and what must hold of it."`
+}
+
+type lifecycleBlock struct {
+	job.Lifecycle  `hcl:",inline"`
+	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"What has to hold for the job to make sense. It may refer to variables, locals, modules and each."`
+	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job as it is declared, as self: self.role.worker.replicas."`
+}
+
+// place is a job that has a name: as it is declared, and where.
+type place struct {
+	address string
+	at      hcl.Range
+}
+
 // expand gives the body with its dynamic blocks written out.
-func (l *loader) expand(body *hclsyntax.Body) hcl.Body {
-	return dynblock.Expand(body, l.ctx, dynblock.OptCheckForEach(l.checkForEach))
+func (l *loader) expand(body *hclsyntax.Body, ctx *hcl.EvalContext) hcl.Body {
+	return dynblock.Expand(body, ctx, dynblock.OptCheckForEach(l.checkForEach))
 }
 
 func (l *loader) checkForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalContext) hcl.Diagnostics {
@@ -43,48 +62,119 @@ func (l *loader) checkForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalC
 
 func (l *loader) jobs() {
 	seen := map[string]hcl.Range{}
-	t := reflect.TypeFor[job.Job]()
 	for _, b := range l.blocks["job"] {
-		block := b.AsHCLBlock()
-		l.checkLabel("job", block, seen)
-		inside := scope{vars: true, locals: true, where: "a job"}
-		l.checkExpansion(b.Body, t, inside)
-		block.Body = l.expand(b.Body)
-		read := l.tree(block, t)
-		roles := map[string]bool{}
-		for _, r := range read.blocks["role"] {
-			roles[r.label()] = true
+		l.checkLabel("job", b.AsHCLBlock(), seen)
+		repeated := b.Body.Attributes["for_each"]
+		if repeated != nil {
+			l.checkExpr(&repeated.Expr, scope{vars: true, locals: true, modules: true, where: "the for_each of a job"})
 		}
-		// Only now is it known what roles there are. The check replaces expressions, so the tree is read again.
-		before := len(l.diags)
-		inside.roles = roles
-		l.checkBody(b.Body, t, inside)
-		if len(l.diags) > before {
-			block.Body = l.expand(b.Body)
-			read = l.tree(block, t)
+		label := b.Labels[0]
+		value := jobValue{repeated: repeated != nil}
+		for _, inst := range l.instances(b, l.ctx) {
+			j, ok := l.jobInstance(b, inst)
+			switch {
+			case !ok:
+			case inst.each == nil:
+				value.one = &j
+				l.ownJobs = append(l.ownJobs, j)
+			default:
+				value.add(inst.key, &j)
+				l.ownJobs = append(l.ownJobs, j)
+			}
 		}
-		l.cfg.Jobs = append(l.cfg.Jobs, l.job(read))
+		if _, dup := l.jobValues[label]; !dup {
+			l.jobValues[label] = value
+		}
 	}
 }
 
-// job evaluates and checks one job.
-func (l *loader) job(t *tree) job.Job {
-	e := &jobEval{l: l, tree: t, nodes: map[string]*node{}}
-	for _, r := range t.blocks["role"] {
+// jobInstance evaluates one instance of a job block. It is not ok if it was on trial only.
+func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) (j job.Job, ok bool) {
+	before := len(l.diags)
+	block := b.AsHCLBlock()
+	name := job.InstanceName(append(slices.Clone(l.path), inst.parts(b.Labels[0])...)...)
+	taken := !l.trial && !inst.trial
+	if taken && job.ValidName(b.Labels[0]) {
+		l.checkName(name, place{l.address + inst.address("job", b.Labels[0]), b.LabelRanges[0]})
+	}
+	block.Labels = []string{name}
+	ctx := inst.in(l.ctx)
+	read := l.jobTree(b, block, inst, ctx)
+	e := &jobEval{l: l, ctx: ctx, tree: read, nodes: map[string]*node{}}
+	j = l.job(e, before)
+	return j, taken
+}
+
+// maxName is job.ValidName's.
+const maxName = 63
+
+// checkName holds that a job's name, modules and key included, is its own.
+func (l *loader) checkName(name string, p place) {
+	if len(name) > maxName {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Name of a job too long",
+			Detail:  fmt.Sprintf("The whole name of %s is %q, which has %d characters; %d is the most.", p.address, name, len(name), maxName),
+			Subject: &p.at,
+		})
+	}
+	first, dup := l.names[name]
+	if !dup {
+		l.names[name] = p
+		return
+	}
+	if first.address == p.address {
+		return // reported as a duplicate block
+	}
+	l.report(&hcl.Diagnostic{
+		Severity: hcl.DiagError, Summary: fmt.Sprintf("Duplicate job name %q", name),
+		Detail: fmt.Sprintf("This is the name of %s and of %s, at %s:%d: names of modules and keys of for_each become parts of it. Give one of them another name.",
+			p.address, first.address, first.at.Filename, first.at.Start.Line),
+		Subject: &p.at,
+	})
+}
+
+// jobTree checks what a job block refers to, and reads it.
+func (l *loader) jobTree(b *hclsyntax.Block, block *hcl.Block, inst instance, ctx *hcl.EvalContext) *tree {
+	t := reflect.TypeFor[jobBlock]()
+	inside := scope{vars: true, locals: true, modules: true, each: inst.each != nil, where: "a job"}
+	l.checkExpansion(b.Body, t, inside)
+	block.Body = l.expand(b.Body, ctx)
+	read := l.tree(block, t)
+	// Only now is it known what roles there are. The check replaces expressions, so the tree is read again.
+	inside.roles = map[string]bool{}
+	for _, r := range read.blocks["role"] {
+		inside.roles[r.label()] = true
+	}
+	before := len(l.diags)
+	l.checkBody(b.Body, t, inside)
+	if len(l.diags) > before {
+		block.Body = l.expand(b.Body, ctx)
+		read = l.tree(block, t)
+	}
+	return read
+}
+
+// job evaluates and checks one job. Errors since before are about it.
+func (l *loader) job(e *jobEval, before int) job.Job {
+	roles := e.tree.blocks["role"]
+	for _, r := range roles {
 		e.collect("role."+r.label(), r)
 	}
-	var j job.Job
+	var block jobBlock
 	var secret []cty.Value
-	d := decoder{l: l, eval: e.value, references: e.roleNames, sensitive: func(v cty.Value) { secret = append(secret, v) }}
-	d.into(reflect.ValueOf(&j).Elem(), t)
-	j.Source = sourceOf(t.def)
-	for i, r := range t.blocks["role"] {
+	d := decoder{l: l, eval: e.value, references: e.references, sensitive: func(v cty.Value) { secret = append(secret, v) }}
+	d.into(reflect.ValueOf(&block).Elem(), e.tree)
+	j := &block.Job
+	j.Source = sourceOf(e.tree.def)
+	j.Lifecycle = block.Lifecycle.Lifecycle
+	for i, r := range roles {
 		startAtMin(&j.Roles[i], r)
 		l.perSlot(&d, e, &j.Roles[i], r)
 	}
-	l.checkJob(&j, t)
+	l.checkJob(j, e.tree)
 	j.Secrets = l.secretsIn(secret)
-	return j
+	l.requireOf(e, &block, !l.diags[before:].HasErrors())
+	return *j
 }
 
 // startAtMin lets an elastic role start at its smallest legal size when nothing else is said: the
@@ -103,6 +193,7 @@ func startAtMin(r *job.Role, t *tree) {
 // ("role.worker.scaling.min"), since they may refer to each other.
 type jobEval struct {
 	l    *loader
+	ctx  *hcl.EvalContext // with each, if the job has for_each
 	tree *tree
 	// nodes has every argument of every role, also those left out.
 	nodes map[string]*node
@@ -150,7 +241,7 @@ func (e *jobEval) collectAbsent(address string, f job.Field) {
 
 // value evaluates an argument anywhere in the job.
 func (e *jobEval) value(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
-	ctx := e.l.ctx.NewChild()
+	ctx := e.ctx.NewChild()
 	ctx.Variables = map[string]cty.Value{}
 	var roleRefs []hcl.Traversal
 	for _, ref := range attr.Expr.Variables() {
@@ -309,6 +400,14 @@ func refersTo(expr hcl.Expression, root string) bool {
 	return slices.ContainsFunc(expr.Variables(), func(t hcl.Traversal) bool { return t.RootName() == root })
 }
 
+// references reads an argument that names things instead of using their values.
+func (e *jobEval) references(t *tree, attr *hcl.Attribute) []string {
+	if f, _ := fieldNamed(t.typ, attr.Name); f.Kind == job.Paths {
+		return e.paths(t, attr)
+	}
+	return e.roleNames(t, attr)
+}
+
 // roleNames reads a list of role.NAME.
 func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 	known := map[string]bool{}
@@ -342,7 +441,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 		if !known[name] {
 			e.l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unknown role",
-				Detail:  fmt.Sprintf("No role of this job is called %q.%s", name, suggest(name, slices.Collect(maps.Keys(known)))),
+				Detail:  fmt.Sprintf("No role of this job is called %q.%s", name, suggestKey(name, known)),
 				Subject: &at, Context: attr.Expr.Range().Ptr(),
 			})
 			t.failed[attr.Name] = true
@@ -362,9 +461,12 @@ func (l *loader) secretsIn(used []cty.Value) []string {
 	for _, v := range used {
 		whole = appendSecrets(whole, v)
 	}
-	for _, v := range l.declared {
-		if v.value.Type() != cty.NilType {
-			inputs = appendSecrets(inputs, v.value)
+	// A module's variables are made of those around it.
+	for m := l; m != nil; m = m.parent {
+		for _, v := range m.declared {
+			if v.value.Type() != cty.NilType {
+				inputs = appendSecrets(inputs, v.value)
+			}
 		}
 	}
 	secrets := map[string]bool{}

@@ -102,6 +102,10 @@ job "full" {
       limit  = 5
     }
   }
+  lifecycle {
+    prevent_destroy = true
+    ignore_changes  = [priority]
+  }
 }
 provider "kubernetes" {}
 `
@@ -121,7 +125,7 @@ func TestEveryFieldDecodes(t *testing.T) {
 			got := v.FieldByIndex(f.Index)
 			if f.Kind != job.Block {
 				plain := reflect.New(f.Type).Elem()
-				if f.Kind != job.References && f.Kind != job.Label {
+				if f.Kind != job.References && f.Kind != job.Paths && f.Kind != job.Label {
 					setDefault(plain, f)
 				}
 				if !reflect.DeepEqual(plain.Interface(), got.Interface()) {

@@ -24,13 +24,15 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/eltrain/eltrain/job"
 )
 
 // Options is what a directory's meaning depends on besides its files.
 type Options struct {
-	// BaseDir is what file() and templatefile() paths are relative to. Load sets it to its directory.
+	// BaseDir is what modules and the paths of file() and templatefile() are relative to. Load sets it to its
+	// directory.
 	BaseDir string
 	// Assignments are the command line's -var and -var-file, in order: the last one wins.
 	Assignments []Assignment
@@ -54,8 +56,14 @@ type Assignment struct {
 type Config struct {
 	Settings  Settings
 	Providers []ProviderConfig
-	Jobs      []job.Job
+	Jobs      []job.Job // those of modules too, under their instance names; the directory's own first
 	Variables []Variable
+	Outputs   []Output
+	Moved     []Moved
+	Removed   []Removed
+	Imports   []Import
+	// Directories are those that were read: the job directory, then its modules'.
+	Directories []string
 	// Files are the sources that diagnostics point into, by the name in their ranges.
 	Files map[string]*hcl.File
 }
@@ -72,28 +80,9 @@ type ProviderConfig struct {
 // all empty: it must not read as "no jobs wanted".
 func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
-	files := map[string][]byte{}
-	var diags hcl.Diagnostics
-
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return &Config{Files: map[string]*hcl.File{}}, hcl.Diagnostics{unreadable(dir, err)}
-	}
-	for _, e := range entries {
-		if e.IsDir() || !isConfig(e.Name()) && !isVars(e.Name()) {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		src, err := readBounded(path, maxFileBytes)
-		// A file that went away since the listing is as one that was never there.
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			diags = append(diags, unreadable(path, err))
-			continue
-		}
-		files[path] = src
+	files, diags := readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
+	if files == nil {
+		return &Config{Files: map[string]*hcl.File{}}, diags
 	}
 	for _, a := range o.Assignments {
 		if a.File == "" {
@@ -113,7 +102,35 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	return Parse(files, o)
 }
 
-// Parse is Load from memory. The files are by name: those ending in .hcl are configuration, eltrain.vars
+// readDirectory reads the wanted files of a directory (not below), by path. The files are nil if it cannot
+// be listed.
+func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte, hcl.Diagnostics) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, hcl.Diagnostics{unreadable(dir, err)}
+	}
+	files := map[string][]byte{}
+	var diags hcl.Diagnostics
+	for _, e := range entries {
+		if e.IsDir() || !wanted(e.Name()) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		src, err := readBounded(path, maxFileBytes)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// Somebody is exchanging the files. What is left of them may be valid and declare less than it is to.
+			diags = append(diags, unreadable(path, errors.New("the file was there when the directory was listed, and now it, or what it links to, is not; try again")))
+		case err != nil:
+			diags = append(diags, unreadable(path, err))
+		default:
+			files[path] = src
+		}
+	}
+	return files, diags
+}
+
+// Parse is Load from memory, but for modules. The files are by name: those ending in .hcl are configuration, eltrain.vars
 // and *.auto.vars set variables, and others are read if an assignment names them.
 func Parse(files map[string][]byte, o Options) (*Config, hcl.Diagnostics) {
 	return newLoader(o).run(files)
@@ -122,65 +139,110 @@ func Parse(files map[string][]byte, o Options) (*Config, hcl.Diagnostics) {
 func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.parse(files)
 	l.variables()
-	l.locals()
+	l.values()
 	l.settings()
 	l.providers()
-	l.jobs()
+	l.contents()
+	l.cfg.Jobs = l.allJobs()
+	l.moves()
+	l.imports()
 	return l.cfg, l.finish()
+}
+
+// contents evaluates what a module has besides its values: its jobs, and what is told or checked of them.
+func (l *loader) contents() {
+	l.jobs()
+	l.outputs()
+	l.checks()
 }
 
 // root is the language's outermost level.
 type root struct {
-	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once."`
+	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once, and not in a module."`
 	Variables []variableBlock `hcl:"variable,block" doc:"An input, set from outside."`
 	Locals    []struct{}      `hcl:"locals,block" doc:"Named values: any arguments."`
-	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. What may be in it is the provider's own."`
-	Jobs      []job.Job       `hcl:"job,block" doc:"A training job."`
+	Outputs   []outputBlock   `hcl:"output,block" doc:"A value that is shown, or that a module gives to where it is used."`
+	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. What may be in it is the provider's own. Not in a module."`
+	Jobs      []jobBlock      `hcl:"job,block" doc:"A training job."`
+	Modules   []moduleBlock   `hcl:"module,block" doc:"The jobs of another directory. All other arguments set its variables."`
+	Checks    []checkBlock    `hcl:"check,block" doc:"What should hold. If it does not, that is a warning."`
+	Moved     []movedBlock    `hcl:"moved,block" doc:"A job that has got another name: it goes on under the new one."`
+	Removed   []removedBlock  `hcl:"removed,block" doc:"A job that is declared no more."`
+	Imports   []importBlock   `hcl:"import,block" doc:"Something that runs already and is to be looked after as a job or a slot of it. Not in a module."`
 }
 
 type providerBlock struct {
 	Name string `hcl:"name,label" doc:"The provider's name."`
 }
 
-// loader carries one Parse from step to step.
+// shared is what all modules of one Parse have in common.
+type shared struct {
+	opts     Options
+	cfg      *Config
+	diags    hcl.Diagnostics
+	meter    *meter
+	varFiles map[string]*hclsyntax.Body
+	sources  map[string]*source // modules' directories by path
+	slots    int                // declared so far, over all jobs
+	names    map[string]place   // of all jobs
+}
+
+func (s *shared) report(d ...*hcl.Diagnostic) { s.diags = append(s.diags, d...) }
+
+// loader evaluates the job directory, or one instance of a module in it.
 type loader struct {
-	opts  Options
-	cfg   *Config
-	diags hcl.Diagnostics
-	meter *meter
+	*shared
+	*source
 
-	blocks    map[string][]*hclsyntax.Block // by type, in file order
-	varFiles  map[string]*hclsyntax.Body
-	declared  map[string]*variable
-	localDefs map[string]*local
-	slots     int // declared so far, over all jobs
+	parent  *loader // nil for the job directory
+	call    *call   // by which the parent uses it
+	given   map[string]givenValue
+	path    []string // of modules: names and keys, outermost first, as InstanceName takes them
+	address string   // the same for people: "module.a[\"k\"]."
+	trial   bool     // only evaluated for the mistakes in it
 
-	ctx *hcl.EvalContext // var, local and the functions
+	declared map[string]*variable
+	locals   map[string]*named
+	calls    map[string]*call
+
+	ownJobs   []job.Job
+	jobValues map[string]jobValue  // by the label of their block
+	results   map[string]cty.Value // of its outputs
+
+	ctx *hcl.EvalContext // var, local, module and the functions
 }
 
 func newLoader(o Options) *loader {
-	l := &loader{
-		opts:      o,
-		cfg:       &Config{Files: map[string]*hcl.File{}},
-		meter:     newMeter(),
-		blocks:    map[string][]*hclsyntax.Block{},
-		varFiles:  map[string]*hclsyntax.Body{},
-		declared:  map[string]*variable{},
-		localDefs: map[string]*local{},
+	s := &shared{
+		opts:     o,
+		cfg:      &Config{Files: map[string]*hcl.File{}, Directories: []string{o.BaseDir}},
+		meter:    newMeter(),
+		varFiles: map[string]*hclsyntax.Body{},
+		sources:  map[string]*source{},
+		names:    map[string]place{},
 	}
-	l.ctx = &hcl.EvalContext{Functions: l.functions()}
+	return s.loader(&source{dir: o.BaseDir, blocks: map[string][]*hclsyntax.Block{}})
+}
+
+func (s *shared) loader(src *source) *loader {
+	l := &loader{
+		shared: s, source: src,
+		declared: map[string]*variable{}, locals: map[string]*named{}, calls: map[string]*call{},
+		jobValues: map[string]jobValue{}, results: map[string]cty.Value{},
+	}
+	if src.functions == nil {
+		src.functions = l.makeFunctions()
+	}
+	l.ctx = &hcl.EvalContext{Functions: src.functions}
 	return l
 }
 
-func (l *loader) report(d ...*hcl.Diagnostic) { l.diags = append(l.diags, d...) }
-
-// parse reads the syntax of every file and sorts the top-level blocks by type.
+// parse reads the syntax of the job directory's files and sorts the top-level blocks by type.
 func (l *loader) parse(files map[string][]byte) {
 	wanted := map[string]bool{}
 	for _, a := range l.opts.Assignments {
 		wanted[a.File] = true
 	}
-	schema := bodySchema(reflect.TypeFor[root]())
 	configs := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		base := filepath.Base(name)
@@ -194,28 +256,32 @@ func (l *loader) parse(files map[string][]byte) {
 			continue
 		}
 		configs++
-		if body == nil {
-			continue
-		}
-		content, diags := body.Content(schema)
-		l.report(diags...)
-		accepted := map[hcl.Range]bool{}
-		for _, b := range content.Blocks {
-			accepted[b.TypeRange] = true
-		}
-		for _, b := range body.Blocks {
-			if accepted[b.TypeRange] {
-				l.blocks[b.Type] = append(l.blocks[b.Type], b)
-			}
-		}
+		l.sortBlocks(l.source, body)
 	}
-	dir := l.opts.BaseDir
 	switch {
 	case configs == 0:
-		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", dir)
+		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", l.dir)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
 		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
-		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", dir)
+		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", l.dir)
+	}
+}
+
+// sortBlocks enters a file's blocks into the directory's, by type. A nil body is one that did not parse.
+func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
+	if body == nil {
+		return
+	}
+	content, diags := body.Content(bodySchema(reflect.TypeFor[root]()))
+	s.report(diags...)
+	accepted := map[hcl.Range]bool{}
+	for _, b := range content.Blocks {
+		accepted[b.TypeRange] = true
+	}
+	for _, b := range body.Blocks {
+		if accepted[b.TypeRange] {
+			src.blocks[b.Type] = append(src.blocks[b.Type], b)
+		}
 	}
 }
 
@@ -224,22 +290,22 @@ func (l *loader) missing(format, dir string) {
 }
 
 // parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
-func (l *loader) parseFile(name string, src []byte) *hclsyntax.Body {
-	l.cfg.Files[name] = &hcl.File{Bytes: src}
+func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
+	s.cfg.Files[name] = &hcl.File{Bytes: src}
 	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
-		l.report(d)
+		s.report(d)
 		return nil
 	}
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
-	l.report(diags...)
-	l.cfg.Files[name] = file
+	s.report(diags...)
+	s.cfg.Files[name] = file
 	if diags.HasErrors() {
 		// What a parser makes of the rest of a file after an error is guesswork, and so would be
 		// complaints about it.
 		return nil
 	}
 	body := file.Body.(*hclsyntax.Body)
-	l.meter.attach(body)
+	s.meter.attach(body)
 	return body
 }
 
@@ -248,7 +314,24 @@ func (l *loader) finish() hcl.Diagnostics {
 	if d := l.meter.diagnostic(); d != nil {
 		l.report(d)
 	}
-	return tidy(l.diags)
+	return cut(tidy(l.diags))
+}
+
+// cut leaves out what is beyond maxTold, and says so; as an error, if an error is among it.
+func cut(diags hcl.Diagnostics) hcl.Diagnostics {
+	if len(diags) <= maxTold {
+		return diags
+	}
+	rest := diags[maxTold:]
+	more := &hcl.Diagnostic{
+		Severity: hcl.DiagWarning, Summary: "More problems",
+		Detail:  fmt.Sprintf("There are %d more, beginning here. They are told when those before are mended.", len(rest)),
+		Subject: subject(rest[0]).Ptr(),
+	}
+	if rest.HasErrors() {
+		more.Severity = hcl.DiagError
+	}
+	return append(diags[:maxTold:maxTold], more)
 }
 
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -131,7 +132,11 @@ func TestGolden(t *testing.T) {
 				Settings  Settings
 				Providers []ProviderConfig
 				Jobs      []job.Job
-			}{cfg.Settings, cfg.Providers, cfg.Jobs}, "", "  ")
+				Outputs   map[string]string `json:",omitempty"`
+				Moved     []Moved           `json:",omitempty"`
+				Removed   []Removed         `json:",omitempty"`
+				Imports   []Import          `json:",omitempty"`
+			}{cfg.Settings, cfg.Providers, cfg.Jobs, outputTexts(t, cfg), cfg.Moved, cfg.Removed, cfg.Imports}, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,6 +146,21 @@ func TestGolden(t *testing.T) {
 	if len(seen) < 3 {
 		t.Fatalf("only %d cases found", len(seen))
 	}
+}
+
+// outputTexts are a directory's outputs as JSON, by name.
+func outputTexts(t *testing.T, cfg *Config) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, o := range cfg.Outputs {
+		plain, _ := o.Value.UnmarkDeep()
+		text, err := ctyjson.Marshal(plain, plain.Type())
+		if err != nil {
+			t.Fatalf("output %s: %v", o.Name, err)
+		}
+		texts[o.Name] = string(text)
+	}
+	return texts
 }
 
 func golden(t *testing.T, path, got string) {

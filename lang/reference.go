@@ -78,6 +78,8 @@ func typeText(f job.Field) string {
 		return "block"
 	case f.Kind == job.References:
 		return "list of role.NAME"
+	case f.Kind == job.Paths:
+		return "list of arguments, or `all`"
 	case f.Kind == job.Any:
 		return "any object"
 	case f.Type == exprType:

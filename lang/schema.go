@@ -143,7 +143,7 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 	if !job.ValidName(name) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  fmt.Sprintf("Invalid name of a %s", kind),
+			Summary:  fmt.Sprintf("Invalid name of %s", indefinite(kind)),
 			Detail:   fmt.Sprintf("%q cannot be a name: use letters, digits, \"-\" and \"_\", at most 63, beginning with a letter or digit.", name),
 			Subject:  &at,
 			Context:  b.DefRange.Ptr(),
@@ -154,11 +154,19 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  fmt.Sprintf("Duplicate %s %q", kind, name),
-			Detail:   fmt.Sprintf("There is a %s of this name already, at %s:%d. Give one of them another name.", kind, first.Filename, first.Start.Line),
+			Detail:   fmt.Sprintf("There is %s of this name already, at %s:%d. Give one of them another name.", indefinite(kind), first.Filename, first.Start.Line),
 			Subject:  &at,
 			Context:  b.DefRange.Ptr(),
 		})
 		return
 	}
 	seen[key] = at
+}
+
+// indefinite is a noun with its article.
+func indefinite(noun string) string {
+	if strings.ContainsAny(noun[:1], "aeiou") {
+		return "an " + noun
+	}
+	return "a " + noun
 }

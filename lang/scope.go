@@ -18,6 +18,10 @@ import (
 type scope struct {
 	vars      bool
 	locals    bool
+	modules   bool
+	each      bool // of the block's for_each
+	self      bool // the job, in its postconditions
+	jobs      bool
 	roles     map[string]bool // nil outside jobs
 	slot      bool
 	iterators []string
@@ -38,8 +42,10 @@ func (s scope) roots() []string {
 	if s.locals {
 		roots = append(roots, "local")
 	}
-	if s.roles != nil {
-		roots = append(roots, "role")
+	for name, known := range map[string]bool{"module": s.modules, "each": s.each, "self": s.self, "job": s.jobs, "role": s.roles != nil} {
+		if known {
+			roots = append(roots, name)
+		}
 	}
 	if s.slot {
 		roots = append(roots, "slot")
@@ -52,7 +58,7 @@ func (s scope) roots() []string {
 func (l *loader) checkBody(body *hclsyntax.Body, t reflect.Type, s scope) {
 	for _, attr := range body.Attributes {
 		f, known := fieldNamed(t, attr.Name)
-		if known && (f.Kind == job.References || f.Type == exprType) {
+		if known && (f.Kind == job.References || f.Kind == job.Paths || f.Type == exprType) {
 			continue
 		}
 		inner := s
@@ -143,6 +149,9 @@ func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 // checkExpr reports unknown names in an expression. It gives true if there are none; else the expression
 // is replaced by one that fails silently.
 func (l *loader) checkExpr(expr *hclsyntax.Expression, s scope) bool {
+	if _, told := (*expr).(*broken); told {
+		return false
+	}
 	var diags hcl.Diagnostics
 	for _, ref := range (*expr).Variables() {
 		if d := l.checkReference(ref, s); d != nil {
@@ -172,13 +181,21 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	}
 	switch {
 	case root == "var" && s.vars:
-		return l.checkMember(ref, "variable", "var", slices.Collect(maps.Keys(l.declared)))
+		return checkMember(ref, "variable", "var", l.declared)
 	case root == "local" && s.locals:
-		return l.checkMember(ref, "local value", "local", slices.Collect(maps.Keys(l.localDefs)))
+		return checkMember(ref, "local value", "local", l.locals)
 	case root == "role" && s.roles != nil:
 		return checkRoleReference(ref, s.roles)
 	case root == "slot" && s.slot:
 		return checkSlotReference(ref)
+	case root == "module" && s.modules:
+		return l.checkModuleReference(ref)
+	case root == "each" && s.each:
+		return checkEachReference(ref)
+	case root == "self" && s.self:
+		return checkArguments(ref, 1, "self")
+	case root == "job" && s.jobs:
+		return l.checkJobReference(ref)
 	}
 	at := ref.SourceRange()
 	switch root {
@@ -196,7 +213,28 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 			Detail:   fmt.Sprintf("The values of roles are known inside their job only, and not in %s. Use a variable or a local value for both.", s.where),
 			Subject:  &at,
 		}
-	case "var", "local":
+	case "each":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "Reference to each without for_each",
+			Detail:   "each.key and each.value are known only inside a job, module or import block that has for_each.",
+			Subject:  &at,
+		}
+	case "self":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No self here",
+			Detail:   fmt.Sprintf("self is the job, in the postconditions of its lifecycle block, and not in %s.", s.where),
+			Subject:  &at,
+		}
+	case "job":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No jobs here",
+			Detail:   fmt.Sprintf("Jobs do not depend on each other: their values are known in output and check blocks only, and not in %s. Use a variable or a local value for both.", s.where),
+			Subject:  &at,
+		}
+	case "var", "local", "module":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Reference not allowed",
@@ -208,7 +246,7 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	switch {
 	case s.vars && l.declared[root] != nil:
 		detail = fmt.Sprintf("There is nothing called %q. Did you mean var.%s?", root, root)
-	case s.locals && l.localDefs[root] != nil:
+	case s.locals && l.locals[root] != nil:
 		detail = fmt.Sprintf("There is nothing called %q. Did you mean local.%s?", root, root)
 	case s.roles[root]:
 		detail = fmt.Sprintf("There is nothing called %q. Did you mean role.%s?", root, root)
@@ -218,8 +256,8 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown reference", Detail: detail, Subject: &at}
 }
 
-// checkMember checks var.NAME or local.NAME.
-func (l *loader) checkMember(ref hcl.Traversal, what, root string, known []string) *hcl.Diagnostic {
+// checkMember checks var.NAME, local.NAME and the like.
+func checkMember[T any](ref hcl.Traversal, what, root string, known map[string]T) *hcl.Diagnostic {
 	at := ref.SourceRange()
 	name, ok := attrName(ref, 1)
 	if !ok {
@@ -230,12 +268,13 @@ func (l *loader) checkMember(ref hcl.Traversal, what, root string, known []strin
 			Subject:  &at,
 		}
 	}
-	if slices.Contains(known, name) {
+	if _, ok := known[name]; ok {
 		return nil
 	}
-	hint := suggest(name, known)
+	hint := suggestKey(name, known)
 	if hint == "" {
-		hint = fmt.Sprintf(" Declare it with a %s block.", map[string]string{"var": fmt.Sprintf("variable %q", name), "local": "locals"}[root])
+		block := map[string]string{"var": fmt.Sprintf("variable %q", name), "local": "locals", "module": fmt.Sprintf("module %q", name), "job": fmt.Sprintf("job %q", name)}[root]
+		hint = fmt.Sprintf(" Declare it with a %s block.", block)
 	}
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
@@ -290,6 +329,86 @@ func checkRoleReference(ref hcl.Traversal, roles map[string]bool) *hcl.Diagnosti
 			return bad("Invalid reference", "%s is a block: name one of its arguments.", path)
 		}
 	}
+}
+
+var eachAttributes = []string{"key", "value"}
+
+func checkEachReference(ref hcl.Traversal) *hcl.Diagnostic {
+	name, ok := attrName(ref, 1)
+	if len(ref) == 1 || ok && slices.Contains(eachAttributes, name) {
+		return nil
+	}
+	return &hcl.Diagnostic{
+		Severity: hcl.DiagError,
+		Summary:  "Unknown attribute of each",
+		Detail:   fmt.Sprintf("each has %s, not %q.%s", list(eachAttributes), name, suggest(name, eachAttributes)),
+		Subject:  ref.SourceRange().Ptr(),
+	}
+}
+
+// checkJobReference checks job.NAME.ARGUMENT, and job.NAME["KEY"].ARGUMENT of one with for_each.
+func (l *loader) checkJobReference(ref hcl.Traversal) *hcl.Diagnostic {
+	if d := checkMember(ref, "job", "job", l.jobValues); d != nil {
+		return d
+	}
+	name, _ := attrName(ref, 1)
+	if !l.jobValues[name].repeated {
+		return checkArguments(ref, 2, "job."+name)
+	}
+	if key, ok := attrName(ref, 2); ok {
+		return checkArguments(ref, 3, fmt.Sprintf("job.%s[%q]", name, key))
+	}
+	return nil
+}
+
+// checkArguments holds the steps of a reference from i on against the arguments of a job; path is what comes before.
+func checkArguments(ref hcl.Traversal, i int, path string) *hcl.Diagnostic {
+	t := reflect.TypeFor[job.Job]()
+	for i < len(ref) {
+		name, ok := attrName(ref, i)
+		if !ok {
+			return nil // computed: evaluation tells
+		}
+		f, known := memberNamed(t, name)
+		switch {
+		case !known:
+			return &hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "Unknown argument",
+				Detail:   fmt.Sprintf("%s has no argument %q.%s", path, name, suggest(name, memberNames(t))),
+				Subject:  ref.SourceRange().Ptr(),
+			}
+		case f.Kind != job.Block:
+			return nil
+		}
+		path, t, i = path+"."+name, f.ElemType(), i+1
+		if f.Repeated() {
+			name, ok := attrName(ref, i)
+			if !ok {
+				return nil
+			}
+			path, i = path+"."+name, i+1
+		}
+	}
+	return nil
+}
+
+// memberNamed finds a field by its name as a value, labels included: self.name.
+func memberNamed(t reflect.Type, name string) (job.Field, bool) {
+	for _, f := range job.Fields(t) {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return job.Field{}, false
+}
+
+func memberNames(t reflect.Type) []string {
+	var names []string
+	for _, f := range job.Fields(t) {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 var slotAttributes = []string{"address", "index", "job", "role"}

@@ -64,7 +64,7 @@ func (l *loader) settings() {
 		body = blocks[0].Body
 	}
 	t := reflect.TypeFor[Settings]()
-	l.checkBody(body, t, scope{vars: true, locals: true, where: "the eltrain block"})
+	l.checkBody(body, t, scope{vars: true, locals: true, modules: true, where: "the eltrain block"})
 	block := &hcl.Block{Type: "eltrain", Body: body}
 	if len(blocks) > 0 {
 		block.DefRange = blocks[0].DefRange()
@@ -172,10 +172,10 @@ func (l *loader) providers() {
 			})
 			continue
 		}
-		inside := scope{vars: true, locals: true, where: "a provider block"}
+		inside := scope{vars: true, locals: true, modules: true, where: "a provider block"}
 		l.checkExpansion(b.Body, t, inside)
 		l.checkBody(b.Body, t, inside)
-		block.Body = l.expand(b.Body)
+		block.Body = l.expand(b.Body, l.ctx)
 		block.Labels = nil // the provider's name, not of its own type
 		read := l.tree(block, t)
 		config := reflect.New(t).Elem()
@@ -188,7 +188,7 @@ func (l *loader) providers() {
 // usable names the providers that a job may run on.
 func (l *loader) usable() []string {
 	names := []string{localProvider}
-	for _, p := range l.blocks["provider"] {
+	for _, p := range l.root().blocks["provider"] {
 		if l.opts.Providers[p.Labels[0]] != nil && !slices.Contains(names, p.Labels[0]) {
 			names = append(names, p.Labels[0])
 		}

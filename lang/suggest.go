@@ -2,16 +2,20 @@ package lang
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/agext/levenshtein"
 )
 
+// maxKnown is above the names of one kind that people give.
+const maxKnown = 1000
+
 // suggest is ` Did you mean "x"?` for the known name closest to the given one, or "".
 func suggest(given string, known []string) string {
-	if len(given) > 64 {
-		return "" // no slip of a name, and the distance would take its time
+	if len(given) > 64 || len(known) > maxKnown {
+		return "" // no slip of a name, or too many to hold it against at every slip
 	}
 	best, bestDistance := "", 3
 	for _, k := range slices.Sorted(slices.Values(known)) {
@@ -44,4 +48,12 @@ func list(names []string) string {
 		return strings.Join(quoted, "")
 	}
 	return strings.Join(quoted[:len(quoted)-1], ", ") + " and " + quoted[len(quoted)-1]
+}
+
+// suggestKey is suggest for the keys of a map.
+func suggestKey[T any](given string, known map[string]T) string {
+	if len(known) > maxKnown {
+		return ""
+	}
+	return suggest(given, slices.Collect(maps.Keys(known)))
 }

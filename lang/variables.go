@@ -82,7 +82,10 @@ func (l *loader) variables() {
 		}
 	}
 
-	given := l.givenValues()
+	given := l.given
+	if l.parent == nil {
+		given = l.givenValues()
+	}
 	values := map[string]cty.Value{}
 	for _, v := range order {
 		v.value = l.valueOf(v, given[v.name])
@@ -95,6 +98,9 @@ func (l *loader) variables() {
 
 	for _, v := range order {
 		l.checkRules(v)
+		if l.parent != nil {
+			continue // set by the files, and of no interest outside
+		}
 		l.cfg.Variables = append(l.cfg.Variables, Variable{
 			Name: v.name, Type: v.ty, Description: v.decl.Description, Sensitive: v.decl.Sensitive,
 			Value: v.value, Source: sourceOf(v.tree.def),
@@ -135,9 +141,10 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 
 // givenValue is a value from outside, not yet of the variable's type.
 type givenValue struct {
-	text string         // from the command line or the environment
-	expr hcl.Expression // from a file, or made of text
-	at   hcl.Range
+	text  string         // from the command line or the environment
+	expr  hcl.Expression // from a file, or made of text
+	value cty.Value      // from a module block
+	at    hcl.Range
 }
 
 // givenValues collects what was set from outside, in Terraform's order of precedence: environment,
@@ -177,7 +184,7 @@ func (l *loader) givenValues() map[string]givenValue {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "Value for an undeclared variable",
-				Detail:   fmt.Sprintf("-var sets %q, but no variable of that name is declared.%s", a.Name, suggest(a.Name, slices.Collect(maps.Keys(l.declared)))),
+				Detail:   fmt.Sprintf("-var sets %q, but no variable of that name is declared.%s", a.Name, suggestKey(a.Name, l.declared)),
 				Subject:  &at,
 			})
 		default:
@@ -225,7 +232,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagWarning,
 				Summary:  "Value for an undeclared variable",
-				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggest(name, slices.Collect(maps.Keys(l.declared)))),
+				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
 				Subject:  attr.NameRange.Ptr(),
 			})
 			continue
@@ -251,6 +258,16 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	}
 	if g.at.Filename == "" {
 		val, ok := fallback()
+		if !ok && l.parent != nil {
+			at := l.call.block.DefRange()
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError,
+				Summary:  "No value for a required variable",
+				Detail:   fmt.Sprintf("The variable %q of the module %q has no default. Add a line to this block: %s = ….", v.name, l.call.name, v.name),
+				Subject:  &at,
+			})
+			return unknown
+		}
 		if !ok {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
@@ -266,7 +283,10 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 
 	v.from = g.at
 	val := cty.StringVal(g.text)
-	if g.expr == nil && !v.literal() {
+	switch {
+	case g.value != cty.NilVal:
+		val = g.value
+	case g.expr == nil && !v.literal():
 		g.expr = l.parseText(g)
 		if g.expr == nil {
 			return unknown
@@ -329,8 +349,9 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 	}
 	converted, err := convert.Convert(val, v.ty)
 	if err != nil {
+		secret := v.decl.Sensitive || val.ContainsMarked()
 		detail := fmt.Sprintf("The %s of %q does not fit its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
-		if v.decl.Sensitive {
+		if secret {
 			detail = fmt.Sprintf("The %s of %q does not fit its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
 		}
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: v.from.Ptr()})
@@ -356,56 +377,17 @@ func (l *loader) checkRules(v *variable) {
 	}
 	for i, rule := range v.decl.Validations {
 		t := v.tree.blocks["validation"][i]
-		if rule.Condition == nil || rule.ErrorMessage == nil {
-			continue // reported as missing
-		}
-		if !l.checkRule(rule.Condition) || !l.checkRule(rule.ErrorMessage) {
-			continue
-		}
-		held, diags := rule.Condition.Value(l.ctx)
-		l.report(diags...)
-		if diags.HasErrors() {
-			continue
-		}
-		held, _ = held.Unmark()
-		if !held.IsKnown() {
-			continue // it refers to a variable without a valid value
-		}
-		held, err := convert.Convert(held, cty.Bool)
-		if err != nil || held.IsNull() {
-			l.report(&hcl.Diagnostic{
-				Severity: hcl.DiagError, Summary: "Invalid condition",
-				Detail:  "The condition must be true or false.",
-				Subject: rule.Condition.Range().Ptr(), Expression: rule.Condition, EvalContext: l.ctx,
-			})
-			continue
-		}
-		if held.True() {
+		held := l.evaluateCondition(condition{
+			holds: rule.Condition, message: rule.ErrorMessage, ctx: l.ctx,
+			scope: scope{vars: true, where: "a validation block"},
+		})
+		if held.told || held.holds {
 			continue
 		}
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: fmt.Sprintf("Invalid value for the variable %q", v.name),
-			Detail:  fmt.Sprintf("%s\n\nThis was checked by the validation rule at %s:%d.", l.ruleMessage(rule), t.def.Filename, t.def.Start.Line),
+			Detail:  fmt.Sprintf("%s\n\nThis was checked by the validation rule at %s:%d.", held.message, t.def.Filename, t.def.Start.Line),
 			Subject: v.from.Ptr(), Expression: rule.Condition, EvalContext: l.ctx,
 		})
 	}
-}
-
-func (l *loader) checkRule(expr hcl.Expression) bool {
-	e := expr.(hclsyntax.Expression)
-	return l.checkExpr(&e, scope{vars: true, where: "a validation block"})
-}
-
-func (l *loader) ruleMessage(rule validationBlock) string {
-	msg, diags := rule.ErrorMessage.Value(l.ctx)
-	l.report(diags...)
-	if !diags.HasErrors() {
-		if msg.IsMarked() {
-			return "The rule's message refers to a sensitive value and is not shown."
-		}
-		if text, err := convert.Convert(msg, cty.String); err == nil && text.IsKnown() && !text.IsNull() {
-			return text.AsString()
-		}
-	}
-	return "The value does not keep the rule."
 }

@@ -1,0 +1,157 @@
+package lang
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// conditionBlock is one thing that has to hold.
+type conditionBlock struct {
+	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+}
+
+// checkBlock is a set of things that should hold.
+type checkBlock struct {
+	Name    string           `hcl:"name,label" doc:"The check's name."`
+	Asserts []conditionBlock `hcl:"assert,block" doc:"What should hold. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
+}
+
+// condition is a condition with all that it takes to evaluate it.
+type condition struct {
+	holds, message hcl.Expression
+	scope          scope
+	ctx            *hcl.EvalContext
+}
+
+// verdict is what a condition came to. told: it could not be evaluated, and why was reported or is a
+// consequence of what was.
+type verdict struct {
+	holds   bool
+	told    bool
+	message string
+}
+
+// evaluateCondition tells whether a condition holds, and what to say if not.
+func (l *loader) evaluateCondition(c condition) verdict {
+	if c.holds == nil || c.message == nil {
+		return verdict{told: true} // reported as missing
+	}
+	holds, message := c.holds.(hclsyntax.Expression), c.message.(hclsyntax.Expression)
+	if !l.checkExpr(&holds, c.scope) || !l.checkExpr(&message, c.scope) {
+		return verdict{told: true}
+	}
+	held, diags := c.holds.Value(c.ctx)
+	l.report(diags...)
+	if diags.HasErrors() {
+		return verdict{told: true}
+	}
+	held, _ = held.Unmark()
+	if !held.IsKnown() {
+		return verdict{told: true} // it refers to something without a valid value
+	}
+	held, err := convert.Convert(held, cty.Bool)
+	if err != nil || held.IsNull() {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Invalid condition",
+			Detail:  "The condition must be true or false.",
+			Subject: c.holds.Range().Ptr(), Expression: c.holds, EvalContext: c.ctx,
+		})
+		return verdict{told: true}
+	}
+	if held.True() {
+		return verdict{holds: true}
+	}
+	return verdict{message: l.conditionMessage(c)}
+}
+
+func (l *loader) conditionMessage(c condition) string {
+	msg, diags := c.message.Value(c.ctx)
+	l.report(diags...)
+	if !diags.HasErrors() {
+		if msg.IsMarked() {
+			return "The rule's message refers to a sensitive value and is not shown."
+		}
+		if text, err := convert.Convert(msg, cty.String); err == nil && text.IsKnown() && !text.IsNull() {
+			return text.AsString()
+		}
+	}
+	return "The value does not keep the rule."
+}
+
+// require reports conditions that do not hold as errors.
+func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *hcl.EvalContext) {
+	for _, b := range blocks {
+		held := l.evaluateCondition(condition{holds: b.Condition, message: b.ErrorMessage, scope: s, ctx: ctx})
+		if held.told || held.holds {
+			continue
+		}
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: summary, Detail: held.message,
+			Subject: b.Condition.Range().Ptr(), Expression: b.Condition, EvalContext: ctx,
+		})
+	}
+}
+
+// requireOf checks a job's pre- and postconditions. self, for the latter, is the job as declared; unknown if
+// something about it is wrong.
+func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) {
+	s := scope{vars: true, locals: true, modules: true, each: e.tree.attrs["for_each"] != nil, where: "a precondition of a job"}
+	l.require("Job precondition failed", b.Lifecycle.Preconditions, s, e.ctx)
+	if len(b.Lifecycle.Postconditions) == 0 {
+		return
+	}
+	self := cty.DynamicVal
+	if sound {
+		self = l.jobObject(&b.Job)
+	}
+	ctx := e.ctx.NewChild()
+	ctx.Variables = map[string]cty.Value{"self": self}
+	s.self, s.where = true, "a postcondition of a job"
+	l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)
+}
+
+// checks evaluates the check blocks: what does not hold is a warning, whatever the reason.
+func (l *loader) checks() {
+	seen := map[string]hcl.Range{}
+	for _, b := range l.blocks["check"] {
+		block := b.AsHCLBlock()
+		l.checkLabel("check", block, seen)
+		t := l.tree(block, reflect.TypeFor[checkBlock]())
+		var decl checkBlock
+		d := decoder{l: l, eval: l.plain}
+		d.into(reflect.ValueOf(&decl).Elem(), t)
+		if len(decl.Asserts) == 0 {
+			l.complain(&t.def, t, "Check without an assertion", "A check block needs at least one assert block, or it checks nothing.")
+		}
+		for _, a := range decl.Asserts {
+			l.assert(decl.Name, a)
+		}
+	}
+}
+
+func (l *loader) assert(name string, a conditionBlock) {
+	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "a check block"}
+	ctx := l.withJobs(a.Condition, a.ErrorMessage)
+	before := len(l.diags)
+	held := l.evaluateCondition(condition{holds: a.Condition, message: a.ErrorMessage, scope: s, ctx: ctx})
+	for _, d := range l.diags[before:] {
+		// What is written wrong is an error like anywhere else; what cannot be computed is a check that failed.
+		if d.EvalContext != nil {
+			d.Severity = hcl.DiagWarning
+		}
+	}
+	if held.told || held.holds {
+		return
+	}
+	l.report(&hcl.Diagnostic{
+		Severity: hcl.DiagWarning, Summary: "Check block assertion failed",
+		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It stops nothing.", held.message, name),
+		Subject: a.Condition.Range().Ptr(), Expression: a.Condition, EvalContext: ctx,
+	})
+}

@@ -1,0 +1,140 @@
+package lang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// instance is one of what a block with for_each stands for; a block without has one without a key.
+type instance struct {
+	key   string
+	each  *cty.Value // the object "each"; nil without for_each
+	trial bool       // there is none: evaluated for the mistakes in the block, and not taken
+}
+
+// parts are the instance's part of a job's name.
+func (i instance) parts(label string) []string {
+	if i.each == nil || i.trial {
+		return []string{label}
+	}
+	return []string{label, i.key}
+}
+
+// address names the instance as declared: job.gpt["a"].
+func (i instance) address(kind, label string) string {
+	if i.each == nil || i.trial {
+		return kind + "." + label
+	}
+	return fmt.Sprintf("%s.%s[%q]", kind, label, i.key)
+}
+
+// in is the context with "each" in it.
+func (i instance) in(ctx *hcl.EvalContext) *hcl.EvalContext {
+	if i.each == nil {
+		return ctx
+	}
+	child := ctx.NewChild()
+	child.Variables = map[string]cty.Value{"each": *i.each}
+	return child
+}
+
+func eachObject(key, value cty.Value) *cty.Value {
+	v := cty.ObjectVal(map[string]cty.Value{"key": key, "value": value})
+	return &v
+}
+
+// onTrial is for the mistakes in a block of which there is no instance: nothing is known of each.
+func onTrial() instance {
+	return instance{each: eachObject(cty.UnknownVal(cty.String), cty.DynamicVal), trial: true}
+}
+
+// instances evaluates a block's for_each, in the order of keys. Where it is wrong or empty, one on trial is given.
+func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance {
+	attr := b.Body.Attributes["for_each"]
+	if attr == nil {
+		return []instance{{}}
+	}
+	val, diags := attr.Expr.Value(ctx)
+	l.report(diags...)
+	if diags.HasErrors() || !l.suitableForEach(val, attr.Expr, ctx) {
+		return []instance{onTrial()}
+	}
+	var out []instance
+	for it := val.ElementIterator(); it.Next(); {
+		key, value := it.Element()
+		if val.Type().IsSetType() {
+			key = value
+		}
+		if !l.checkKey(key, attr.Expr, ctx) {
+			return []instance{onTrial()}
+		}
+		out = append(out, instance{key: key.AsString(), each: eachObject(key, value)})
+	}
+	if len(out) == 0 {
+		return []instance{onTrial()}
+	}
+	slices.SortFunc(out, func(a, b instance) int { return strings.Compare(a.key, b.key) })
+	// A block that is evaluated many times is as much work as one that is written many times.
+	size := b.Body.SrcRange.End.Byte - b.Body.SrcRange.Start.Byte
+	if !l.meter.spendBlocks(len(out)) || !l.meter.spend(saturate(size/bytesPerStep+1, len(out))) {
+		l.meter.blame(attr.Expr.Range())
+		return []instance{onTrial()}
+	}
+	return out
+}
+
+// suitableForEach holds the value of for_each against Terraform's rules.
+func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalContext) bool {
+	bad := func(detail string) bool {
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Invalid for_each argument", Detail: detail,
+			Subject: expr.Range().Ptr(), Expression: expr, EvalContext: ctx,
+		})
+		return false
+	}
+	if val.IsMarked() {
+		return bad("A sensitive value cannot be used here: its keys become names, and the plan would give them away.")
+	}
+	ty := val.Type()
+	switch {
+	case !val.IsKnown():
+		return false // made of something that was complained about
+	case val.IsNull():
+		return bad("The value is null. For nothing at all, give an empty map: {}.")
+	case ty.IsMapType() || ty.IsObjectType() || ty.IsSetType() && ty.ElementType() == cty.String:
+		return true
+	case ty.IsSetType() && ty.ElementType() == cty.DynamicPseudoType && val.LengthInt() == 0:
+		return true // toset([])
+	case ty.IsSetType():
+		return bad(fmt.Sprintf("A map or a set of strings is required, not a set of %s: the elements are the keys.", ty.ElementType().FriendlyName()))
+	case ty.IsTupleType() || ty.IsListType():
+		return bad("A map or a set of strings is required, not a list, in which an element has no name of its own: write toset([…]) for a list of strings.")
+	}
+	return bad(fmt.Sprintf("A map or a set of strings is required, not a %s.", ty.FriendlyName()))
+}
+
+// checkKey holds a key against the rule for names, of which it becomes a part.
+func (l *loader) checkKey(key cty.Value, expr hcl.Expression, ctx *hcl.EvalContext) bool {
+	at := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid for_each argument", Subject: expr.Range().Ptr(), Expression: expr, EvalContext: ctx}
+	switch {
+	case key.IsMarked():
+		at.Detail = "A sensitive value cannot be a key here: keys become names, and the plan would give them away."
+	case !key.IsKnown():
+		return false
+	case key.IsNull():
+		at.Detail = "A key is null."
+	case !job.ValidName(key.AsString()):
+		at.Detail = fmt.Sprintf("The key %q cannot be a part of a name: use letters, digits, \"-\" and \"_\", beginning with a letter or digit.", key.AsString())
+	default:
+		return true
+	}
+	l.report(at)
+	return false
+}

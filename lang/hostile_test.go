@@ -1,0 +1,276 @@
+package lang
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// lines repeats a pattern, with its number for #, up to a size in bytes.
+func lines(pattern string, size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		b.WriteString(strings.ReplaceAll(pattern, "#", fmt.Sprint(i)))
+	}
+	return b.String()
+}
+
+// peak samples the heap until stop is called, which gives its largest size in bytes.
+func peak() (stop func() uint64) {
+	done := make(chan struct{})
+	var most uint64
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		var m runtime.MemStats
+		for {
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	return func() uint64 {
+		close(done)
+		sampling.Wait()
+		return most
+	}
+}
+
+// The bounds are for a loaded machine under the race detector. Undisturbed, 10 MB take a few seconds and a
+// gigabyte.
+const (
+	hostileTime   = 2 * time.Minute
+	hostileMemory = 6 << 30
+)
+
+// kinds are the blocks of the language, each repeated up to a size in bytes. Together they are one file.
+func kinds(size int) map[string]string {
+	return map[string]string{
+		"jobs":      lines("job \"j#\" {\n  role \"w\" {\n    command = [\"x\"]\n  }\n}\n", size),
+		"one text":  "locals {\n  text = \"" + strings.Repeat("x", size) + "\"\n}\n",
+		"locals":    "locals {\n" + lines("  a# = \"#\"\n", size) + "}\n",
+		"chain":     "locals {\n  b0 = 1\n" + lines("  c# = [local.b0, var.x#]\n", size) + "}\n",
+		"one list":  "locals {\n  list = [\n" + lines("    #,\n", size) + "  ]\n}\n",
+		"variables": lines("variable \"v#\" {\n  default = #\n}\n", size),
+		"roles":     "job \"roles\" {\n" + lines("  role \"w#\" {\n    command = [\"x\"]\n  }\n", size) + "}\n",
+		"outputs":   lines("output \"o#\" {\n  value = #\n}\n", size),
+		"checks":    lines("check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n", size),
+		"moves":     lines("moved {\n  from = job.a#\n  to = job.b#\n}\n", size),
+		"modules":   lines("module \"m#\" {\n  source = \"./testdata/teams/base\"\n  entry = []\n}\n", size),
+		"one move":  lines("moved {\n  from = module.a#\n  to = module.b\n}\n", size) + "module \"b\" {\n  source = \"./testdata/teams/base\"\n  entry = []\n}\n",
+		"removed":   lines("removed {\n  from = job.r#\n}\n", size),
+		"imports":   inJob("") + lines("import {\n  to = job.j.worker[#]\n  id = \"#\"\n}\n", size),
+		"unknown":   lines("a# {}\n", size),
+		"providers": lines("provider \"p#\" {}\n", size),
+		"ignored":   "job \"i\" {\n  role \"w\" {\n    command = []\n  }\n  lifecycle {\n    ignore_changes = [" + lines("role.w.env[\"#\"], ", size) + "]\n  }\n}\n",
+	}
+}
+
+// parseHostile holds that a text is read or refused within a bounded time and a bounded amount of memory, and
+// that no more is told than a person could read.
+func parseHostile(t *testing.T, src string) {
+	t.Helper()
+	stop := peak()
+	start := time.Now()
+	cfg, diags := parseText(t, src)
+	took, most := time.Since(start), stop()
+	t.Logf("%d KiB: %s, %d MiB, %d jobs, %d diagnostics", len(src)>>10, took.Round(time.Millisecond), most>>20, len(cfg.Jobs), len(diags))
+	if took > hostileTime {
+		t.Errorf("it took %s", took)
+	}
+	if most > hostileMemory {
+		t.Errorf("it took %d MiB", most>>20)
+	}
+	if len(diags) > maxTold+1 {
+		t.Errorf("it told %d things", len(diags))
+	}
+}
+
+func TestManyOfOneKind(t *testing.T) {
+	for name, src := range kinds(128 << 10) {
+		t.Run(name, func(t *testing.T) { parseHostile(t, src) })
+	}
+}
+
+func TestTenMegabytes(t *testing.T) {
+	const size = 10 << 20
+	var all strings.Builder
+	for _, src := range kinds(96 << 10) {
+		all.WriteString(src)
+	}
+	all.WriteString(lines("// nothing #\n", size-all.Len()))
+	parseHostile(t, all.String())
+	parseHostile(t, lines("job \"j#\" {\n", size))
+	parseHostile(t, "locals {\n  a = \""+strings.Repeat("x", size))
+}
+
+// What is not told any more must not be forgotten: a cut list of warnings may have hidden an error.
+func TestErrorsBeyondTheCutAreErrors(t *testing.T) {
+	check := "check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n"
+	_, diags := parseText(t, inJob("")+lines(check, 200_000))
+	if diags.HasErrors() || len(diags) != maxTold+1 {
+		t.Fatalf("%d diagnostics, errors: %v", len(diags), diags.HasErrors())
+	}
+	_, diags = parseText(t, inJob("")+lines(check, 200_000)+"nonsense {}\n")
+	if last := diags[len(diags)-1]; last.Severity != hcl.DiagError || len(diags) != maxTold+1 {
+		t.Errorf("the last of %d is %v", len(diags), last)
+	}
+}
+
+// tree writes files below a new directory, by path.
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// wantOne holds that loading fails with one error with a text in it, in bounded time.
+func wantOne(t *testing.T, dir, text string) {
+	t.Helper()
+	start := time.Now()
+	cfg, diags := Load(dir, options())
+	if took := time.Since(start); took > hostileTime {
+		t.Errorf("it took %s", took)
+	}
+	if len(diags) != 1 || !strings.Contains(diags[0].Summary+": "+diags[0].Detail, text) {
+		t.Errorf("want one error with %q, got %d:\n%.2000s", text, len(diags), render(cfg, diags))
+	}
+}
+
+func use(name, source string) string {
+	return fmt.Sprintf("module %q {\n  source = %q\n}\n", name, source)
+}
+
+// A directory is found again under whatever name a link gives it.
+func TestModuleIncludesItselfThroughLinks(t *testing.T) {
+	dir := writeTree(t, map[string]string{"job.hcl": use("a", "./a"), "a/main.hcl": use("again", "./again")})
+	if err := os.Symlink(".", filepath.Join(dir, "a", "again")); err != nil {
+		t.Fatal(err)
+	}
+	wantOne(t, dir, "a -> "+filepath.Join(dir, "a", "again"))
+
+	dir = writeTree(t, map[string]string{"job.hcl": use("a", "./a"), "a/main.hcl": use("up", "./up")})
+	if err := os.Symlink("..", filepath.Join(dir, "a", "up")); err != nil {
+		t.Fatal(err)
+	}
+	wantOne(t, dir, "Module includes itself")
+}
+
+func TestLinksThatLeadNowhere(t *testing.T) {
+	dir := writeTree(t, map[string]string{"job.hcl": use("a", "./a")})
+	for from, to := range map[string]string{"a": "b", "b": "a"} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOne(t, dir, "too many levels of symbolic links")
+
+	dir = writeTree(t, map[string]string{"job.hcl": inJob("")})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "other.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	wantOne(t, dir, "or what it links to, is not")
+}
+
+// Each level uses the next one twice: 2 to the 30th instances, of a few files.
+func TestModulesThatMultiply(t *testing.T) {
+	files := map[string]string{"job.hcl": use("a", "./m0") + use("b", "./m0")}
+	for i := range 30 {
+		files[fmt.Sprintf("m%d/main.hcl", i)] = use("a", fmt.Sprintf("../m%d", i+1)) + use("b", fmt.Sprintf("../m%d", i+1))
+	}
+	files["m30/main.hcl"] = inJob("")
+	wantOne(t, writeTree(t, files), "more than 20000 blocks")
+}
+
+func TestModulesThatNest(t *testing.T) {
+	files := map[string]string{"job.hcl": use("a", "./m0")}
+	for i := range 100 {
+		files[fmt.Sprintf("m%d/main.hcl", i)] = use("a", fmt.Sprintf("../m%d", i+1))
+	}
+	files["m100/main.hcl"] = inJob("")
+	wantOne(t, writeTree(t, files), "more than 32 levels deep")
+}
+
+func TestForEachThatMultiplies(t *testing.T) {
+	for name, src := range map[string]string{
+		"jobs":    "job \"j\" {\n  for_each = { for i in setproduct(range(200), range(200)) : \"k${i[0]}-${i[1]}\" => i }\n  role \"w\" {\n    command = [\"x\"]\n  }\n}\n",
+		"imports": inJob("") + "import {\n  for_each = { for i in setproduct(range(200), range(200)) : \"k${i[0]}-${i[1]}\" => i }\n  to = job.j\n  id = each.key\n}\n",
+		"costly":  "locals {\n  all = { for i in range(1000) : \"k${i}\" => i }\n}\njob \"j\" {\n  for_each = local.all\n  role \"w\" {\n    command = [jsonencode(local.all), jsonencode([for i in range(1000) : i])]\n  }\n}\n",
+	} {
+		start := time.Now()
+		_, diags := parseText(t, src)
+		if took := time.Since(start); took > hostileTime {
+			t.Errorf("%s took %s", name, took)
+		}
+		if !diags.HasErrors() || !strings.Contains(diags.Error(), "Too much to evaluate") {
+			t.Errorf("%s: %v", name, diags)
+		}
+	}
+}
+
+// TestDirectoryThatIsExchanged reads a directory while somebody takes its module away and puts it back, as a
+// checkout does. What is read is all of it, or an error: never a part that looks whole.
+func TestDirectoryThatIsExchanged(t *testing.T) {
+	dir := writeTree(t, map[string]string{"job.hcl": use("a", "./a"), "a/one.hcl": inJob(""), "a/two.hcl": strings.ReplaceAll(inJob(""), `"j"`, `"k"`)})
+	stop := make(chan struct{})
+	var working sync.WaitGroup
+	working.Go(func() {
+		two := filepath.Join(dir, "a", "two.hcl")
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, step := range []func() error{
+				func() error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "gone")) },
+				func() error { return os.Rename(filepath.Join(dir, "gone"), filepath.Join(dir, "a")) },
+				func() error { return os.Rename(two, two+".new") },
+				func() error { return os.Rename(two+".new", two) },
+			} {
+				if err := step(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	whole, failed := 0, 0
+	for range 500 {
+		cfg, diags := Load(dir, options())
+		switch {
+		case diags.HasErrors():
+			failed++
+		case len(cfg.Jobs) == 2:
+			whole++
+		case len(cfg.Jobs) == 1 && cfg.Jobs[0].Name == "a-j":
+			// two.hcl was not there when the directory was listed: then these are the files.
+		default:
+			t.Errorf("read as whole: %d jobs", len(cfg.Jobs))
+		}
+	}
+	close(stop)
+	working.Wait()
+	if whole == 0 || failed == 0 {
+		t.Errorf("%d times whole and %d times not: nothing was tested", whole, failed)
+	}
+}

@@ -1,0 +1,164 @@
+package lang
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// jobValue is what job.NAME stands for in outputs and checks: the job, or with for_each all of them by key.
+type jobValue struct {
+	repeated bool
+	one      *job.Job
+	byKey    map[string]*job.Job
+}
+
+func (v *jobValue) add(key string, j *job.Job) {
+	if v.byKey == nil {
+		v.byKey = map[string]*job.Job{}
+	}
+	v.byKey[key] = j
+}
+
+// withJobs is the module's context, and "job" in it as far as the expressions need it.
+func (l *loader) withJobs(exprs ...hcl.Expression) *hcl.EvalContext {
+	values := map[string]cty.Value{}
+	for _, expr := range exprs {
+		if expr == nil {
+			continue
+		}
+		for _, ref := range expr.Variables() {
+			name, ok := attrName(ref, 1)
+			if v, known := l.jobValues[name]; known && ok && ref.RootName() == "job" {
+				values[name] = l.jobsObject(v)
+			}
+		}
+	}
+	ctx := l.ctx.NewChild()
+	ctx.Variables = map[string]cty.Value{"job": cty.ObjectVal(values)}
+	return ctx
+}
+
+func (l *loader) jobsObject(v jobValue) cty.Value {
+	if v.one != nil {
+		return l.jobObject(v.one)
+	}
+	byKey := map[string]cty.Value{}
+	for key, j := range v.byKey {
+		byKey[key] = l.jobObject(j)
+	}
+	return cty.ObjectVal(byKey)
+}
+
+// jobObject is a declared job as expressions see it: self.role.worker.replicas. Roles are by name. Durations
+// and sizes are texts as they are written; what is left out and has no default is null. What holds one of the
+// job's secrets is sensitive.
+func (l *loader) jobObject(j *job.Job) cty.Value {
+	e := exporter{l: l, secrets: j.Secrets}
+	return e.structure(reflect.ValueOf(*j))
+}
+
+// exporter makes HCL values of declared ones.
+type exporter struct {
+	l       *loader
+	secrets []string
+}
+
+func (e *exporter) structure(v reflect.Value) cty.Value {
+	attrs := map[string]cty.Value{}
+	for _, f := range job.Fields(v.Type()) {
+		attrs[f.Name] = e.field(f, v.FieldByIndex(f.Index))
+	}
+	return cty.ObjectVal(attrs)
+}
+
+func (e *exporter) field(f job.Field, v reflect.Value) cty.Value {
+	switch {
+	case f.Repeated():
+		byLabel := map[string]cty.Value{}
+		for i := range v.Len() {
+			one := e.structure(v.Index(i))
+			byLabel[labelValue(v.Index(i))] = one
+		}
+		return cty.ObjectVal(byLabel)
+	case f.Kind == job.Block && v.Kind() == reflect.Pointer && v.IsNil():
+		return cty.NullVal(cty.DynamicPseudoType)
+	case f.Kind == job.Block:
+		return e.structure(reflect.Indirect(v))
+	case v.IsZero() && f.Default == "" && valueType(f.Type) == cty.String:
+		return cty.NullVal(cty.String)
+	}
+	return e.value(v)
+}
+
+func labelValue(v reflect.Value) string {
+	for _, f := range job.Fields(v.Type()) {
+		if f.Kind == job.Label {
+			return v.FieldByIndex(f.Index).String()
+		}
+	}
+	return ""
+}
+
+// value is that of an argument. It is as much work as writing it.
+func (e *exporter) value(v reflect.Value) cty.Value {
+	if !e.l.meter.spend(1) {
+		return cty.DynamicVal
+	}
+	switch x := v.Interface().(type) {
+	case job.CPU:
+		return cty.NumberFloatVal(x.Cores())
+	case encoding.TextMarshaler:
+		text, err := x.MarshalText()
+		if err != nil {
+			return cty.DynamicVal
+		}
+		return cty.StringVal(string(text))
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return cty.NullVal(cty.DynamicPseudoType)
+		}
+		return e.value(v.Elem())
+	case reflect.String:
+		return e.text(v.String())
+	case reflect.Bool:
+		return cty.BoolVal(v.Bool())
+	case reflect.Int, reflect.Int64:
+		return cty.NumberIntVal(v.Int())
+	case reflect.Float64:
+		return cty.NumberFloatVal(v.Float())
+	case reflect.Slice:
+		elems := make([]cty.Value, v.Len())
+		for i := range elems {
+			elems[i] = e.value(v.Index(i))
+		}
+		return cty.TupleVal(elems)
+	case reflect.Map:
+		attrs := map[string]cty.Value{}
+		for _, key := range v.MapKeys() {
+			attrs[key.String()] = e.value(v.MapIndex(key))
+		}
+		return cty.ObjectVal(attrs)
+	}
+	panic(fmt.Sprintf("lang: a declared field has the type %s, which expressions cannot have", v.Type()))
+}
+
+func (e *exporter) text(s string) cty.Value {
+	if !e.l.meter.spend(len(e.secrets) + len(s)/bytesPerStep) {
+		return cty.DynamicVal
+	}
+	val := cty.StringVal(s)
+	if slices.ContainsFunc(e.secrets, func(secret string) bool { return strings.Contains(s, secret) }) {
+		return val.Mark(Sensitive)
+	}
+	return val
+}

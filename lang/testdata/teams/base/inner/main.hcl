@@ -1,0 +1,9 @@
+job "watch" {
+  role "w" {
+    command = ["watch", slot.address]
+  }
+}
+
+output "dir" {
+  value = "inner"
+}
