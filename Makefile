@@ -25,7 +25,7 @@ check: ## format, vet, staticcheck, layering, fast tests
 	$(GO) test -short ./...
 	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -short ./...
 
-testbed: ## etcd, Kubernetes and KWOK for the tests: built once, kept in the user's cache
+testbed: ## etcd, Kubernetes, KWOK and Volcano for the tests: built once, kept in the user's cache
 	cd testbed && $(GO) run ./build
 
 test: deps build testbed ## everything, with the race detector, real PyTorch and real Kubernetes; does its own set-up

@@ -26,44 +26,98 @@ const (
 	kubernetesMinor   = "36"
 )
 
-// programs are the components' packages in testbed/controlplane.
-var programs = map[string]string{
-	Etcd:              "go.etcd.io/etcd/server/v3",
-	APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
-	ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
-	Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
-	KWOK:              "sigs.k8s.io/kwok/cmd/kwok",
+// module is a module of this checkout that pins components and holds no code.
+type module struct {
+	name      string            // of its folder in testbed/
+	holds     string            // for people
+	programs  map[string]string // component to package
+	built     map[string]string // what Go calls a program, where that is not what the component is called here
+	linkFlags string
+	// copies are folders of the modules it needs whose files belong to the programs.
+	copies []copied
 }
 
-// Binaries returns the folder that holds the components: $ELTRAIN_TESTBED_BIN, or the one in the user's cache that
-// Build made from the sources this checkout pins. It must be called from somewhere in the checkout, as tests are.
-func Binaries() (string, error) {
+// copied is a folder of a module, and what it is called beside the programs.
+type copied struct{ module, folder, to string }
+
+var controlplane = module{
+	name:  "controlplane",
+	holds: "etcd, Kubernetes " + kubernetesVersion + " and KWOK",
+	programs: map[string]string{
+		Etcd:              "go.etcd.io/etcd/server/v3",
+		APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
+		ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
+		Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
+		KWOK:              "sigs.k8s.io/kwok/cmd/kwok",
+	},
+	built:     map[string]string{"server": Etcd},
+	linkFlags: kubernetesLinkFlags(),
+}
+
+var volcano = module{
+	name:  "volcano",
+	holds: "Volcano's scheduler and controllers",
+	programs: map[string]string{
+		VolcanoScheduler:  "volcano.sh/volcano/cmd/scheduler",
+		VolcanoController: "volcano.sh/volcano/cmd/controller-manager",
+	},
+	built:     map[string]string{"scheduler": VolcanoScheduler, "controller-manager": VolcanoController},
+	linkFlags: "-s -w",
+	copies: []copied{
+		{"volcano.sh/volcano", "config/crd/volcano/bases", definitionsDir},
+		{"volcano.sh/volcano", "config/crd/jobflow/bases", definitionsDir},
+		{"volcano.sh/volcano", "installer/helm/chart/volcano/config", volcanoConfigDir},
+	},
+}
+
+// Binaries returns the folder that holds the control plane's programs: $ELTRAIN_TESTBED_BIN, or the one in the user's
+// cache that Build made from the sources this checkout pins. It must be called from somewhere in the checkout, as
+// tests are.
+func Binaries() (string, error) { return controlplane.binaries() }
+
+// VolcanoBinaries is Binaries for Volcano's programs. In $ELTRAIN_TESTBED_BIN they are beside the control plane's, with
+// two folders out of Volcano's module: definitions (its CRDs) and config (its chart's).
+func VolcanoBinaries() (string, error) { return volcano.binaries() }
+
+func (m module) binaries() (string, error) {
 	if dir := os.Getenv(binariesEnv); dir != "" {
 		return dir, nil
 	}
-	source, err := controlplaneModule()
+	source, err := m.source()
 	if err != nil {
 		return "", err
 	}
-	dir, err := cacheDir(source)
+	dir, err := m.cacheDir(source)
 	if err != nil {
 		return "", err
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return "", fmt.Errorf("the control plane's programs are not built: run `make testbed` (%w)", err)
+		return "", fmt.Errorf("%s: not built: run `make testbed` (%w)", m.holds, err)
 	}
 	return dir, nil
 }
 
-// Build builds the components into the user's cache unless they are there: some minutes with an empty build
-// cache, half a minute with a warm one, nothing when nothing changed. Two builds at a time wait for each other;
-// the folder appears whole or not at all. Progress goes to w.
-func Build(ctx context.Context, w io.Writer) (string, error) {
-	source, err := controlplaneModule()
+// Build builds the components into the user's cache unless they are there, and returns the folders that Binaries and
+// VolcanoBinaries do: some minutes with an empty build cache, half a minute with a warm one, nothing when nothing
+// changed. Two builds at a time wait for each other; a folder appears whole or not at all. Progress goes to w.
+func Build(ctx context.Context, w io.Writer) ([]string, error) {
+	var dirs []string
+	for _, m := range []module{controlplane, volcano} {
+		dir, err := m.ensure(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs, nil
+}
+
+func (m module) ensure(ctx context.Context, w io.Writer) (string, error) {
+	source, err := m.source()
 	if err != nil {
 		return "", err
 	}
-	dir, err := cacheDir(source)
+	dir, err := m.cacheDir(source)
 	if err != nil {
 		return "", err
 	}
@@ -82,20 +136,20 @@ func Build(ctx context.Context, w io.Writer) (string, error) {
 	if err := os.RemoveAll(unfinished); err != nil { // of a build that was killed
 		return "", err
 	}
-	fmt.Fprintf(w, "building etcd, Kubernetes %s and KWOK into %s: some minutes the first time\n", kubernetesVersion, dir)
-	if err := build(ctx, w, held, source, unfinished); err != nil {
+	fmt.Fprintf(w, "building %s into %s: some minutes the first time\n", m.holds, dir)
+	if err := m.build(ctx, w, held, source, unfinished); err != nil {
 		return "", errors.Join(err, os.RemoveAll(unfinished))
 	}
 	return dir, os.Rename(unfinished, dir)
 }
 
 // build has the compilers hold the lock too: when this process is killed they go on, and nobody else may begin.
-func build(ctx context.Context, w io.Writer, held *os.File, source, dir string) error {
+func (m module) build(ctx context.Context, w io.Writer, held *os.File, source, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	arguments := []string{"build", "-mod=readonly", "-trimpath", "-ldflags", linkFlags(), "-o", dir + "/"}
-	for _, program := range programs {
+	arguments := []string{"build", "-mod=readonly", "-trimpath", "-ldflags", m.linkFlags, "-o", dir + "/"}
+	for _, program := range m.programs {
 		arguments = append(arguments, program)
 	}
 	cmd := exec.CommandContext(ctx, "go", arguments...)
@@ -104,13 +158,53 @@ func build(ctx context.Context, w io.Writer, held *os.File, source, dir string) 
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.ExtraFiles = []*os.File{held}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build the control plane in %s: %w", source, err)
+		return fmt.Errorf("build %s in %s: %w", m.holds, source, err)
 	}
-	// Go names a program after its package's folder, and etcd's is called server.
-	return os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, Etcd))
+	for from, to := range m.built {
+		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			return err
+		}
+	}
+	for _, c := range m.copies {
+		if err := c.copy(ctx, w, source, dir); err != nil {
+			return fmt.Errorf("copy %s of %s: %w", c.folder, c.module, err)
+		}
+	}
+	return nil
 }
 
-func linkFlags() string {
+// copy copies the folder's files out of the module cache.
+func (c copied) copy(ctx context.Context, w io.Writer, source, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", c.module)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Stderr = w
+	found, err := cmd.Output()
+	if err != nil {
+		return err
+	}
+	from := filepath.Join(strings.TrimSpace(string(found)), c.folder)
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(dir, c.to)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(from, entry.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, entry.Name()), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kubernetesLinkFlags() string {
 	flags := []string{"-s", "-w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		flags = append(flags,
@@ -124,13 +218,13 @@ func linkFlags() string {
 }
 
 // cacheDir names the folder after everything its content is made from.
-func cacheDir(source string) (string, error) {
+func (m module) cacheDir(source string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	hash := sha256.New()
-	fmt.Fprintln(hash, runtime.Version(), runtime.GOOS, runtime.GOARCH, linkFlags())
+	fmt.Fprintln(hash, runtime.Version(), runtime.GOOS, runtime.GOARCH, m.linkFlags)
 	for _, name := range []string{"go.mod", "go.sum"} {
 		content, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
@@ -142,19 +236,19 @@ func cacheDir(source string) (string, error) {
 	return filepath.Join(cache, "eltrain", "testbed", hex.EncodeToString(hash.Sum(nil))[:digits]), nil
 }
 
-// controlplaneModule finds testbed/controlplane of the checkout around the working directory.
-func controlplaneModule() (string, error) {
+// source finds the module in the checkout around the working directory.
+func (m module) source() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := start; ; dir = filepath.Dir(dir) {
-		source := filepath.Join(dir, "testbed", "controlplane")
+		source := filepath.Join(dir, "testbed", m.name)
 		if _, err := os.Stat(filepath.Join(source, "go.mod")); err == nil {
 			return source, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no testbed/controlplane in or above %s: set %s", start, binariesEnv)
+			return "", fmt.Errorf("no testbed/%s in or above %s: set %s", m.name, start, binariesEnv)
 		}
 	}
 }

@@ -110,7 +110,10 @@ func (c *Cluster) configure(binaries string) error {
 	c.KWOK = c.component(binaries, KWOK, alwaysReady,
 		"--kubeconfig="+c.AdminKubeconfig(), "--config="+c.path("kwok.yaml"),
 		"-v", "WARN") // it tells of every lease otherwise
-	return nil
+	if c.options.Volcano == nil {
+		return nil
+	}
+	return c.configureVolcano()
 }
 
 func (c *Cluster) component(binaries, name string, ready func(context.Context) error, args ...string) *Component {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -177,13 +178,14 @@ func (c *Cluster) makeCredentials() error {
 	if err != nil {
 		return err
 	}
-	token := rand.Text()
+	token, volcanoToken := rand.Text(), rand.Text()
 	files := map[string][]byte{
 		"ca.crt":        c.ca.pem,
 		"apiserver.crt": certificate,
 		"apiserver.key": key,
 		"accounts.key":  accountPEM,
-		"tokens.csv":    fmt.Appendf(nil, "%s,testbed,testbed,system:masters\n", token),
+		"tokens.csv": fmt.Appendf(nil, "%s,testbed,testbed,system:masters\n%s,%[3]s,%[3]s,system:masters\n",
+			token, volcanoToken, volcanoUser),
 	}
 	for name, content := range files {
 		if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
@@ -193,13 +195,19 @@ func (c *Cluster) makeCredentials() error {
 	if err := c.writeKubeconfig(c.AdminKubeconfig(), "https://"+c.Address(), "default", token); err != nil {
 		return err
 	}
+	if err := c.writeKubeconfig(c.volcanoKubeconfig(), "https://"+c.Address(), "default", volcanoToken); err != nil {
+		return err
+	}
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig()); err != nil {
 		return err
 	}
 	c.admin.QPS = -1 // none: what is measured is the API server
 	c.admin.ContentType = "application/vnd.kubernetes.protobuf"
 	c.admin.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	c.client, err = kubernetes.NewForConfig(c.admin)
+	if c.client, err = kubernetes.NewForConfig(c.admin); err != nil {
+		return err
+	}
+	c.dynamic, err = dynamic.NewForConfig(c.admin)
 	return err
 }
 

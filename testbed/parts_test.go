@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestRequestInfo(t *testing.T) {
@@ -59,13 +61,86 @@ func TestWithoutTakesOnePermission(t *testing.T) {
 func TestBinariesMissing(t *testing.T) {
 	t.Setenv(binariesEnv, "")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	if _, err := Binaries(); err == nil || !strings.Contains(err.Error(), "make testbed") {
-		t.Errorf("got %v, want to be told what to do", err)
-	}
 	ready := t.TempDir()
-	t.Setenv(binariesEnv, ready)
-	if dir, err := Binaries(); err != nil || dir != ready {
-		t.Errorf("got %s, %v, want the folder that was given", dir, err)
+	for _, find := range []func() (string, error){Binaries, VolcanoBinaries} {
+		t.Setenv(binariesEnv, "")
+		if _, err := find(); err == nil || !strings.Contains(err.Error(), "make testbed") {
+			t.Errorf("got %v, want to be told what to do", err)
+		}
+		t.Setenv(binariesEnv, ready)
+		if dir, err := find(); err != nil || dir != ready {
+			t.Errorf("got %s, %v, want the folder that was given", dir, err)
+		}
+	}
+}
+
+// A module's programs get the components' names, and the files that belong to them come along.
+func TestBuildNamesProgramsAndCopiesFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a program: not with -short")
+	}
+	checkout := t.TempDir()
+	for name, content := range map[string]string{
+		"testbed/pins/go.mod":      "module pins\n\ngo 1.26.0\n\nrequire upstream v0.0.0\n\nreplace upstream => ../../upstream\n",
+		"testbed/pins/go.sum":      "",
+		"upstream/go.mod":          "module upstream\n\ngo 1.26.0\n",
+		"upstream/cmd/run/main.go": "package main\n\nfunc main() {}\n",
+		"upstream/crds/a.yaml":     "a",
+		"upstream/more/b.yaml":     "b",
+	} {
+		path := filepath.Join(checkout, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache))) // what is compiled stays, in another cache of the user's
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Chdir(checkout)
+	m := module{
+		name: "pins", holds: "a program",
+		programs: map[string]string{"component": "upstream/cmd/run"},
+		built:    map[string]string{"run": "component"},
+		copies:   []copied{{"upstream", "crds", "files"}, {"upstream", "more", "files"}},
+	}
+	var said strings.Builder
+	dir, err := m.ensure(t.Context(), &said)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said.String())
+	}
+	for _, name := range []string{"component", "files/a.yaml", "files/b.yaml"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if found, err := m.binaries(); err != nil || found != dir {
+		t.Errorf("it is in %s, and found in %s: %v", dir, found, err)
+	}
+	said.Reset()
+	if again, err := m.ensure(t.Context(), &said); err != nil || again != dir || said.Len() > 0 {
+		t.Errorf("built again into %s: %v, %s", again, err, said.String())
+	}
+
+	m.copies = []copied{{"upstream", "missing", "files"}}
+	m.linkFlags = "-s" // another build
+	if _, err := m.ensure(t.Context(), &said); err == nil || !strings.Contains(err.Error(), "missing of upstream") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	if found, err := m.binaries(); err == nil {
+		t.Errorf("the failed build is found in %s", found)
+	}
+}
+
+func TestUnknownVersionOfVolcano(t *testing.T) {
+	err := addPodGroupFields(&unstructured.Unstructured{}, "1.13")
+	if err == nil || !strings.Contains(err.Error(), `version "1.13"`) {
+		t.Errorf("got %v, want to be told which", err)
 	}
 }
 
@@ -84,8 +159,8 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	}
 	t.Chdir(checkout)
 	var said strings.Builder
-	if dir, err := Build(t.Context(), &said); err == nil {
-		t.Errorf("it built %s from nothing", dir)
+	if dirs, err := Build(t.Context(), &said); err == nil {
+		t.Errorf("it built %s from nothing", dirs)
 	}
 	left, err := filepath.Glob(filepath.Join(cache, "eltrain", "testbed", "*"))
 	if err != nil {

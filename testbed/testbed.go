@@ -17,6 +17,18 @@
 //	p.Inject(testbed.Fault{Verb: "create", Resource: "pods", Status: 429, Times: 3, RetryAfter: time.Second})
 //	c.Webhook(t, testbed.Refusals{Namespace: ns, Times: 3})   // admission that refuses
 //
+// With Options.Volcano the real Volcano runs beside it, its queue named default open:
+//
+//	c := testbed.Start(t, testbed.Options{Nodes: 4, Volcano: &testbed.Volcano{}}) // API of 1.10; Definitions for newer
+//	c.Dynamic().Resource(testbed.PodGroups).Namespace(ns).Get(…)                  // or a typed client from c.Config()
+//	c.MakeQueue(t, "small", testbed.Queue{Capability: …}); c.CloseQueue(t, "small"); c.OpenQueue(t, "small")
+//	c.VolcanoScheduler.Kill(t); c.VolcanoController.Pause(t)                      // components like the others
+//	c.ConfigureVolcano(t, strings.Replace(c.VolcanoConfiguration(t), "backfill", "backfill, preempt", 1))
+//	c.DefineVolcano(t, testbed.Volcano114)                                        // the API changes under a running client
+//	c.Webhook(t, testbed.Refusals{Namespace: ns, Resource: testbed.PodGroups})    // as for pods
+//
+// Volcano's own admission webhooks are not run, and its API is absent without Options.Volcano.
+//
 // With Options.ProcessNodes pods run for real, as processes of this machine. Their nodes have levers of their own in
 // c.Kubelet: power off, evict.
 //
@@ -38,6 +50,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -59,6 +72,8 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	KWOK              = "kwok"
+	VolcanoScheduler  = "vc-scheduler"
+	VolcanoController = "vc-controller-manager"
 )
 
 // Options says what cluster to bring up. The zero value is a control plane without a node.
@@ -75,6 +90,8 @@ type Options struct {
 	// manager calls the node Unknown. Zero is Kubernetes' own: 40 s, and 50 s. Whole seconds.
 	NodeLease time.Duration
 
+	Volcano *Volcano // with Volcano, which schedules the pods of schedulerName volcano; nil is without
+
 	Env  map[string][]string // more environment of a component, "GOGC=400"
 	Args map[string][]string // more arguments of a component
 }
@@ -82,6 +99,8 @@ type Options struct {
 // Cluster is a running control plane.
 type Cluster struct {
 	Etcd, APIServer, ControllerManager, Scheduler *Component
+
+	VolcanoScheduler, VolcanoController *Component // nil without Options.Volcano
 
 	KWOK    *Component       // started again, it has its nodes back when the leases of the one before have run out
 	Kubelet *kubelet.Kubelet // of the process nodes; nil without any
@@ -93,10 +112,12 @@ type Cluster struct {
 	accounts *tokenSigner
 	admin    *rest.Config
 	client   *kubernetes.Clientset
+	dynamic  dynamic.Interface
 	options  Options
 	launcher *launcher
 
-	nodesMade  int // numbers the KWOK nodes
+	volcanoDir string // its programs and what belongs to them
+	nodesMade  int    // numbers the KWOK nodes
 	kubeletLog *os.File
 }
 
@@ -171,7 +192,7 @@ func (c *Cluster) bringUp(binaries string) error {
 	if err := errors.Join(c.Etcd.start(), c.Etcd.awaitReady(ctx)); err != nil {
 		return err
 	}
-	others := c.components()[1:]
+	others := []*Component{c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK}
 	for _, component := range others {
 		if err := component.start(); err != nil {
 			return err
@@ -181,6 +202,9 @@ func (c *Cluster) bringUp(binaries string) error {
 		if err := component.awaitReady(ctx); err != nil {
 			return err
 		}
+	}
+	if err := c.startVolcano(ctx); err != nil {
+		return err
 	}
 	if _, err := c.addNodes(ctx, c.options.Nodes, c.options.Node); err != nil {
 		return err
@@ -216,7 +240,7 @@ func (c *Cluster) startKubelet(ctx context.Context) error {
 
 func (c *Cluster) components() []*Component {
 	var all []*Component
-	for _, component := range []*Component{c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK} {
+	for _, component := range []*Component{c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK, c.VolcanoScheduler, c.VolcanoController} {
 		if component != nil {
 			all = append(all, component)
 		}
@@ -261,6 +285,9 @@ func (c *Cluster) Admin() *kubernetes.Clientset { return c.client }
 
 // Config returns what Admin was made from.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// Dynamic returns a client that may do everything with any resource: Volcano's, say PodGroups and Queues.
+func (c *Cluster) Dynamic() dynamic.Interface { return c.dynamic }
 
 // AdminKubeconfig returns the path of the administrator's kubeconfig, for tools.
 func (c *Cluster) AdminKubeconfig() string { return c.path("admin.kubeconfig") }

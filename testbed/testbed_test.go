@@ -158,11 +158,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}
 	before := goleak.IgnoreCurrent()
-	c, err := testbed.New(testbed.Options{Nodes: 1})
+	c, err := testbed.New(testbed.Options{Nodes: 1, Volcano: &testbed.Volcano{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	components := []*testbed.Component{c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK}
+	components := []*testbed.Component{
+		c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK, c.VolcanoScheduler, c.VolcanoController,
+	}
 	var pids []string
 	for _, component := range components {
 		pids = append(pids, strconv.Itoa(component.Pid()))

@@ -14,18 +14,20 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Refusals says what an admission webhook does to the pods that are created in a namespace.
+// Refusals says what an admission webhook does to the objects of one kind that are created in a namespace.
 type Refusals struct {
 	Namespace string
-	Times     int           // refuses so many creates, then lets them pass; zero: each
-	Message   string        // told to who is refused
-	Delay     time.Duration // before each answer; beyond two seconds the API server gives up and refuses itself
+	Resource  schema.GroupVersionResource // zero: pods; PodGroups, say
+	Times     int                         // refuses so many creates, then lets them pass; zero: each
+	Message   string                      // told to who is refused
+	Delay     time.Duration               // before each answer; beyond two seconds the API server gives up and refuses itself
 }
 
-// Webhook is an admission webhook at work. The API server asks it for every pod, and refuses the pod when it
-// does not answer.
+// Webhook is an admission webhook at work. The API server asks it for every object, and refuses the object when
+// it does not answer.
 type Webhook struct {
 	refusals Refusals
 
@@ -34,9 +36,13 @@ type Webhook struct {
 	refused int
 }
 
-// Webhook sets an admission webhook between the API server and the pods of a namespace until the test ends.
+// Webhook sets an admission webhook between the API server and the pods, or what else is asked for, of a namespace
+// until the test ends.
 func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 	t.Helper()
+	if refusals.Resource.Empty() {
+		refusals.Resource = corev1.SchemeGroupVersion.WithResource("pods")
+	}
 	tlsConfig, err := c.ca.serveTLS(c.address)
 	if err != nil {
 		t.Fatalf("testbed: make the webhook's certificate: %v", err)
@@ -57,7 +63,7 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 		<-served
 	})
 
-	name := "refuse-in-" + refusals.Namespace
+	name := "refuse-" + refusals.Resource.Resource + "-in-" + refusals.Namespace
 	configurations := c.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	c.lever(t, "register webhook", func(ctx context.Context) error {
 		_, err := configurations.Create(ctx, c.webhookConfiguration(name, "https://"+listener.Addr().String(), refusals), metav1.CreateOptions{})
@@ -89,7 +95,11 @@ func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *adm
 			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: refusals.Namespace}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups:   []string{refusals.Resource.Group},
+					APIVersions: []string{refusals.Resource.Version},
+					Resources:   []string{refusals.Resource.Resource},
+				},
 			}},
 		}},
 	}
@@ -109,7 +119,7 @@ func (w *Webhook) Refused() int {
 	return w.refused
 }
 
-// ServeHTTP answers the API server's question about one pod.
+// ServeHTTP answers the API server's question about one object.
 func (w *Webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {

@@ -1,4 +1,4 @@
-// Build makes the programs that package testbed runs and prints the folder they are in: `make testbed`.
+// Build makes the programs that package testbed runs and prints the folders they are in: `make testbed`.
 package main
 
 import (
@@ -14,10 +14,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dir, err := testbed.Build(ctx, os.Stderr)
+	dirs, err := testbed.Build(ctx, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(dir)
+	for _, dir := range dirs {
+		fmt.Println(dir)
+	}
 }

@@ -389,6 +389,26 @@ func TestVolumeFollowsItsObject(t *testing.T) {
 	}
 }
 
+// A volume of files is read-only to its containers, and others can be mounted over directories in it: they are
+// there before, and a change of the object leaves them.
+func TestVolumeMountedInAVolumeOfFiles(t *testing.T) {
+	b := start(t, "nested")
+	b.configMap("settings", map[string]string{"x": "1"})
+	pod := b.pod("a", `echo mine > /settings/own/file && until [ "$(cat /settings/x)" = 2 ]; do :; done; cat /settings/own/file; echo no > /settings/other`)
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "settings", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+		{Name: "own", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+	}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "settings", MountPath: "/settings"}, {Name: "own", MountPath: "/settings/own"}}
+	b.create(pod)
+	b.awaitPhase("a", corev1.PodRunning)
+	b.configMap("settings", map[string]string{"x": "2"})
+	b.awaitPod("a", "sees the change", func(s corev1.PodStatus) bool { return s.Phase != corev1.PodRunning })
+	if out := b.logs("a", corev1.PodLogOptions{}); !strings.HasPrefix(out, "mine\n") || !strings.Contains(out, "Read-only file system") {
+		t.Error(out)
+	}
+}
+
 func TestServiceAccountToken(t *testing.T) {
 	b := start(t, "token")
 	// The API server is asked as any client in a cluster would, and with the certificate that a pod is given.

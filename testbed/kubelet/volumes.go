@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,7 +112,32 @@ func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[stri
 	default:
 		return nil, errors.New("the process kubelet does not know this kind of volume")
 	}
-	return v, os.MkdirAll(v.path, 0o755)
+	if err := os.MkdirAll(v.path, 0o755); err != nil {
+		return nil, err
+	}
+	return v, v.makeMountPoints(object)
+}
+
+// makeMountPoints makes the directories in a volume of files over which containers have other volumes mounted.
+// They see it read-only, so it cannot be done later. A kubelet does the same.
+func (v *volume) makeMountPoints(object *corev1.Pod) error {
+	for _, c := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
+		for _, outer := range c.VolumeMounts {
+			if outer.Name != v.name {
+				continue
+			}
+			for _, inner := range c.VolumeMounts {
+				below, inside := strings.CutPrefix(filepath.Clean(inner.MountPath), filepath.Clean(outer.MountPath)+"/")
+				if !inside {
+					continue
+				}
+				if err := os.MkdirAll(filepath.Join(v.path, outer.SubPath, below), 0o755); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (v *volume) setMode(mode *int32) {
@@ -326,7 +352,8 @@ func swap(dir string, files payload) error {
 		return err
 	}
 	for _, entry := range there {
-		if name := entry.Name(); !strings.HasPrefix(name, "..") && !tops[name] {
+		name := entry.Name()
+		if !strings.HasPrefix(name, "..") && !tops[name] && !entry.IsDir() { // a directory is a mount point
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				return err
 			}
