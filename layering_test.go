@@ -43,6 +43,8 @@ var rooms = map[string][]string{
 	"examples":               {},
 	"deploy":                 {},
 	"e2e":                    {},
+	"e2e/faults":             {"testbed"}, // the built eltrain on a real control plane
+	"e2e/kubernetes":         {"testbed"},
 	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply"},
 }
 

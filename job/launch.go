@@ -17,6 +17,8 @@ type Launch struct {
 	Fingerprint string      `json:"fingerprint"`
 	// Pod is the role's overlay on its pod, for providers that take one.
 	Pod map[string]any `json:"pod,omitempty"`
+	// Held: it is to wait until its whole gang is there. Once a world has formed what is launched starts at once.
+	Held bool `json:"held,omitempty"`
 	// Avoid are nodes that it should not come to if another has room: where it was lost before.
 	Avoid []string `json:"avoid,omitempty"`
 }
@@ -49,8 +51,18 @@ type Capabilities struct {
 	Pods bool `json:"pods"`
 	// Shared: others run things there too. What is of no job known here is theirs and is left alone.
 	Shared bool `json:"shared,omitempty"`
+	// Owner is the state under which this master launches there ("kubernetes ml/team-a"), where others may do so
+	// under theirs. An incarnation of another Owner and of no recorded job is somebody else's, whatever its name.
+	Owner string `json:"owner,omitempty"`
+	// Site is where it launches, in a word that no other cluster or namespace has. A job whose record has another
+	// Site runs elsewhere: it is left as it is, not begun a second time.
+	Site string `json:"site,omitempty"`
+	// NodesUnknown: nodes may not be listed. One that is not shown may be there all the same.
+	NodesUnknown bool `json:"nodes_unknown,omitempty"`
 	// Parallelism is how many changes it takes at once, where the user asked for no number; 0 is the default.
 	Parallelism int `json:"parallelism,omitempty"`
+	// Refused is why no job can be started here as things are, in full sentences that say what to do; "" if jobs can.
+	Refused string `json:"refused,omitempty"`
 	// Caveats are what the provider cannot enforce here and now, in full sentences; plan shows them.
 	Caveats []string `json:"caveats,omitempty"`
 }

@@ -9,7 +9,8 @@ import (
 type Record struct {
 	UID     string    `json:"uid"` // from its first apply; another job of the same name has another
 	Created time.Time `json:"created"`
-	Spec    Job       `json:"spec"` // as last applied
+	Spec    Job       `json:"spec"`           // as last applied
+	Site    string    `json:"site,omitempty"` // its provider's, when it was first launched; see Capabilities
 	Phase   JobPhase  `json:"phase"`
 	Slots   []Slot    `json:"slots"` // by address
 	// Counts is how many slots each role is to have now, as the plan last decided.

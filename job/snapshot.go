@@ -8,6 +8,8 @@ type Snapshot struct {
 	Nodes        []Node           `json:"nodes"`
 	Incarnations []Incarnation    `json:"incarnations"`
 	Worlds       map[string]World `json:"worlds,omitempty"` // by job name
+	// Held are the jobs of which nothing may be launched yet, by UID, with the reason in their infrastructure's words.
+	Held map[string]string `json:"held,omitempty"`
 }
 
 // Node is what slots are placed on.
@@ -35,6 +37,7 @@ type Incarnation struct {
 	Node        string           `json:"node,omitempty"`
 	Provider    string           `json:"provider,omitempty"` // the name of the provider that shows it
 	Name        string           `json:"name,omitempty"`     // what its infrastructure calls it: a pod's name
+	Owner       string           `json:"owner,omitempty"`    // the state under which it was launched; see Capabilities
 	Fingerprint string           `json:"fingerprint,omitempty"`
 	Reserved    Resources        `json:"reserved,omitzero"`
 	State       IncarnationState `json:"state"`

@@ -15,11 +15,14 @@ import (
 
 	"github.com/agext/levenshtein"
 	"github.com/hashicorp/cli"
+	"k8s.io/klog/v2"
 
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
 func main() {
+	// client-go tells the terminal by klog what it stumbles over. What of it matters, eltrain says in its own words.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	s := &session{streams: view.Standard(), environ: os.Environ(), exit: os.Exit}
 	os.Exit(s.run(os.Args[1:]))
 }
