@@ -45,7 +45,7 @@ var rooms = map[string][]string{
 	"e2e":                    {},
 	"e2e/faults":             {"testbed"}, // the built eltrain on a real control plane
 	"e2e/kubernetes":         {"testbed"},
-	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply"},
+	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed"},
 }
 
 // unreachable lists what a room must not reach, not even through others: the planner and the language decide

@@ -5,10 +5,11 @@
 #   UNNOTICED=2    rounds of those that torchrun does not notice by itself: each lasts until the bound
 #   BOUND=60s      longest wait for a world to step
 #   LAUNCHERS='*'  which launchers; torch 2 is downloaded (3 GB) if its name matches and it is not there
+#   CLUSTER=2      rounds of the measurements on a Kubernetes control plane, which take half an hour each
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-rounds=${N:-5} unnoticed=${UNNOTICED:-2} bound=${BOUND:-60s} launchers=${LAUNCHERS:-*}
+rounds=${N:-5} unnoticed=${UNNOTICED:-2} bound=${BOUND:-60s} launchers=${LAUNCHERS:-*} cluster=${CLUSTER:-2}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -24,6 +25,8 @@ recovery() {
 echo "recoveries: $rounds rounds, then $unnoticed of what torchrun does not notice"
 recovery -n="$rounds" -scenarios=cold-start,worker-killed,node-lost,node-added,drain -out="$tmp/recovery.md"
 recovery -n="$unnoticed" -scenarios=agent-killed,silent-host -out="$tmp/unnoticed.md"
+echo "a control plane: $cluster rounds"
+go run ./bench/kubernetes -eltrain="$PWD/bin/eltrain" -n="$cluster" -out="$tmp/kubernetes.md"
 
 {
   echo "# Results"
@@ -43,5 +46,7 @@ recovery -n="$unnoticed" -scenarios=agent-killed,silent-host -out="$tmp/unnotice
   sed 's/^#/##/' "$tmp/recovery.md"
   echo
   sed 's/^# Recovery times/## What torchrun does not notice by itself/; s/^## /### /' "$tmp/unnoticed.md"
+  echo
+  sed 's/^#/##/' "$tmp/kubernetes.md"
 } > bench/results.md
 echo "wrote bench/results.md"

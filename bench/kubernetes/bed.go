@@ -1,0 +1,201 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// bed is the cluster that everything is measured on, with one namespace for eltrain and one for those that it is
+// measured beside. Both have a user of their own with the same rights.
+type bed struct {
+	cluster *testbed.Cluster
+	host    *host
+	eltrain string
+	roles   string
+	dir     string // of job directories
+
+	ours, bare place
+	// template is a pod that eltrain made: the others make the very same.
+	template *corev1.Pod
+}
+
+// place is a namespace, its user, and the bench's own eyes there.
+type place struct {
+	namespace  string
+	kubeconfig string
+	client     *kubernetes.Clientset // of the user
+	seen       *observer
+}
+
+const (
+	// clearTimeout bounds the removal of what a measurement made: 10,000 pods take some 10 s.
+	clearTimeout = 3 * time.Minute
+	// restTime is for controllers and garbage collectors, which are still busy when the last pod is gone.
+	restTime = 3 * time.Second
+)
+
+func newBed(cfg config) (*bed, error) {
+	b := &bed{host: &host{}, eltrain: cfg.eltrain, roles: cfg.roles}
+	cluster, err := testbed.New(testbed.Options{
+		Nodes: cfg.nodes,
+		// Only clearing up between measurements is faster by it.
+		Args: map[string][]string{testbed.APIServer: {"--delete-collection-workers=16"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.cluster = cluster
+	if b.dir, err = os.MkdirTemp("", "eltrain-bench-*"); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	err = b.host.attempt(func() (err error) {
+		if b.ours, err = b.place(); err != nil {
+			return err
+		}
+		b.bare, err = b.place()
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *bed) place() (place, error) {
+	p := place{namespace: b.cluster.Namespace(b.host)}
+	p.kubeconfig = b.cluster.Kubeconfig(b.host, testbed.User{Namespace: p.namespace, Roles: []string{b.roles}})
+	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	if err != nil {
+		return place{}, err
+	}
+	if p.client, err = unlimited(config, runtime.ContentTypeProtobuf); err != nil {
+		return place{}, err
+	}
+	watcher, err := unlimited(b.cluster.Config(), runtime.ContentTypeProtobuf)
+	if err != nil {
+		return place{}, err
+	}
+	p.seen = observe(watcher, p.namespace)
+	return p, nil
+}
+
+// unlimited is a client without client-go's own limit of requests.
+func unlimited(config *rest.Config, contentType string) (*kubernetes.Clientset, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType, config.QPS = contentType, -1
+	config.AcceptContentTypes = contentType + "," + runtime.ContentTypeJSON
+	return kubernetes.NewForConfig(config)
+}
+
+// clear removes all that a measurement left in the namespace, and waits until the bench has seen its end.
+func (b *bed) clear(ctx context.Context, p place) error {
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	admin := b.cluster.Admin()
+	now := int64(0)
+	atOnce, all := metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}
+	labelled := metav1.ListOptions{LabelSelector: labelUID}
+	// The budgets first, and what owns the pods last: nothing is to be reckoned or collected by controllers.
+	err := errors.Join(
+		admin.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(ctx, atOnce, all),
+		// Its client has no DeleteCollection; the API server does.
+		admin.CoreV1().RESTClient().Delete().Namespace(p.namespace).Resource("services").Body(&atOnce).Do(ctx).Error(),
+		admin.CoreV1().Pods(p.namespace).DeleteCollection(ctx, atOnce, all),
+		admin.CoreV1().Secrets(p.namespace).DeleteCollection(ctx, atOnce, all),
+		admin.CoreV1().ConfigMaps(p.namespace).DeleteCollection(ctx, atOnce, labelled),
+		admin.CoordinationV1().Leases(p.namespace).DeleteCollection(ctx, atOnce, all),
+	)
+	if err != nil {
+		return fmt.Errorf("clear namespace %s: %w", p.namespace, err)
+	}
+	if err := p.seen.await(ctx, func(o *observer) bool { return o.present == 0 }); err != nil {
+		return fmt.Errorf("clear namespace %s: %w", p.namespace, err)
+	}
+	p.seen.reset()
+	return pause(ctx, restTime)
+}
+
+// serverTime begins to count the processor time of the API server, and gives what counts it: the milliseconds per
+// pod since. What else the machine does changes rates, not this.
+func (b *bed) serverTime() (perPod func(pods int) (float64, error), err error) {
+	pid := b.cluster.APIServer.Pid()
+	before, err := cpuTime(pid)
+	return func(pods int) (float64, error) {
+		after, err := cpuTime(pid)
+		return (after - before).Seconds() * 1000 / float64(pods), err
+	}, err
+}
+
+func (b *bed) close() error {
+	var errs []error
+	for _, p := range []place{b.ours, b.bare} {
+		if p.seen != nil {
+			p.seen.close()
+		}
+	}
+	errs = append(errs, b.host.close())
+	if b.dir != "" {
+		errs = append(errs, os.RemoveAll(b.dir))
+	}
+	return errors.Join(append(errs, b.cluster.Close())...)
+}
+
+// host is what the testbed asks of a test: its failures end what is being measured.
+type host struct{ cleanups []func() }
+
+// failure is what Fatalf panics with; attempt turns it into an error.
+type failure struct{ error }
+
+func (*host) Helper() {}
+
+func (*host) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+func (*host) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func (h *host) Cleanup(f func()) { h.cleanups = append(h.cleanups, f) }
+
+// attempt calls what may use the testbed's levers.
+func (*host) attempt(do func() error) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	return do()
+}
+
+func (h *host) close() error {
+	var errs []error
+	for _, f := range slices.Backward(h.cleanups) {
+		errs = append(errs, h.attempt(func() error { f(); return nil }))
+	}
+	return errors.Join(errs...)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,214 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// createTimeout bounds the making of pods, at a tenth of the rate that was ever seen.
+	createTimeout = 5 * time.Minute
+	// runTimeout bounds the time until they run.
+	runTimeout = 10 * time.Minute
+	// templatePods make the pod that the others copy.
+	templatePods = 10
+)
+
+// bareWriters are the parallelisms that the bare client is tried with.
+var bareWriters = []int{1, 4, 32, 64, 128}
+
+// learnTemplate has eltrain make a few pods and keeps one.
+func (b *bed) learnTemplate(ctx context.Context) error {
+	if b.template != nil {
+		return nil
+	}
+	if _, err := b.creation(ctx, workload{jobs: 1, pods: templatePods}); err != nil {
+		return err
+	}
+	return nil
+}
+
+// creation is how pods came to be, in the bench's eyes.
+type creation struct {
+	rate  float64 // pods/s from the first to the last
+	whole float64 // pods/s from the start of the program to the last
+	cost  float64 // processor time of the API server, ms per pod
+}
+
+// creation has eltrain make the pods of a workload.
+func (b *bed) creation(ctx context.Context, w workload) (c creation, err error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	perPod, err := b.serverTime()
+	if err != nil {
+		return c, err
+	}
+	m, err := b.apply(w, b.ours.kubeconfig)
+	if err != nil {
+		return c, err
+	}
+	ended := false
+	end := func() error {
+		if ended {
+			return nil
+		}
+		ended = true
+		return m.close()
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return len(o.pods) >= w.total() }); err != nil {
+		return c, fmt.Errorf("eltrain, %s: %w", w.name, err)
+	}
+	c = creationOf(b.ours.seen, m.began)
+	if c.cost, err = perPod(w.total()); err != nil {
+		return c, err
+	}
+	if err := end(); err != nil {
+		return c, err
+	}
+	if b.template == nil {
+		list, err := b.cluster.Admin().CoreV1().Pods(b.ours.namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return c, err
+		}
+		b.template = newTemplate(&list.Items[0])
+	}
+	return c, b.clear(ctx, b.ours)
+}
+
+func creationOf(o *observer, began time.Time) creation {
+	first, last := o.span(created)
+	o.mu.Lock()
+	n := len(o.pods)
+	o.mu.Unlock()
+	return creation{
+		rate:  float64(n-1) / last.Sub(first).Seconds(),
+		whole: float64(n) / last.Sub(began).Seconds(),
+	}
+}
+
+// bareCreation has the bare client do it.
+func (b *bed) bareCreation(ctx context.Context, n int, do func(context.Context) error) (creation, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	perPod, err := b.serverTime()
+	if err != nil {
+		return creation{}, err
+	}
+	began := time.Now()
+	if err := do(ctx); err != nil {
+		return creation{}, err
+	}
+	if err := b.bare.seen.await(ctx, func(o *observer) bool { return len(o.pods) >= n }); err != nil {
+		return creation{}, err
+	}
+	c := creationOf(b.bare.seen, began)
+	if c.cost, err = perPod(n); err != nil {
+		return c, err
+	}
+	return c, b.clear(ctx, b.bare)
+}
+
+func (b *bed) bareCreationBy(ctx context.Context, n, writers int) (creation, error) {
+	return b.bareCreation(ctx, n, func(ctx context.Context) error {
+		c, err := b.crewOf(ctx, writers)
+		if err != nil {
+			return err
+		}
+		return c.each(ctx, n, c.create)
+	})
+}
+
+// measureCreation: pods a second, on an API server and its etcd that have nothing else to do.
+func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) error {
+	if err := b.learnTemplate(ctx); err != nil {
+		return err
+	}
+	b.cluster.Scheduler.Kill(b.host)
+	b.cluster.ControllerManager.Kill(b.host)
+	b.cluster.KWOK.Kill(b.host)
+
+	fmt.Fprintf(out, "\n## Creating pods\n\nThe API server and etcd alone: scheduler, controllers and KWOK are down. Pods/s from the first pod to the "+
+		"last, median [least..most] n; below it, from the start of the program; below that, milliseconds of the API server's processor time per pod.\n\n")
+	t := table{head: []string{"pods", "eltrain apply", "bare client", "eltrain / bare", "DLRover's way", "eltrain / DLRover's"}}
+	best, sweep, err := b.sweep(ctx, cfg.sizes[0], cfg.n)
+	if err != nil {
+		return err
+	}
+	for _, size := range cfg.sizes {
+		var ours, bare, dlrover []creation
+		for range cfg.n {
+			for _, one := range []struct {
+				all     *[]creation
+				name    string
+				measure func() (creation, error)
+			}{
+				{&ours, "eltrain", func() (creation, error) {
+					return b.creation(ctx, workload{name: "one gang", jobs: 1, pods: size})
+				}},
+				{&bare, "bare", func() (creation, error) { return b.bareCreationBy(ctx, size, best) }},
+				{&dlrover, "DLRover's way", func() (creation, error) {
+					return b.bareCreation(ctx, size, func(ctx context.Context) error { return b.dlrover(ctx, size) })
+				}},
+			} {
+				if one.name == "DLRover's way" && len(dlrover) > 0 {
+					continue // minutes, to say again what is far away
+				}
+				c, err := one.measure()
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "create %d %-14s %.0f/s, from the start %.0f/s, API server %.2f ms/pod\n", size, one.name, c.rate, c.whole, c.cost)
+				*one.all = append(*one.all, c)
+			}
+		}
+		rate, whole, cost := func(c creation) float64 { return c.rate }, func(c creation) float64 { return c.whole }, func(c creation) float64 { return c.cost }
+		cell := func(all []creation) string {
+			return spreadText("%.0f", values(all, rate)) + "<br>" + spreadText("%.0f", values(all, whole)) + "<br>" + spreadText("%.2f", values(all, cost))
+		}
+		against := func(others []creation) string {
+			return ratioText(values(ours, rate), values(others, rate)) + "<br>" + ratioText(values(ours, whole), values(others, whole)) +
+				"<br>" + ratioText(values(ours, cost), values(others, cost))
+		}
+		t.add(fmt.Sprint(size), cell(ours), fmt.Sprintf("%s<br>%d writers", cell(bare), best), against(bare), cell(dlrover), against(dlrover))
+	}
+	t.write(out)
+	fmt.Fprintf(out, "\nThe bare client by its number of writers, %d pods, from the start:\n\n", cfg.sizes[0])
+	sweep.write(out)
+	b.cluster.ControllerManager.Start(b.host)
+	b.cluster.KWOK.Start(b.host)
+	b.cluster.Scheduler.Start(b.host)
+	return nil
+}
+
+// sweep finds the best number of writers, of all tried in turn.
+func (b *bed) sweep(ctx context.Context, size, rounds int) (best int, t table, err error) {
+	rates := make([][]float64, len(bareWriters))
+	for range rounds {
+		for i, writers := range bareWriters {
+			c, err := b.bareCreationBy(ctx, size, writers)
+			if err != nil {
+				return 0, t, err
+			}
+			fmt.Fprintf(os.Stderr, "create %d bare, %d writers: %.0f/s\n", size, writers, c.whole)
+			rates[i] = append(rates[i], c.whole)
+		}
+	}
+	t.head = []string{"writers", "pods/s"}
+	most := 0.0
+	for i, writers := range bareWriters {
+		t.add(fmt.Sprint(writers), spreadText("%.0f", rates[i]))
+		if m := median(rates[i]); m > most {
+			best, most = writers, m
+		}
+	}
+	return best, t, nil
+}

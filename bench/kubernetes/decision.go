@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	decisionPods = 1000
+	// decisionTimeout bounds the wait for one action.
+	decisionTimeout = 30 * time.Second
+	// decisionPause is the longest time between two changes, at random, so that they fall anywhere in
+	// whatever eltrain does at intervals.
+	decisionPause = 300 * time.Millisecond
+)
+
+// lost is the status of a pod of which the cluster says that its node is gone. A job whose agents have registered has
+// any other cause healed as fast; those of KWOK's pods do not, and an agent that keeps ending before it registers is
+// started ever more slowly, unless its node went.
+const lost = `{"status":{"phase":"Failed","reason":"NodeLost","message":"The node was lost."}}`
+
+// measureDecisions: from the API server's answer to a change of a pod's status until the slot's next pod is there.
+func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (err error) {
+	if err := b.learnTemplate(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	w := workload{name: "decisions", jobs: 1, pods: decisionPods, min: 1}
+	m, err := b.apply(w, b.ours.kubeconfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.close(), b.clear(ctx, b.ours), b.clear(ctx, b.bare)) }()
+	if _, err := b.ascended(ctx, m, w); err != nil {
+		return err
+	}
+	c, err := b.crewOf(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, restTime); err != nil {
+		return err
+	}
+	var ours, floor []float64
+	for i := range cfg.events {
+		d, err := b.decide(ctx, m, i%decisionPods)
+		if err != nil {
+			return err
+		}
+		ours = append(ours, d.Seconds()*1000)
+		if d, err = b.react(ctx, c, i); err != nil {
+			return err
+		}
+		floor = append(floor, d.Seconds()*1000)
+		if err := pause(ctx, rand.N(decisionPause)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(os.Stderr, "decide: eltrain p50 %.1f p99 %.1f ms, floor p50 %.1f p99 %.1f ms\n",
+		percentile(ours, 50), percentile(ours, 99), percentile(floor, 50), percentile(floor, 99))
+	fmt.Fprintf(out, "\n## From a pod's status to the action\n\nA job of %d pods; %d times the status of one is set to Failed, its node lost. Milliseconds from the API server's "+
+		"answer to that until the bench's own watch shows the slot's next pod. The floor is a loop that watches, and creates a pod when it sees the "+
+		"change, alternating with eltrain.\n\n", decisionPods, cfg.events)
+	t := table{head: []string{"", "p50", "p90", "p99", "most"}}
+	for _, row := range []struct {
+		name string
+		ms   []float64
+	}{{"eltrain", ours}, {"floor", floor}} {
+		t.add(row.name, fmt.Sprintf("%.1f", percentile(row.ms, 50)), fmt.Sprintf("%.1f", percentile(row.ms, 90)),
+			fmt.Sprintf("%.1f", percentile(row.ms, 99)), fmt.Sprintf("%.1f", percentile(row.ms, 100)))
+	}
+	t.write(out)
+	return nil
+}
+
+// decide fails the pod of one slot and waits for the next.
+func (b *bed) decide(ctx context.Context, m *master, index int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
+	defer cancel()
+	slot := fmt.Sprint(index)
+	victim := ""
+	var newest sighting
+	before := b.ours.seen.sightings()
+	for name, s := range before {
+		if s.index == slot && (victim == "" || s.created.After(newest.created)) {
+			victim, newest = name, s
+		}
+	}
+	if victim == "" {
+		return 0, fmt.Errorf("slot %d has no pod", index)
+	}
+	_, err := b.cluster.Admin().CoreV1().Pods(b.ours.namespace).Patch(ctx, victim, types.StrategicMergePatchType, []byte(lost), metav1.PatchOptions{}, "status")
+	if err != nil {
+		return 0, err
+	}
+	answered := time.Now()
+	var next time.Time
+	err = m.await(ctx, b.ours.seen, func(o *observer) bool {
+		if len(o.pods) == len(before) {
+			return false
+		}
+		for name, s := range o.pods {
+			if _, old := before[name]; !old && s.index == slot {
+				next = s.created
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return 0, fmt.Errorf("after the loss of %s: %w", victim, err)
+	}
+	// The next change is of a world at rest again.
+	err = m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running == len(o.pods) })
+	return next.Sub(answered), err
+}
+
+// react does the least that anybody could: on the news of the change it creates a pod.
+func (b *bed) react(ctx context.Context, c *crew, i int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
+	defer cancel()
+	victim, next := c.name(2*i), c.name(2*i+1)
+	if err := c.create(ctx, 2*i); err != nil {
+		return 0, err
+	}
+	if err := b.bare.seen.await(ctx, func(o *observer) bool { s := o.pods[victim]; return s != nil && !s.running.IsZero() }); err != nil {
+		return 0, err
+	}
+	reacted := make(chan error, 1)
+	go func() {
+		err := b.bare.seen.await(ctx, func(o *observer) bool { return o.pods[victim].failed })
+		if err == nil {
+			err = c.create(ctx, 2*i+1)
+		}
+		reacted <- err
+	}()
+	_, err := b.cluster.Admin().CoreV1().Pods(c.namespace).Patch(ctx, victim, types.StrategicMergePatchType, []byte(lost), metav1.PatchOptions{}, "status")
+	answered := time.Now()
+	if err := errors.Join(err, <-reacted); err != nil {
+		return 0, err
+	}
+	if err := b.bare.seen.await(ctx, func(o *observer) bool { return o.pods[next] != nil }); err != nil {
+		return 0, err
+	}
+	return b.bare.seen.sightings()[next].created.Sub(answered), nil
+}

@@ -1,0 +1,132 @@
+//go:build linux
+
+// Kubernetes measures what eltrain costs on a cluster: the built program as a user runs it, with the rights that
+// deploy/ grants, on a real control plane with KWOK nodes, each figure beside its ceiling in the same run. See
+// ../README.md.
+//
+//	make build testbed
+//	go run ./bench/kubernetes -eltrain=bin/eltrain -out=kubernetes.md
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+type config struct {
+	eltrain string
+	roles   string
+	out     string
+	figures []string
+	sizes   []int // pods, of the figure create
+	n       int
+	pods    int // of the figures run and steady
+	events  int // of the figure decide
+	nodes   int
+	// variants are patterns of those that the figure run compares.
+	variants string
+}
+
+// A figure measures one thing and says so in Markdown.
+type figure struct {
+	name    string
+	measure func(context.Context, *bed, config, io.Writer) error
+}
+
+// figures are in this order because the later ones need the whole control plane, and create stops half of it.
+var figures = []figure{
+	{"decide", measureDecisions},
+	{"loss", measureLosses},
+	{"run", measureRuns},
+	{"steady", measureSteady},
+	{"create", measureCreation},
+}
+
+func main() {
+	var cfg config
+	var names, sizes string
+	flag.StringVar(&cfg.eltrain, "eltrain", "bin/eltrain", "the eltrain binary to measure")
+	flag.StringVar(&cfg.roles, "roles", "deploy/base/rbac.yaml", "the manifest with the rights that it gets")
+	flag.StringVar(&cfg.out, "out", "", "file for the report (Markdown); the standard output if empty")
+	flag.StringVar(&names, "figures", "decide,loss,run,steady,create", "which, by comma-separated names")
+	flag.StringVar(&sizes, "sizes", "1000,5000,10000", "numbers of pods of the figure create")
+	flag.IntVar(&cfg.n, "n", 2, "rounds of create, run and loss")
+	flag.IntVar(&cfg.pods, "pods", 10_000, "pods of the figures run and steady")
+	flag.IntVar(&cfg.events, "events", 300, "status changes of the figure decide")
+	flag.IntVar(&cfg.nodes, "nodes", 120, "KWOK nodes, of 110 pods each")
+	flag.StringVar(&cfg.variants, "variants", "*", "of the figure run, by comma-separated names or patterns: "+strings.Join(variantNames(), ", "))
+	flag.Parse()
+	if err := cfg.read(names, sizes); err != nil {
+		fmt.Fprintln(os.Stderr, "kubernetes:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench(ctx, cfg); err != nil {
+		fmt.Fprintln(os.Stderr, "kubernetes:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func (c *config) read(names, sizes string) error {
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	for word := range strings.SplitSeq(sizes, ",") {
+		size, err := strconv.Atoi(word)
+		if err != nil || size < 2 {
+			return fmt.Errorf("-sizes: %q is no number of pods, from 2", word)
+		}
+		c.sizes = append(c.sizes, size)
+	}
+	c.figures = strings.Split(names, ",")
+	for _, name := range c.figures {
+		if !slices.ContainsFunc(figures, func(f figure) bool { return f.name == name }) {
+			return fmt.Errorf("-figures: there is no %q", name)
+		}
+	}
+	var err error
+	c.eltrain, err = filepath.Abs(c.eltrain)
+	return err
+}
+
+func bench(ctx context.Context, cfg config) (err error) {
+	// What was measured is written as it comes: a run takes half an hour, and what ends it is not to take all.
+	out := io.Writer(os.Stdout)
+	if cfg.out != "" {
+		file, err := os.Create(cfg.out)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		out = file
+	}
+	b, err := newBed(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	fmt.Fprintf(out, "# Kubernetes\n\n%s\n", machine())
+	for _, f := range figures {
+		if !slices.Contains(cfg.figures, f.name) {
+			continue
+		}
+		before := load()
+		if err := b.host.attempt(func() error { return f.measure(ctx, b, cfg, out) }); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		fmt.Fprintf(out, "\nLoad of the machine %s before, %s after.\n", before, load())
+	}
+	return nil
+}

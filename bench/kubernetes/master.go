@@ -1,0 +1,170 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// workload is what is run: so many jobs of so many pods each.
+type workload struct {
+	name string
+	jobs int
+	pods int // of each job
+	min  int // 0: as many as there are pods, a gang
+	// state is the block of the eltrain block that says where the state is kept; "" is a file, as it comes.
+	state string
+}
+
+func (w workload) total() int { return w.jobs * w.pods }
+
+// hcl is the job file. Pods of KWOK have no agents: that none registers is not to be a fault while it is measured.
+func (w workload) hcl(kubeconfig string) string {
+	var b strings.Builder
+	if w.state != "" {
+		fmt.Fprintf(&b, "eltrain {\n  %s\n}\n", w.state)
+	}
+	fmt.Fprintf(&b, "provider \"kubernetes\" {\n  kubeconfig = %q\n}\n", kubeconfig)
+	for i := range w.jobs {
+		fmt.Fprintf(&b, `
+job "gpt%d" {
+  provider = "kubernetes"
+  role "worker" {
+    image    = "registry.example/train:1"
+    replicas = %d
+    command  = ["python3", "train.py", "--model", "gpt"]
+    env      = { NCCL_DEBUG = "INFO" }
+    resources {
+      cpu    = 0.25
+      memory = "256MiB"
+    }
+`, i, w.pods)
+		if w.min > 0 {
+			fmt.Fprintf(&b, "    scaling {\n      min = %d\n      max = %d\n    }\n", w.min, w.pods)
+		}
+		b.WriteString("  }\n  rendezvous {\n    timeout = \"24h\"\n  }\n}\n")
+	}
+	return b.String()
+}
+
+// master is a running `eltrain apply -watch`.
+type master struct {
+	cmd   *exec.Cmd
+	dir   string
+	log   string
+	began time.Time
+	ended chan struct{}
+}
+
+// apply starts the program in a job directory of its own, as a user does.
+func (b *bed) apply(w workload, kubeconfig string) (*master, error) {
+	dir, err := os.MkdirTemp(b.dir, "job-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(w.hcl(kubeconfig)), 0o644); err != nil {
+		return nil, err
+	}
+	m := &master{dir: dir, log: filepath.Join(dir, "apply.log"), ended: make(chan struct{})}
+	log, err := os.Create(m.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	m.cmd = exec.Command(b.eltrain, "apply", "-watch", "-auto-approve", "-no-color")
+	m.cmd.Dir, m.cmd.Stdout, m.cmd.Stderr = dir, log, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only the bench, which ends it
+	m.began = time.Now()
+	if err := m.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(m.ended)
+		_ = m.cmd.Wait() // it is killed: there is nothing more to measure
+	}()
+	return m, nil
+}
+
+// await waits for what the bench is to see of the pods that the master makes, and no longer than the master lives.
+func (m *master) await(ctx context.Context, o *observer, holds func(*observer) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-m.ended:
+			cancel(errors.New("eltrain has ended"))
+		case <-ctx.Done():
+		}
+	}()
+	if err := o.await(ctx, holds); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.tail())
+	}
+	return nil
+}
+
+// close kills the master. The pods stay.
+func (m *master) close() error {
+	err := m.cmd.Process.Kill()
+	<-m.ended
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("eltrain ended while it was measured:\n%s", m.tail())
+	}
+	return errors.Join(err, os.RemoveAll(m.dir))
+}
+
+// tail is the end of what it said, for an error.
+func (m *master) tail() string {
+	const most = 2000
+	text, err := os.ReadFile(m.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}
+
+// peakMemory is the most that the process ever had resident, in bytes.
+func (m *master) peakMemory() (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("/proc has no VmHWM")
+}
+
+// cpuTime is the processor time that the process has used.
+func (m *master) cpuTime() (time.Duration, error) { return cpuTime(m.cmd.Process.Pid) }
+
+func cpuTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// Fields 14 and 15 of proc_pid_stat(5), in ticks; the name before may hold anything.
+	const (
+		utime, stime = 11, 12 // from behind the name
+		tick         = 10 * time.Millisecond
+	)
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("/proc has %q", text)
+	}
+	user, err := strconv.Atoi(fields[utime])
+	system, err2 := strconv.Atoi(fields[stime])
+	return time.Duration(user+system) * tick, errors.Join(err, err2)
+}

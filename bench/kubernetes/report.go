@@ -1,0 +1,89 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// table is one of Markdown's.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) write(w io.Writer) {
+	line := func(cells []string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+	line(t.head)
+	fmt.Fprintf(w, "%s|\n", strings.Repeat("|---", len(t.head)))
+	for _, row := range t.rows {
+		line(row)
+	}
+}
+
+// values picks one figure of each measurement.
+func values[T any](all []T, of func(T) float64) []float64 {
+	v := make([]float64, len(all))
+	for i, one := range all {
+		v[i] = of(one)
+	}
+	return v
+}
+
+// spreadText is "median [least..most] n"; format is of one number.
+func spreadText(format string, v []float64) string {
+	if len(v) == 0 {
+		return ""
+	}
+	number := func(x float64) string { return fmt.Sprintf(format, x) }
+	if len(v) == 1 {
+		return number(v[0]) + " n=1"
+	}
+	return fmt.Sprintf("%s [%s..%s] n=%d", number(median(v)), number(slices.Min(v)), number(slices.Max(v)), len(v))
+}
+
+// ratioText is the ratio of two medians.
+func ratioText(a, b []float64) string {
+	if len(a) == 0 || len(b) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", median(a)/median(b))
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// percentile is the least value that p percent are not above.
+func percentile(v []float64, p float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[max(int(math.Ceil(p/100*float64(len(v))))-1, 0)]
+}
+
+// machine says what the figures were measured on.
+func machine() string {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	meminfo, _ := os.ReadFile("/proc/meminfo")
+	var kib int
+	_, _ = fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kib)
+	return fmt.Sprintf("%s: %d cores, %d GiB, Linux %s, %s; control plane, bench and eltrain on it together.", time.Now().Format(time.DateOnly),
+		runtime.NumCPU(), kib>>20, strings.TrimSpace(string(kernel)), runtime.Version())
+}
+
+// load is the machine's load average over the last minute.
+func load() string {
+	data, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}

@@ -1,0 +1,200 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// ascent is how long pods took, in seconds from the start of the program.
+type ascent struct {
+	created, bound, running float64
+	memory                  float64 // peak of eltrain, MB
+	cpu                     float64 // seconds of eltrain
+	cost                    float64 // processor time of the API server, ms per pod
+}
+
+func ascentOf(o *observer, began time.Time) ascent {
+	since := func(of func(*sighting) time.Time) float64 {
+		_, last := o.span(of)
+		return last.Sub(began).Seconds()
+	}
+	return ascent{created: since(created), bound: since(bound), running: since(running)}
+}
+
+// ascend has eltrain bring a workload up until all its pods run.
+func (b *bed) ascend(ctx context.Context, w workload) (a ascent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	perPod, err := b.serverTime()
+	if err != nil {
+		return a, err
+	}
+	m, err := b.apply(w, b.ours.kubeconfig)
+	if err != nil {
+		return a, err
+	}
+	if a, err = b.ascended(ctx, m, w); err == nil {
+		a.cost, err = perPod(w.total())
+	}
+	return a, errors.Join(err, m.close(), b.clear(ctx, b.ours))
+}
+
+// ascended waits until all pods of a master that was started run.
+func (b *bed) ascended(ctx context.Context, m *master, w workload) (ascent, error) {
+	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= w.total() }); err != nil {
+		return ascent{}, fmt.Errorf("eltrain, %s: %w", w.name, err)
+	}
+	a := ascentOf(b.ours.seen, m.began)
+	memory, err := m.peakMemory()
+	if err != nil {
+		return a, err
+	}
+	cpu, err := m.cpuTime()
+	a.memory, a.cpu = float64(memory)/1e6, cpu.Seconds()
+	return a, err
+}
+
+// bareKind is how the bare client makes its pods.
+type bareKind struct {
+	gated      bool // under gates, which are lifted when all are made
+	surrounded bool // with a Service and a PodDisruptionBudget
+}
+
+// gangWriters is a parallelism that is among the best on any machine that this was tried on.
+const gangWriters = 64
+
+func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	c, err := b.crewOf(ctx, gangWriters)
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, b.clear(ctx, b.bare)) }()
+	perPod, err := b.serverTime()
+	if err != nil {
+		return a, err
+	}
+	began := time.Now()
+	if kind.surrounded {
+		if err := c.surround(ctx, n); err != nil {
+			return a, err
+		}
+	}
+	if kind.gated {
+		c.template.Spec.SchedulingGates = gang
+	}
+	if err := c.each(ctx, n, c.create); err != nil {
+		return a, err
+	}
+	if kind.gated {
+		if err := c.each(ctx, n, c.lift); err != nil {
+			return a, err
+		}
+	}
+	if err := b.bare.seen.await(ctx, func(o *observer) bool { return o.running >= n }); err != nil {
+		return a, err
+	}
+	a = ascentOf(b.bare.seen, began)
+	a.cost, err = perPod(n)
+	return a, err
+}
+
+// variant is one way to bring so many pods up.
+type variant struct {
+	name, title string
+	measure     func(ctx context.Context, b *bed, n int) (ascent, error)
+}
+
+// manyJobs is how many the pods are spread over where they are not of one.
+const manyJobs = 10
+
+// variants alternate between eltrain and the bare client. The first is the ceiling.
+var variants = []variant{
+	{"bare", "bare client", bareVariant(bareKind{})},
+	{"elastic", fmt.Sprintf("eltrain, %d elastic jobs, min 1", manyJobs), func(ctx context.Context, b *bed, n int) (ascent, error) {
+		return b.ascend(ctx, workload{name: "elastic", jobs: manyJobs, pods: n / manyJobs, min: 1})
+	}},
+	{"bare-surrounded", "bare client, with a Service and a budget", bareVariant(bareKind{surrounded: true})},
+	{"gang", "eltrain, one gang", func(ctx context.Context, b *bed, n int) (ascent, error) {
+		return b.ascend(ctx, workload{name: "gang", jobs: 1, pods: n})
+	}},
+	{"bare-gated", "bare client, gated until all are made", bareVariant(bareKind{gated: true})},
+	{"gangs", fmt.Sprintf("eltrain, %d gangs", manyJobs), func(ctx context.Context, b *bed, n int) (ascent, error) {
+		return b.ascend(ctx, workload{name: "gangs", jobs: manyJobs, pods: n / manyJobs})
+	}},
+}
+
+func bareVariant(kind bareKind) func(context.Context, *bed, int) (ascent, error) {
+	return func(ctx context.Context, b *bed, n int) (ascent, error) { return b.ascendBare(ctx, n, kind) }
+}
+
+func variantNames() []string {
+	var names []string
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+func matches(patterns, name string) bool {
+	for p := range strings.SplitSeq(patterns, ",") {
+		if ok, _ := path.Match(p, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// measureRuns: until all pods run, on the whole control plane.
+func measureRuns(ctx context.Context, b *bed, cfg config, out io.Writer) error {
+	if err := b.learnTemplate(ctx); err != nil {
+		return err
+	}
+	n := cfg.pods / manyJobs * manyJobs
+	measured := map[string][]ascent{}
+	for range cfg.n {
+		for _, v := range variants {
+			if !matches(cfg.variants, v.name) {
+				continue
+			}
+			a, err := v.measure(ctx, b, n)
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.name, err)
+			}
+			measured[v.name] = append(measured[v.name], a)
+			fmt.Fprintf(os.Stderr, "run %d %-18s created %.1f s, bound %.1f s, running %.1f s, peak %.0f MB, cpu %.1f s, API server %.2f ms/pod\n",
+				n, v.name, a.created, a.bound, a.running, a.memory, a.cpu, a.cost)
+		}
+	}
+	fmt.Fprintf(out, "\n## %d pods until all run\n\nThe whole control plane on this machine. Seconds from the start of the program to the last pod created, bound, "+
+		"Running: median [least..most] n. The ceiling is what the scheduler needs for the same pods of a bare client, %d writers, without gates.\n\n", n, gangWriters)
+	t := table{head: []string{"", "created", "bound", "Running", "of the ceiling", "API server, ms/pod", "of the ceiling", "eltrain's peak memory, MB", "eltrain's cpu, s"}}
+	running, cost := func(a ascent) float64 { return a.running }, func(a ascent) float64 { return a.cost }
+	ceiling := measured[variants[0].name]
+	for _, v := range variants {
+		all := measured[v.name]
+		if len(all) == 0 {
+			continue
+		}
+		of := func(f func(ascent) float64) string { return spreadText("%.1f", values(all, f)) }
+		memory, cpu := "", ""
+		if all[0].memory > 0 {
+			memory = spreadText("%.0f", values(all, func(a ascent) float64 { return a.memory }))
+			cpu = of(func(a ascent) float64 { return a.cpu })
+		}
+		t.add(v.title, of(func(a ascent) float64 { return a.created }), of(func(a ascent) float64 { return a.bound }),
+			of(running), ratioText(values(all, running), values(ceiling, running)),
+			spreadText("%.2f", values(all, cost)), ratioText(values(all, cost), values(ceiling, cost)), memory, cpu)
+	}
+	t.write(out)
+	return nil
+}
