@@ -18,6 +18,7 @@ import (
 	"github.com/eltrain/eltrain/lang/importer"
 	"github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
+	"github.com/eltrain/eltrain/providers/volcano"
 )
 
 var update = flag.Bool("update", false, "write what is generated into the pages of docs/")
@@ -114,6 +115,7 @@ var fence = regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```")
 func TestHCLInPagesIsValid(t *testing.T) {
 	usable := maps.Clone(providerTypes)
 	usable[kubernetes.Name] = reflect.TypeFor[kubernetes.Config]()
+	usable[volcano.Name] = reflect.TypeFor[volcano.Config]()
 	checked := 0
 	for _, path := range pages(t) {
 		for i, block := range fence.FindAllStringSubmatch(read(t, path), -1) {

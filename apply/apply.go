@@ -60,24 +60,30 @@ type Options struct {
 	Keep bool
 	// Rerun starts jobs that failed anew.
 	Rerun bool
-	Log   *slog.Logger
+	// Approve is asked of the first plan, before anything is stored or done. Its error ends the run; nil asks nobody.
+	Approve func(in *plan.Input, p *plan.Plan) error
+	Log     *slog.Logger
 }
 
 // Reconciler runs the loop over one state.
 type Reconciler struct {
 	o Options
 
-	// mu guards what flights, the service's ledger and status read beside the loop: the state, the snapshot
-	// and the last good observations.
-	mu     sync.Mutex
-	state  state.State
-	unsure bool // the last write failed: it may be stored all the same
-
-	snapshot job.Snapshot
-	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
+	// writing is held while the state or the journal is written, which may take long; mu never is. It guards what else is
+	// part of that.
+	writing sync.Mutex
+	unsure  bool // the last write failed: it may be stored all the same
 	// unwritten are notices that the journal does not have yet: of worlds, until the next turn, and what it
 	// could not take.
-	unwritten    []job.Notice
+	unwritten []job.Notice
+
+	// mu guards what flights, the service's ledger and status read beside the loop: the state and the snapshot. The
+	// state is changed with writing held as well, so either is enough to read it.
+	mu       sync.Mutex
+	state    state.State
+	snapshot job.Snapshot
+	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
+
 	known        map[string]providers.Observation // by provider: the last good one
 	trouble      map[string]error                 // by provider: why the last observation failed
 	gone         map[incarnation]bool             // ended incarnations that the service was told of
@@ -90,7 +96,7 @@ type Reconciler struct {
 	told         []plan.Wait // last told, at toldAt
 	toldAt       time.Time
 	steps        map[string]int64 // last told
-	viewing      sync.Mutex       // one call of the view at a time
+	teller       teller
 }
 
 // New reads the state. The lock must be held when changes are to be made.
@@ -119,7 +125,7 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	}
 	r := &Reconciler{
 		o: o, state: s, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{},
+		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{}, teller: teller{view: o.View},
 	}
 	r.flights, r.preparations = newFlights(r), newPreparations(r)
 	return r, nil
@@ -146,15 +152,16 @@ func (r *Reconciler) Snapshot() job.Snapshot {
 }
 
 // Preview plans without acting: nothing is stored, nobody is told.
-func (r *Reconciler) Preview(ctx context.Context, now time.Time) (plan.Plan, error) {
+func (r *Reconciler) Preview(ctx context.Context, now time.Time) (Decision, error) {
 	for name, prov := range r.o.Providers {
 		seen, err := prov.Observe(ctx)
 		if err != nil {
-			return plan.Plan{}, fmt.Errorf("observe provider %q: %w", name, err)
+			return Decision{}, fmt.Errorf("observe provider %q: %w", name, err)
 		}
 		r.known[name] = seen
 	}
-	return plan.Make(r.input(now)), nil
+	in := r.input(now)
+	return Decision{in, plan.Make(in)}, nil
 }
 
 // tell gives the service what it is to form.
@@ -173,11 +180,16 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	}
 	for name, rec := range p.Records {
 		uids[rec.UID] = true
+		want, here := p.Wants[name]
+		if !here {
+			continue // it runs where its provider does not look now
+		}
 		token, prepared := r.preparations.ask(ctx, rec, p.Groups[name])
 		if !prepared {
 			continue // until then its agents train on, and the service does not know them
 		}
-		d := elastic.Desired{UID: rec.UID, Token: token, Want: p.Wants[name], World: rec.World}
+		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World,
+			News: r.o.Providers[rec.Spec.Provider].Capabilities().News.Std()}
 		for _, s := range rec.Slots {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
 				continue

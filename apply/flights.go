@@ -3,6 +3,7 @@ package apply
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // flights carries changes out: one at a time per slot, many slots at once. What fails is tried again after
@@ -99,6 +101,17 @@ func (b *begun) is(c *plan.Change) bool {
 	return b != nil && b.change.Action == c.Action && b.change.Incarnation == c.Incarnation
 }
 
+// isForget tells whether a change takes away what a job has beside its slots.
+func isForget(c *plan.Change) bool { return c.Action == plan.Delete && c.Slot == (job.Address{}) }
+
+// forgotten tells whether a job was forgotten by its provider since the plan first asked for it.
+func (f *flights) forgotten(uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.begun[target{uid: uid}]
+	return b != nil && b.done && isForget(&b.change)
+}
+
 // look begins an observation.
 func (f *flights) look() {
 	f.mu.Lock()
@@ -128,12 +141,13 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		}
 	}
 	var start []*begun
+	var news []func(View)
 	f.mu.Lock()
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		t := targetOf(c)
 		asked[t] = true
-		if c.Wave > 0 || ctx.Err() != nil || f.r.preparations.holds(c) {
+		if c.Wave > 0 || ctx.Err() != nil || f.grounded() || f.r.preparations.holds(c) {
 			continue
 		}
 		b := f.begun[t]
@@ -142,11 +156,11 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		}
 		if !b.is(c) {
 			if b != nil && !b.done { // done by itself, and the next thing is asked for already
-				f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+				news = append(news, b.finished(now, nil))
 			}
 			b = &begun{change: *c, since: now, still: now}
 			f.begun[t] = b
-			f.r.view(func(v View) { v.Started(c) })
+			news = append(news, b.started())
 		}
 		b.change = *c
 		if now.Before(f.paused[t].until) {
@@ -159,8 +173,9 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		b.flying = true
 		start = append(start, b)
 	}
-	f.close(now, asked)
+	news = append(news, f.close(now, asked)...)
 	f.mu.Unlock()
+	f.tell(news)
 	for _, b := range start {
 		f.wg.Add(1)
 		f.r.o.Spawn(func() {
@@ -178,34 +193,60 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 	return due
 }
 
-// close ends what the plan no longer asks for: it is done, by us or by itself. f.mu is held.
-func (f *flights) close(now time.Time, asked map[target]bool) {
+// close ends what the plan no longer asks for: it is done, by us or by itself. f.mu is held; what is to be told is
+// returned.
+func (f *flights) close(now time.Time, asked map[target]bool) (news []func(View)) {
 	if f.r.troubled() {
-		return // the plan is not the whole: what it leaves out may be asked for still
+		return nil // the plan is not the whole: what it leaves out may be asked for still
 	}
 	for t, b := range f.begun {
 		if asked[t] || b.flying {
 			continue
 		}
 		if !b.done {
-			f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+			news = append(news, b.finished(now, nil))
 		}
 		delete(f.begun, t)
 		delete(f.paused, t)
 	}
+	return news
+}
+
+// tell tells the view, with no lock held.
+func (f *flights) tell(news []func(View)) {
+	for _, one := range news {
+		f.r.view(one)
+	}
+}
+
+// started and finished are what the view is told of a change, as it is now: the next turn may change its details.
+func (b *begun) started() func(View) {
+	c := b.change
+	return func(v View) { v.Started(&c) }
+}
+
+func (b *begun) finished(now time.Time, err error) func(View) {
+	c, took := b.change, now.Sub(b.since)
+	return func(v View) { v.Finished(&c, took, err) }
 }
 
 // tellStill tells the view of changes that take long.
 func (f *flights) tellStill(now time.Time) {
+	var news []func(View)
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	for _, b := range f.begun {
 		if !b.done && now.Sub(b.still) >= stillEvery {
 			b.still = now
-			f.r.view(func(v View) { v.Still(&b.change, now.Sub(b.since)) })
+			c, elapsed := b.change, now.Sub(b.since)
+			news = append(news, func(v View) { v.Still(&c, elapsed) })
 		}
 	}
+	f.mu.Unlock()
+	f.tell(news)
 }
+
+// grounded tells whether nothing may be begun any more: the lock was lost.
+func (f *flights) grounded() bool { return f.acting != nil && f.acting.Err() != nil }
 
 // busy tells whether anything is under way.
 func (f *flights) busy() bool {
@@ -229,7 +270,7 @@ func (f *flights) fly(ctx context.Context, b *begun) {
 	begin := places.Acquire(ctx, 1) == nil
 	var err error
 	if begin {
-		if begin = ctx.Err() == nil && f.r.asked(&b.change); begin {
+		if begin = ctx.Err() == nil && !f.grounded() && f.r.asked(&b.change); begin {
 			acting := f.acting
 			if acting == nil {
 				acting = ctx
@@ -243,6 +284,7 @@ func (f *flights) fly(ctx context.Context, b *begun) {
 
 func (f *flights) land(b *begun, begin bool, err error) {
 	now := f.r.o.Clock()
+	var news []func(View)
 	f.mu.Lock()
 	t := targetOf(&b.change)
 	b.flying = false
@@ -250,15 +292,19 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	case !begin:
 	case err != nil:
 		f.paused[t] = f.paused[t].next(now)
-		f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), err) })
+		news = append(news, b.finished(now, err))
 	default:
 		if !b.done {
-			f.r.view(func(v View) { v.Finished(&b.change, now.Sub(b.since), nil) })
+			news = append(news, b.finished(now, nil))
 		}
 		b.done, b.seen = true, f.turn
 		delete(f.paused, t)
 	}
 	f.mu.Unlock()
+	if errors.Is(err, providers.ErrNotPrepared) {
+		f.r.preparations.lapse(t.uid)
+	}
+	f.tell(news)
 	f.wake()
 }
 
@@ -322,7 +368,7 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	if err != nil {
 		return err
 	}
-	if c.Slot == (job.Address{}) {
+	if isForget(c) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		if err := prov.Forget(ctx, c.UID, c.Job); err != nil {
@@ -340,6 +386,9 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	}
 	if c.Launch == nil {
 		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("launch %s, incarnation %d: %w", c.Slot, c.Incarnation, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -42,6 +42,7 @@ func (r *Reconciler) observe(ctx context.Context) {
 		r.known[name] = seen
 		r.tellGone(seen)
 	}
+	r.pruneGone()
 }
 
 // answered tells whether a provider is there and could be observed.
@@ -75,6 +76,30 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 	}
 }
 
+// pruneGone forgets the ended incarnations that no provider shows any more.
+func (r *Reconciler) pruneGone() {
+	if len(r.gone) == 0 || r.troubled() {
+		return
+	}
+	shown := 0
+	each := func(f func(incarnation)) {
+		for _, seen := range r.known {
+			for i := range seen.Incarnations {
+				if inc := &seen.Incarnations[i]; inc.State == job.Gone && r.gone[keyOf(inc)] {
+					f(keyOf(inc))
+				}
+			}
+		}
+	}
+	each(func(incarnation) { shown++ })
+	if shown == len(r.gone) {
+		return
+	}
+	still := make(map[incarnation]bool, shown)
+	each(func(k incarnation) { still[k] = true })
+	r.gone = still
+}
+
 // input is what the planner is given: jobs of providers that answered, and everything known of them.
 func (r *Reconciler) input(now time.Time) plan.Input {
 	in := plan.Input{Now: now, Since: r.since, Destroy: r.o.Destroy, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: map[string]bool{},
@@ -89,6 +114,12 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 		for _, inc := range r.known[name].Incarnations {
 			inc.Provider = name
 			snapshot.Incarnations = append(snapshot.Incarnations, inc)
+		}
+		for uid, why := range r.known[name].Held {
+			if snapshot.Held == nil {
+				snapshot.Held = map[string]string{}
+			}
+			snapshot.Held[uid] = why
 		}
 	}
 	records := r.Records()
@@ -124,7 +155,8 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	return in
 }
 
-// bars asks the providers which nodes the roles of all jobs can never be on.
+// bars asks the providers which nodes the roles of all jobs can never be on: as they are declared, or as they were last
+// applied if they are not any more. Each answer costs a fraction of a millisecond, so nothing is asked twice.
 func (r *Reconciler) bars(in *plan.Input) map[string]map[string]string {
 	bars := map[string]map[string]string{}
 	ask := func(j *job.Job) {
@@ -137,11 +169,15 @@ func (r *Reconciler) bars(in *plan.Input) map[string]map[string]string {
 			}
 		}
 	}
-	for _, rec := range in.Records {
-		ask(&rec.Spec)
-	}
-	for i := range in.Jobs { // as declared now, which goes before what is recorded
+	declared := make(map[string]bool, len(in.Jobs))
+	for i := range in.Jobs {
+		declared[in.Jobs[i].Name] = true
 		ask(&in.Jobs[i])
+	}
+	for name, rec := range in.Records {
+		if !declared[name] {
+			ask(&rec.Spec)
+		}
 	}
 	return bars
 }

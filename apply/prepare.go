@@ -16,7 +16,9 @@ import (
 
 // preparations prepares jobs with their providers, and again when what a provider is told of one has changed.
 // It does so beside the loop: an infrastructure that does not answer must not keep the loop from healing in
-// place what runs on it. A job's launches wait until it was prepared once.
+// place what runs on it. A job's launches wait until it was prepared once. While more of a role are to start together
+// than its provider was told, the role's launches wait for that, and while fewer are, what of it is stopped for good:
+// else a scheduler would place what is not whole, or take what is left for broken.
 type preparations struct {
 	r      *Reconciler
 	places *semaphore.Weighted
@@ -30,6 +32,9 @@ type preparation struct {
 	token  string
 	done   bool      // at least once: token is known
 	group  job.Group // what it was prepared with last
+	newest job.Group // what it is to be prepared with
+	begun  time.Time // when it was prepared last, or begun to be
+	lapsed bool      // something of it may be missing since: launches wait until it was prepared again
 	flying bool
 	pause  pause // after failures
 }
@@ -47,7 +52,7 @@ func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (
 	if prov == nil {
 		return "", false // the plan says that it is not configured
 	}
-	if ps.begin(rec.UID, g) {
+	if ps.begin(rec.UID, g, deletedAt(rec)) {
 		ps.r.flights.wg.Add(1)
 		ps.r.o.Spawn(func() {
 			defer ps.r.flights.wg.Done()
@@ -60,7 +65,9 @@ func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (
 	return p.token, p.done
 }
 
-func (ps *preparations) begin(uid string, g job.Group) bool {
+// begin tells whether the job is to be prepared now. What it needs beside its slots may have been deleted: with a slot of
+// it, as by the deletion of all that it owns, or unnoticed, for which it is looked at again every Rescan.
+func (ps *preparations) begin(uid string, g job.Group, deleted time.Time) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.jobs[uid]
@@ -68,17 +75,44 @@ func (ps *preparations) begin(uid string, g job.Group) bool {
 		p = &preparation{}
 		ps.jobs[uid] = p
 	}
-	current := p.done && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
-	if p.flying || current || ps.r.o.Clock().Before(p.pause.until) {
+	p.newest = g
+	now := ps.r.o.Clock()
+	p.lapsed = p.lapsed || p.done && p.begun.Before(deleted)
+	current := p.done && !p.lapsed && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
+	if p.flying || current && now.Sub(p.begun) < Rescan || now.Before(p.pause.until) {
 		return false
 	}
-	p.flying = true
+	p.flying, p.begun = true, now
 	return true
+}
+
+// deletedAt is when the newest slot was found deleted that is to be started again for it; zero if none is.
+func deletedAt(rec *job.Record) (at time.Time) {
+	for i := range rec.Slots {
+		if s := &rec.Slots[i]; s.Cause == job.Deletion && s.Phase == job.Scheduling && s.Since.After(at) {
+			at = s.Since
+		}
+	}
+	return at
+}
+
+// lapse has the job prepared again at once: its provider says that something is missing.
+func (ps *preparations) lapse(uid string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.jobs[uid]; p != nil {
+		p.lapsed = true
+	}
 }
 
 // prepare waits for its turn and prepares the job.
 func (ps *preparations) prepare(ctx context.Context, prov providers.Provider, g job.Group) {
 	if ps.places.Acquire(ctx, 1) != nil {
+		ps.land(g, func(*preparation) {})
+		return
+	}
+	if ps.r.flights.grounded() {
+		ps.places.Release(1)
 		ps.land(g, func(*preparation) {})
 		return
 	}
@@ -92,7 +126,7 @@ func (ps *preparations) prepare(ctx context.Context, prov providers.Provider, g 
 			p.pause = p.pause.next(ps.r.o.Clock())
 			return
 		}
-		p.token, p.done, p.group, p.pause = token, true, g, pause{}
+		p.token, p.done, p.lapsed, p.group, p.pause = token, true, false, g, pause{}
 	})
 	switch {
 	case err != nil && failures == 0:
@@ -120,8 +154,9 @@ func (ps *preparations) land(g job.Group, enter func(*preparation)) {
 	ps.r.flights.wake()
 }
 
-// holds tells whether a change has to wait for its job's preparation: a launch for the first, and forgetting
-// the job for one that is under way, which would leave something behind.
+// holds tells whether a change has to wait for its job's preparation: a launch for the first, and for the one by
+// which more start together; a stop for good for the one by which fewer do; and forgetting the job for one that is
+// under way, which would leave something behind.
 func (ps *preparations) holds(c *plan.Change) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -129,7 +164,24 @@ func (ps *preparations) holds(c *plan.Change) bool {
 	if c.Slot == (job.Address{}) {
 		return p != nil && p.flying
 	}
-	return c.Launch != nil && (p == nil || !p.done)
+	if p == nil || !p.done || p.lapsed {
+		return c.Launch != nil
+	}
+	known, next := together(p.group, c.Slot.Role), together(p.newest, c.Slot.Role)
+	if c.Launch != nil {
+		return next > known
+	}
+	return c.Action == plan.Delete && next < known
+}
+
+// together is how many slots of a role start together.
+func together(g job.Group, role string) int {
+	for _, r := range g.Roles {
+		if r.Role == role {
+			return r.Min
+		}
+	}
+	return 0
 }
 
 // open tells whether a preparation is under way, or failed and may still succeed soon.

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,10 +20,15 @@ import (
 	"github.com/eltrain/eltrain/state/memory"
 )
 
-// cluster is a simulated one whose Prepare is the test's.
+// cluster is a simulated one, for many goroutines, whose Prepare and Launch are the test's.
 type cluster struct {
 	*sim.Cluster
 	prepare func(g job.Group) error
+	launch  func(ctx context.Context, l job.Launch) error
+	observe func()
+	held    map[string]string
+	can     job.Capabilities
+	barred  int // times that it was asked for bars
 
 	mu     sync.Mutex
 	groups []job.Group // that it was prepared with
@@ -36,6 +42,35 @@ func (c *cluster) Prepare(ctx context.Context, g job.Group) (string, error) {
 	defer c.mu.Unlock()
 	c.groups = append(c.groups, g)
 	return c.Cluster.Prepare(ctx, g)
+}
+
+func (c *cluster) Capabilities() job.Capabilities { return c.can }
+
+func (c *cluster) Bars(*job.Role) map[string]string { c.barred++; return nil }
+
+func (c *cluster) Launch(ctx context.Context, l job.Launch) error {
+	if err := c.launch(ctx, l); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Cluster.Launch(ctx, l)
+}
+
+// running is how many agents there are.
+func (c *cluster) running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.Agents())
+}
+
+func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
+	c.observe()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, err := c.Cluster.Observe(ctx)
+	o.Held = c.held
+	return o, err
 }
 
 // listener is a service without agents, and a view. It keeps what it is told.
@@ -74,7 +109,8 @@ type bench struct {
 func newBench(t *testing.T, change func(*Options)) *bench {
 	t.Helper()
 	b := &bench{listener: &listener{tokens: map[string]string{}}, now: jobtest.Epoch}
-	b.cluster = &cluster{Cluster: sim.New("local", jobtest.Epoch, nil), prepare: func(job.Group) error { return nil }}
+	b.cluster = &cluster{Cluster: sim.New("local", jobtest.Epoch, nil), prepare: func(job.Group) error { return nil },
+		launch: func(context.Context, job.Launch) error { return nil }, observe: func() {}}
 	b.cluster.Schedules = true
 	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
 	store := memory.New()
@@ -162,6 +198,53 @@ func TestAJobIsPreparedAgainWhenItsGroupChanged(t *testing.T) {
 	}
 }
 
+// A scheduler that knows gangs hears of a smaller one before its slots go, and of a larger one before they come.
+func TestSlotsWaitForWhatTheirGangIsToBe(t *testing.T) {
+	for name, replicas := range map[string]int{"smaller": 1, "larger": 3} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(*Options) {})
+			b.turn(t)
+			b.cluster.prepare = func(job.Group) error { return errors.New("the API server is down") }
+			b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", replicas))})
+			for range 3 {
+				b.now = b.now.Add(time.Minute)
+				b.turn(t)
+			}
+			if n := len(b.cluster.Agents()); n != 2 {
+				t.Fatalf("%d slots while their provider knows of 2", n)
+			}
+			b.cluster.prepare = func(job.Group) error { return nil }
+			for range 3 {
+				b.now = b.now.Add(time.Minute)
+				b.turn(t)
+			}
+			if n := len(b.cluster.Agents()); n != replicas {
+				t.Errorf("%d slots, not %d", n, replicas)
+			}
+		})
+	}
+}
+
+// What a provider holds is not launched, and what it waits for is told.
+func TestWhatAProviderHoldsIsNotLaunched(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.held = map[string]string{"u": "queue q is full"}
+	b.cluster.prepare = func(job.Group) error { return errors.New("not yet") }
+	b.turn(t)
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.now = b.now.Add(time.Minute)
+	b.turn(t)
+	p := b.turn(t)
+	if n := len(b.cluster.Agents()); n != 0 || len(p.Waits) != 1 || !strings.Contains(p.Waits[0].Reasons[0], "queue q is full") {
+		t.Errorf("%d slots run, and it waits for %+v", n, p.Waits)
+	}
+	b.cluster.held = nil
+	b.turn(t)
+	if n := len(b.cluster.Agents()); n != 2 {
+		t.Errorf("%d slots once it was let in", n)
+	}
+}
+
 func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	b := newBench(t, func(*Options) {})
 	b.turn(t)
@@ -182,6 +265,147 @@ func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	p = b.turn(t)
 	if !b.settled(&p) {
 		t.Errorf("it never ends: %+v", p.Waits)
+	}
+}
+
+func TestAJobIsPreparedAgainEveryWhile(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	b.now = b.now.Add(Rescan - time.Second)
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 1 {
+		t.Fatalf("prepared %d times within %v", n, Rescan)
+	}
+	b.now = b.now.Add(time.Second)
+	b.turn(t)
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 2 {
+		t.Errorf("prepared %d times after %v: what was deleted of it stays away", n, Rescan)
+	}
+}
+
+func TestALaunchWhoseJobIsNotPreparedHasItPreparedAtOnce(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	launches := 0
+	b.cluster.launch = func(context.Context, job.Launch) error {
+		launches++
+		if len(b.cluster.groups) < 2 {
+			return fmt.Errorf("its anchor was deleted: %w", providers.ErrNotPrepared)
+		}
+		return nil
+	}
+	b.turn(t)
+	if launches != 2 {
+		t.Fatalf("%d launches", launches)
+	}
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 2 {
+		t.Fatalf("prepared %d times", n)
+	}
+	b.now = b.now.Add(pauseMost)
+	b.turn(t)
+	if n := b.cluster.running(); n != 2 {
+		t.Errorf("%d agents", n)
+	}
+}
+
+func TestNothingIsLaunchedUntilWhatIsMissingIsThere(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	launches := 0
+	b.cluster.launch = func(context.Context, job.Launch) error { launches++; return providers.ErrNotPrepared }
+	b.turn(t)
+	b.cluster.prepare = func(job.Group) error { return errors.New("the API server is down") }
+	before := launches
+	for range 3 {
+		b.now = b.now.Add(pauseMost)
+		b.turn(t)
+	}
+	if before != 2 || launches != before {
+		t.Errorf("%d launches, and %d in vain", before, launches-before)
+	}
+}
+
+func TestADeletedSlotHasItsJobPreparedFirst(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	b.cluster.Advance(jobtest.Epoch.Add(time.Second), func() {})
+	b.turn(t)
+	prepared, launched := 0, 0
+	b.cluster.prepare = func(job.Group) error { prepared++; return nil }
+	b.cluster.launch = func(context.Context, job.Launch) error {
+		if launched++; prepared != 1 {
+			t.Errorf("launched after %d more preparations", prepared)
+		}
+		return nil
+	}
+	a, err := job.ParseAddress("job.a.worker[1]")
+	must(t, err)
+	b.cluster.PutOut(b.cluster.Agent(a), job.Deletion)
+	for range 4 {
+		b.now = b.now.Add(time.Second)
+		b.turn(t)
+	}
+	if prepared != 1 || launched != 1 {
+		t.Errorf("prepared %d times, launched %d", prepared, launched)
+	}
+}
+
+func TestAJobAtAnotherSiteIsNeitherPreparedNorTold(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.can.Site = "west"
+	b.turn(t)
+	if site := b.Records()["a"].Site; site != "west" {
+		t.Fatalf("it runs at %q", site)
+	}
+	b.cluster.can.Site = "east"
+	clear(b.tokens)
+	b.cluster.prepare = func(job.Group) error { t.Error("it was prepared where it does not run"); return nil }
+	b.now = b.now.Add(2 * Rescan)
+	for range 2 {
+		b.turn(t)
+	}
+	if len(b.tokens) > 0 {
+		t.Errorf("the service was told of it: %v", b.tokens)
+	}
+	b.o.Destroy = true
+	b.Declare(nil)
+	p, err := b.Run(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "job.a is not destroyed: It runs at west") || p.Records["a"] == nil {
+		t.Errorf("destroyed: %v", err)
+	}
+}
+
+func TestBarsAreAskedOncePerRoleInATurn(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	for _, jobs := range [][]job.Job{b.o.Jobs, nil} { // declared and recorded; recorded only
+		b.Declare(jobs)
+		before := b.cluster.barred
+		b.turn(t)
+		if n := b.cluster.barred - before; n != 1 {
+			t.Errorf("asked %d times with %d jobs declared", n, len(jobs))
+		}
+	}
+}
+
+func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.turn(t)
+	b.turn(t)
+	for _, a := range b.cluster.Agents() {
+		a.Kill()
+	}
+	b.turn(t)
+	if n := len(b.gone); n != 2 {
+		t.Fatalf("%d ended incarnations are known", n)
+	}
+	for _, a := range b.cluster.Agents() {
+		a.Kill() // those that came after them
+	}
+	must(t, b.cluster.Forget(t.Context(), "u", "a"))
+	b.turn(t)
+	if n := len(b.gone); n != 0 {
+		t.Errorf("%d of them are kept for ever", n)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -30,6 +32,17 @@ const (
 // ErrLockLost ends a run whose lock another holder took.
 var ErrLockLost = errors.New("the state's lock was lost to another process; jobs run on under it")
 
+// RefusedError ends a run whose first plan was not approved. Nothing was changed.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+func isRefused(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused)
+}
+
 // Watch is what makes a run go on for ever.
 type Watch struct {
 	// Changed gets a value when the files may have changed.
@@ -43,7 +56,18 @@ type Watch struct {
 //
 // When ctx ends no change is begun any more, those under way are finished, and jobs are left running.
 func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
+	r.teller.begin()
+	defer r.teller.end()
 	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var guard sync.WaitGroup
+	guard.Go(func() { // also while a turn, or the end of the run, takes its time
+		select {
+		case <-r.o.Lock.Lost():
+			stop()
+		case <-acting.Done():
+		}
+	})
+	defer guard.Wait()
 	defer stop()
 	r.flights.acting = acting
 	defer r.flights.wait()
@@ -57,6 +81,8 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		begun := time.Now()
 		p, due, err := r.Turn(ctx)
 		switch {
+		case errors.Is(err, ErrLockLost), isRefused(err):
+			return p, err
 		case ctx.Err() != nil:
 			return p, nil
 		case err != nil:
@@ -65,7 +91,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		case watch == nil && r.settled(&p):
 			proven := r.proven(&p)
 			if proven.IsZero() {
-				return p, nil
+				return p, r.undone(&p)
 			}
 			due = earliest(due, proven)
 		}
@@ -145,8 +171,21 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	}
 	in := r.input(r.o.Clock())
 	p = plan.Make(in)
+	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
+		rec := in.Records[c.Job]
+		return isForget(&c) && rec != nil && rec.UID == c.UID && r.flights.forgotten(c.UID) // only its record is left
+	})
+	if r.o.Approve != nil {
+		if err := r.o.Approve(&in, &p); err != nil {
+			return p, due, &RefusedError{err}
+		}
+		r.o.Approve = nil
+	}
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
+	}
+	if r.flights.grounded() {
+		return p, due, ErrLockLost
 	}
 	r.tell(ctx, &p)
 	begins := r.flights.anyNew(&p)
@@ -154,12 +193,13 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		r.tellGone(seen)
 	}
 	waits := r.newWaits(&p)
+	told := p
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
 		if begins || waits {
-			v.Planned(&p)
+			v.Planned(&told)
 		}
-		for _, n := range p.Notices {
+		for _, n := range told.Notices {
 			v.Noticed(n)
 		}
 	})
@@ -206,17 +246,31 @@ func (r *Reconciler) settled(p *plan.Plan) bool {
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
-		if rec != nil && !waits && !stalled(rec) && !rec.Phase.Ended() && rec.Phase != job.JobRunning && len(p.Changes) == 0 {
+		if rec != nil && !waits && !r.stalled(rec) && !rec.Phase.Ended() && rec.Phase != job.JobRunning && len(p.Changes) == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// stalled tells whether the job did not come up in the time that its rendezvous may take.
-func stalled(rec *job.Record) bool {
+// undone says what was to be destroyed and cannot be.
+func (r *Reconciler) undone(p *plan.Plan) error {
+	if !r.o.Destroy {
+		return nil
+	}
+	var left []error
+	for _, w := range p.Waits {
+		if w.Never {
+			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(w.Reasons, " ")))
+		}
+	}
+	return errors.Join(left...)
+}
+
+// stalled tells whether the job did not come up, in this run, in the time that its rendezvous may take.
+func (r *Reconciler) stalled(rec *job.Record) bool {
 	n := len(rec.Incidents)
-	if n == 0 {
+	if n == 0 || rec.Incidents[n-1].Time.Before(r.since) {
 		return false
 	}
 	last := rec.Incidents[n-1].Cause
@@ -295,12 +349,8 @@ func forward(ctx context.Context, prov providers.Provider, to chan<- struct{}) {
 	}
 }
 
-// view calls the view, one call at a time.
-func (r *Reconciler) view(call func(View)) {
-	r.viewing.Lock()
-	defer r.viewing.Unlock()
-	call(r.o.View)
-}
+// view tells the view.
+func (r *Reconciler) view(call func(View)) { r.teller.tell(call) }
 
 func (r *Reconciler) tellProgress() {
 	for name, f := range r.o.Service.Observe() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 func (r *Reconciler) Form(jobName, uid string, w job.World) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	old := r.state.Jobs[jobName]
 	if old == nil || old.UID != uid {
 		return fmt.Errorf("job %s with uid %s is not recorded", jobName, uid)
@@ -57,7 +58,7 @@ const (
 	callTimeout  = time.Minute
 )
 
-// write stores the records as the next state. r.mu is held.
+// write stores the records as the next state. r.writing is held.
 func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
 	if r.unsure {
 		if err := r.reread(ctx); err != nil {
@@ -69,8 +70,15 @@ func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
 		r.unsure = true
 		return fmt.Errorf("store the state: %w", err)
 	}
-	r.state = next
+	r.set(next)
 	return nil
+}
+
+// set makes a state the newest. r.writing is held.
+func (r *Reconciler) set(s state.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = s
 }
 
 // reread finds out whether the write that failed last is stored all the same: a store may fail after that.
@@ -79,13 +87,15 @@ func (r *Reconciler) reread(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the state again: %w", err)
 	}
-	ours := stored.Lineage == r.state.Lineage || r.state.Lineage == ""
-	if ours && stored.Serial == r.state.Serial+1 && stored.Epoch == r.o.Lock.Info().Epoch {
-		r.state.Lineage, r.state.Serial = stored.Lineage, stored.Serial
+	known := r.state
+	ours := stored.Lineage == known.Lineage || known.Lineage == ""
+	if ours && stored.Serial == known.Serial+1 && stored.Epoch == r.o.Lock.Info().Epoch {
+		known.Lineage, known.Serial = stored.Lineage, stored.Serial
 	}
 	if stored.Serial == 0 {
-		r.state.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+		known.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
 	}
+	r.set(known)
 	r.unsure = false
 	return nil
 }
@@ -94,12 +104,14 @@ func (r *Reconciler) reread(ctx context.Context) error {
 func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	if p.Dirty {
 		jobs := maps.Clone(r.state.Jobs)
-		for name := range in.Records {
-			delete(jobs, name)
+		for name, rec := range in.Records {
+			if !forgets(p, rec) {
+				delete(jobs, name)
+			}
 		}
 		for name, rec := range p.Records {
 			// A world may have formed while the plan was made.
@@ -129,6 +141,12 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 	}
 	r.unwritten = nil
 	return nil
+}
+
+// forgets tells whether the plan has something of the job left to be forgotten by its provider. Its record is kept
+// until then: where others share the infrastructure, nobody but the record knows whose the remains are.
+func forgets(p *plan.Plan, rec *job.Record) bool {
+	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && isForget(&c) })
 }
 
 // Decision is a plan with all that it was made from: plan.Make gives the same again.

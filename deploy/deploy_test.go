@@ -4,10 +4,17 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +29,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -31,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -46,9 +55,12 @@ import (
 // kustomization is what of a kustomization.yaml these tests understand. What they do not is an error, so that
 // nothing is left untested in silence.
 type kustomization struct {
-	metav1.TypeMeta    `json:",inline"`
-	Namespace          string   `json:"namespace"`
-	Resources          []string `json:"resources"`
+	metav1.TypeMeta `json:",inline"`
+	Namespace       string   `json:"namespace"`
+	Resources       []string `json:"resources"`
+	Patches         []struct {
+		Path string `json:"path"`
+	} `json:"patches"`
 	ConfigMapGenerator []struct {
 		Name  string   `json:"name"`
 		Files []string `json:"files"`
@@ -82,6 +94,15 @@ func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
 		}
 		objects = append(objects, parse(t, text)...)
 	}
+	for _, p := range k.Patches {
+		text, err := os.ReadFile(filepath.Join(dir, p.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range parse(t, text) {
+			patch(t, objects, o)
+		}
+	}
 	for _, generated := range k.ConfigMapGenerator {
 		if !k.GeneratorOptions.DisableNameSuffixHash {
 			t.Fatalf("%s: ConfigMap %s would get another name with each content, which starts another master", dir, generated.Name)
@@ -104,6 +125,22 @@ func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
 		}
 	}
 	return objects
+}
+
+// patch merges a part of a Deployment into the one of its name.
+func patch(t *testing.T, objects []*unstructured.Unstructured, with *unstructured.Unstructured) {
+	t.Helper()
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == with.GetKind() && o.GetName() == with.GetName()
+	})
+	if i < 0 || with.GetKind() != "Deployment" {
+		t.Fatalf("these tests cannot patch %s %s", with.GetKind(), with.GetName())
+	}
+	merged, err := strategicpatch.StrategicMergeMapPatch(objects[i].Object, with.Object, appsv1.Deployment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects[i].Object = merged
 }
 
 func setNamespace(o *unstructured.Unstructured, namespace string) {
@@ -207,6 +244,11 @@ func TestInstallation(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { rights(t, client) })
 	t.Run("role", func(t *testing.T) { role(t, objects) })
 	t.Run("restricted", func(t *testing.T) { restricted(t, c, objects) })
+	t.Run("tls", func(t *testing.T) {
+		withTLS := build(t, "tls")
+		install(t, c, withTLS)
+		restricted(t, c, withTLS)
+	})
 	t.Run("kubectl", func(t *testing.T) { kubectl(t, c, objects) })
 }
 
@@ -219,11 +261,15 @@ var used = map[string]map[string]string{
 	},
 	"pods/log":             {"get": "Logs"},
 	"configmaps":           {"create": "Prepare, by apply", "patch": "Prepare, Publish", "get": "Prepare, Forget", "delete": "Forget"},
-	"services":             {"create": "Prepare, by apply", "patch": "Prepare", "get": "Forget", "delete": "Forget"},
-	"poddisruptionbudgets": {"create": "Prepare, by apply", "patch": "Prepare", "get": "Forget", "delete": "Forget"},
+	"services":             {"create": "Prepare, by apply", "patch": "Prepare", "get": "Prepare, Forget", "delete": "Forget"},
+	"poddisruptionbudgets": {"create": "Prepare, by apply", "patch": "Prepare", "get": "Prepare", "deletecollection": "Prepare for roles that are no more, Forget"},
+	"namespaces":           {"get": "Capabilities.Site"},
+	"podgroups": {
+		"create": "Prepare, by apply", "patch": "Prepare", "list": "Observe", "watch": "Observe", "get": "Forget", "delete": "Forget",
+	},
 	"secrets": {
 		"create": "Prepare; state: head and parts", "get": "Prepare, Forget; state", "delete": "Prepare, Forget; state: parts",
-		"update": "state: head", "list": "state: parts that were left over",
+		"update": "Prepare takes over what an anchor before has left; state: head", "list": "state: parts that were left over",
 	},
 	"leases": {"create": "state: lock", "get": "state: lock", "update": "state: lock"},
 }
@@ -232,7 +278,14 @@ var used = map[string]map[string]string{
 var inCluster = map[string]map[string]string{
 	"nodes": {"list": "Observe", "watch": "Observe"},
 	"pods":  {"list": "Observe: what others take", "watch": "Observe"},
+	// of provider "volcano"
+	"queues":     {"list": "Observe: why a job is not let in", "watch": "Observe"},
+	"hypernodes": {"list": "Observe: the labels for rank_by", "watch": "Observe"},
+	"configmaps": {"get": "Capabilities: what the scheduler's configuration means"},
 }
+
+// onlyNamed are the objects that it has everywhere by name, and no others.
+var onlyNamed = map[string]string{"configmaps": "volcano-scheduler-configmap"}
 
 // role holds the manifests to what is used.
 func role(t *testing.T, objects []*unstructured.Unstructured) {
@@ -262,17 +315,18 @@ func role(t *testing.T, objects []*unstructured.Unstructured) {
 }
 
 var groupOf = map[string]string{
+	"podgroups": "scheduling.volcano.sh", "queues": "scheduling.volcano.sh", "hypernodes": "topology.volcano.sh",
 	"poddisruptionbudgets": "policy", "leases": "coordination.k8s.io", "deployments": "apps",
 	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
 }
 
 // rights asks the API server, as eltrain's account, what that may do.
 func rights(t *testing.T, client *kubernetes.Clientset) {
-	may := func(namespace, verb, resource string) bool {
+	mayNamed := func(namespace, verb, resource, object string) bool {
 		t.Helper()
 		name, sub, _ := strings.Cut(resource, "/")
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: groupOf[name], Resource: name, Subresource: sub},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: groupOf[name], Resource: name, Subresource: sub, Name: object},
 		}}
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil {
@@ -280,19 +334,23 @@ func rights(t *testing.T, client *kubernetes.Clientset) {
 		}
 		return answer.Status.Allowed
 	}
+	may := func(namespace, verb, resource string) bool {
+		t.Helper()
+		return mayNamed(namespace, verb, resource, "")
+	}
 	for resource, verbs := range used {
 		for verb, by := range verbs {
 			if !may(namespace, verb, resource) {
 				t.Errorf("may not %s %s, which is for %s", verb, resource, by)
 			}
-			if elsewhere := may("kube-system", verb, resource); elsewhere && inCluster[resource][verb] == "" {
+			if elsewhere := may("kube-system", verb, resource); elsewhere && (inCluster[resource][verb] == "" || onlyNamed[resource] != "") {
 				t.Errorf("may %s %s in another namespace", verb, resource)
 			}
 		}
 	}
 	for resource, verbs := range inCluster {
 		for verb, by := range verbs {
-			if !may("", verb, resource) {
+			if !mayNamed("", verb, resource, onlyNamed[resource]) {
 				t.Errorf("may not %s %s in the cluster, which is for %s", verb, resource, by)
 			}
 		}
@@ -362,8 +420,10 @@ func kubectl(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructu
 		}
 		return named
 	}
-	if diff := cmp.Diff(byName(run(".")), byName(objects)); diff != "" {
-		t.Errorf("kubectl builds other objects than this test (-kubectl +test):\n%s", diff)
+	for dir, objects := range map[string][]*unstructured.Unstructured{".": objects, "tls": build(t, "tls")} {
+		if diff := cmp.Diff(byName(run(dir)), byName(objects)); diff != "" {
+			t.Errorf("%s: kubectl builds other objects than this test (-kubectl +test):\n%s", dir, diff)
+		}
 	}
 	withGit := run("git-sync")
 	install(t, c, withGit)
@@ -512,14 +572,24 @@ type master struct {
 	t     *testing.T
 	dir   string
 	url   string
+	http  *http.Client
 	cmd   *exec.Cmd
 	out   *bytes.Buffer
 	ended chan error
 }
 
-func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructured.Unstructured) *master {
+func buildEltrain(t *testing.T) (binary string) {
 	t.Helper()
-	m := &master{t: t, dir: t.TempDir(), out: &bytes.Buffer{}, ended: make(chan error, 1)}
+	binary = filepath.Join(t.TempDir(), "eltrain")
+	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/eltrain").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructured.Unstructured, env ...string) *master {
+	t.Helper()
+	m := &master{t: t, dir: t.TempDir(), out: &bytes.Buffer{}, ended: make(chan error, 1), http: http.DefaultClient}
 	var files corev1.ConfigMap
 	find(t, objects, "ConfigMap", &files)
 	for name, text := range files.Data {
@@ -540,6 +610,7 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 	}
 	m.cmd = exec.Command(binary, command[1:]...)
 	m.cmd.Env = []string{"HOME=" + m.dir, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig, "ELTRAIN_VAR_advertise=" + address}
+	m.cmd.Env = append(m.cmd.Env, env...)
 	m.cmd.Stdout, m.cmd.Stderr = m.out, m.out
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -569,7 +640,7 @@ func freeAddress(t *testing.T) string {
 
 // probe is what a path of the service answers; 0 if nothing does.
 func (m *master) probe(path string) int {
-	answer, err := http.Get(m.url + path)
+	answer, err := m.http.Get(m.url + path)
 	if err != nil {
 		return 0
 	}
@@ -606,6 +677,74 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// With TLS the service answers nobody who does not encrypt, and the jobs' agents are given what vouches for it.
+func TestMasterWithTLS(t *testing.T) {
+	c := testbed.Start(t, testbed.Options{})
+	objects := build(t, "tls")
+	install(t, c, objects)
+	pod := masterPod(t, objects)
+	cert, key := selfSigned(t)
+	files := t.TempDir() // in the place of the Secret's volume
+	for name, text := range map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key} {
+		if err := os.WriteFile(filepath.Join(files, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounted := func(m corev1.VolumeMount) bool { return m.Name == "tls" }
+	main := pod.Spec.Containers[0]
+	at := main.VolumeMounts[slices.IndexFunc(main.VolumeMounts, mounted)].MountPath
+	var env []string
+	for _, e := range main.Env {
+		if path, is := strings.CutPrefix(e.Value, at+"/"); is {
+			env = append(env, e.Name+"="+filepath.Join(files, path))
+		}
+	}
+	m := startMaster(t, buildEltrain(t), c.Kubeconfig(t, testbed.User{Namespace: namespace}), objects, env...)
+	plain := *m
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "eltrain.eltrain.svc"}}
+	defer transport.CloseIdleConnections()
+	m.http = &http.Client{Transport: transport}
+	m.url = "https" + strings.TrimPrefix(m.url, "http")
+	eventually(t, "the master is ready", func() bool { return m.probe("/readyz") == http.StatusOK })
+	if got := plain.probe("/readyz"); got == http.StatusOK {
+		t.Error("it answers without TLS too")
+	}
+	for _, probe := range []*corev1.Probe{main.LivenessProbe, main.ReadinessProbe} {
+		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS || probe.HTTPGet.Path == "" {
+			t.Errorf("probed by %+v", probe.HTTPGet)
+		}
+	}
+	eventually(t, "agents are told", func() bool {
+		anchors, err := c.Admin().CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/uid"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(anchors.Items) == 1 && anchors.Items[0].Data["ca.crt"] == string(cert) && strings.HasPrefix(anchors.Items[0].Data["service"], "https://")
+	})
+	m.end()
+}
+
+// selfSigned is a certificate for the Service of deploy/tls, with its key, in PEM.
+func selfSigned(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"eltrain.eltrain.svc"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
+}
+
 // The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
 // second one waits and takes over without a pod made anew, and destroy leaves nothing behind but the state.
 func TestMasterAndItsSuccessor(t *testing.T) {
@@ -613,10 +752,7 @@ func TestMasterAndItsSuccessor(t *testing.T) {
 	objects := build(t, ".")
 	install(t, c, objects)
 	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})
-	binary := filepath.Join(t.TempDir(), "eltrain")
-	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/eltrain").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	binary := buildEltrain(t)
 	// The Deployment's own pods are none of the job's.
 	pods := func() map[types.UID]string {
 		list, err := c.Admin().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=hello"})

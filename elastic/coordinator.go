@@ -130,7 +130,8 @@ func (c *Coordinator) dueBy(at time.Time) {
 }
 
 // Set takes what the plan wants of a job. The first Set of a UID makes the job known; a job of the same name
-// and another UID is forgotten. Its World is where this one goes on: members of it are awaited for a lease.
+// and another UID is forgotten. Its World is where this one goes on: members of it are awaited for a lease, or as
+// long as news of this service may take to reach them.
 func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	j := c.jobs[name]
 	if j != nil && j.uid != d.UID {
@@ -156,7 +157,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	}
 	for addr, s := range j.rdzv.slots {
 		if s.awaited && s.wanted && j.members[addr] == nil {
-			c.add(&member{job: j, slot: addr, incarnation: s.Incarnation, heard: now})
+			c.add(&member{job: j, slot: addr, incarnation: s.Incarnation, heard: now.Add(max(d.News-lease, 0))})
 		}
 	}
 }

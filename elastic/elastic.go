@@ -11,7 +11,11 @@
 // wire), check (what may come over it), errors.
 package elastic
 
-import "github.com/eltrain/eltrain/job"
+import (
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
 
 // Desired is what the plan wants of one job's members, whole each time. Setting the same again changes nothing.
 type Desired struct {
@@ -20,6 +24,9 @@ type Desired struct {
 	Want  job.Want
 	Slots []DesiredSlot
 	World job.World // the newest known formed world: where generations and ranks go on after a new start
+	// News is how long members that run may take to learn where this service is. Those of World are awaited so
+	// long, or for a lease if that is longer.
+	News time.Duration
 }
 
 // DesiredSlot is one slot that may have a member.

@@ -29,7 +29,7 @@ import (
 //	pass 5s                                  time passes, members beat
 //	stall 20s                                the master itself does not run
 //	ledger fail|ok|mute|answer
-//	restart [lost]                           a new master, with the record or without
+//	restart [lost] [news=2m]                 a new master, with the record or without; how long until all know of it
 //	facts, members
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
@@ -52,6 +52,7 @@ type scenario struct {
 	ledger  string    // fail, mute, or ok
 	pending []Forming
 	agents  map[job.Address]*scriptedAgent
+	news    time.Duration
 	changes uint64
 	out     strings.Builder
 }
@@ -110,6 +111,12 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "restart":
 		if d.HasArg("lost") {
 			s.world = job.World{}
+		}
+		s.news = 0
+		if d.HasArg("news") {
+			var text string
+			d.ScanArgs(t, "news", &text)
+			s.news = parsedDuration(t, text).Std()
 		}
 		s.c, s.tickAt, s.pending, s.changes = NewCoordinator(), time.Time{}, nil, 0
 		for _, a := range s.agents {
@@ -336,7 +343,7 @@ func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address)
 }
 
 func (s *scenario) set() {
-	d := Desired{UID: "u1", Token: "secret", Want: s.want, World: s.world}
+	d := Desired{UID: "u1", Token: "secret", Want: s.want, World: s.world, News: s.news}
 	for _, a := range s.listed {
 		d.Slots = append(d.Slots, s.slots[a])
 	}

@@ -57,6 +57,8 @@ type Capabilities struct {
 	// Site is where it launches, in a word that no other cluster or namespace has. A job whose record has another
 	// Site runs elsewhere: it is left as it is, not begun a second time.
 	Site string `json:"site,omitempty"`
+	// News is how long what runs may take to learn where a new master is; 0 is within a lease.
+	News Duration `json:"news,omitempty"`
 	// NodesUnknown: nodes may not be listed. One that is not shown may be there all the same.
 	NodesUnknown bool `json:"nodes_unknown,omitempty"`
 	// Parallelism is how many changes it takes at once, where the user asked for no number; 0 is the default.

@@ -16,6 +16,17 @@ func (p *pass) schedules(w *work) bool {
 	return known && !c.Places
 }
 
+// nodesUnknown tells whether the job may be on nodes that are not listed.
+func (p *pass) nodesUnknown(w *work) bool { return p.in.Capabilities[w.spec.Provider].NodesUnknown }
+
+// heard tells whether the incarnation is heard of now: it is there, whatever else is not seen.
+func heard(inc *job.Incarnation) bool {
+	return inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Silent && !inc.Member.Expired
+}
+
+// held is why nothing of the job may be launched yet; "" if it may. Its slots keep their hints meanwhile.
+func (p *pass) held(w *work) string { return p.in.Snapshot.Held[w.rec.UID] }
+
 // launched tells whether the slot's newest incarnation is there and has not ended, bound or not.
 func (w *work) launched(s *job.Slot) bool {
 	inc := w.current(s)
@@ -37,7 +48,7 @@ func (p *pass) hinted(w *work, s *job.Slot) bool {
 // shownNode is the node of an incarnation. One that is not listed yet is none: nodes and incarnations are seen
 // by watches of their own, and a node that has just joined must not be taken for one that went.
 func (p *pass) shownNode(w *work, inc *job.Incarnation) string {
-	if p.schedules(w) && p.space(w.spec.Provider).listed[inc.Node] == nil {
+	if p.schedules(w) && !p.nodesUnknown(w) && p.space(w.spec.Provider).listed[inc.Node] == nil {
 		return ""
 	}
 	return inc.Node
@@ -69,10 +80,11 @@ func (p *pass) measureHints() {
 				continue
 			}
 			if (s.Phase != job.Canceling || s.Return) && s.Node != "" && !sp.has(s) {
+				p.measureAlone(w, sp, s)
 				s.Node, s.Recover = "", s.Recover || s.Return
 				p.out.Dirty = true
 			}
-			p.measureSlot(w, sp, s)
+			p.measureSlot(sp, s)
 		}
 	}
 }
@@ -84,8 +96,9 @@ func (sp *space) has(s *job.Slot) bool {
 	return known && pl != nil && pl.takes(sp.bars.of(s)) && need.fits(pl.free)
 }
 
-// giveUpNode is displace where a scheduler places. A node that was deleted is a machine that is gone, or was
-// drained before: nobody waits for what ran there, and its number fences it.
+// giveUpNode is displace where a scheduler places. A node that is not listed may be a machine that is gone, or a list
+// that fell short: its slots go once they are not heard of either. Nobody waits for what ran there then, and its number
+// fences it.
 //
 // In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
 func (p *pass) giveUpNode(w *work, s *job.Slot) {
@@ -108,13 +121,13 @@ func (p *pass) nodeTrouble(w *work, s *job.Slot) []string {
 	return []string{"node " + s.Node + ": " + pl.node.Closed}
 }
 
-// forsaken tells whether an incarnation is where its end may never be known: silent, or on a node that is gone.
-// It is stopped without a grace, which is not to wait for it.
+// forsaken tells whether an incarnation is where its end may never be known: silent for its lease, or not heard of on a
+// node that is gone. It is stopped without a grace, which is not to wait for it.
 func (p *pass) forsaken(w *work, inc *job.Incarnation) bool {
-	if inc.Node == "" || inc.State == job.Gone {
+	if inc.Node == "" || inc.State == job.Gone || heard(inc) {
 		return false
 	}
-	gone := p.space(w.spec.Provider).byName[inc.Node] == nil
+	gone := !p.nodesUnknown(w) && p.space(w.spec.Provider).byName[inc.Node] == nil
 	return gone || inc.Member != nil && inc.Member.Expired
 }
 

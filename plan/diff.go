@@ -102,6 +102,9 @@ func (p *pass) end(w *work, why string) {
 func (p *pass) cancel(w *work, s *job.Slot) {
 	w.total = nil
 	s.Avoid = ""
+	if startedPhase(s) {
+		s.Unbound = p.schedules(w) && w.launched(s) && !w.bound(s)
+	}
 	if s.Phase == job.Pending {
 		p.step(s, job.Stopped)
 		s.Recover = false
@@ -159,6 +162,9 @@ func (p *pass) revise(w *work) {
 	}
 	diff := job.Diff(w.rec.Spec, *w.spec)
 	if len(diff) > 0 || !samePrograms(w.rec.Spec.Roles, w.spec.Roles) {
+		if w.rec.Spec.Provider != w.spec.Provider {
+			w.rec.Site = "" // it moves to where the other one is
+		}
 		w.rec.Spec = *w.spec
 		p.out.Dirty = true
 		for _, c := range diff {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ func (p *pass) emit(w *work) {
 	if len(w.changed) > 0 && w.rec.Phase != "" && !w.rec.Phase.Ended() {
 		p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed})
 	}
+	p.gate(w)
 	fields := map[string][]job.FieldChange{}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
@@ -40,12 +42,25 @@ func (p *pass) emit(w *work) {
 			} else {
 				p.emitStop(w, s)
 			}
-		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil:
+		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.held(w) == "":
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
 		default:
 			p.emitLeftovers(w, s)
 			p.emitDrift(w, s, role)
 		}
+	}
+}
+
+// gate finds the roles of which what is launched now waits for its gang: those that are part of it, until the first world
+// has formed. What comes later must not wait for a gang that is there.
+func (p *pass) gate(w *work) {
+	w.gated = map[string]bool{}
+	if !p.schedules(w) || w.started() {
+		return
+	}
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		w.gated[r.Name] = w.gangOf(r) > 0
 	}
 }
 
@@ -91,6 +106,9 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		Incarnation: s.Incarnation, Stop: stop, Reasons: w.on(s).reasons, Wave: w.stopWave(s), Provider: w.shownBy(s)}
 	if c.Reasons == nil {
 		c.Reasons = []string{"it is being stopped"}
+		if why := p.drained(w, s.Avoid); s.Return && why != "" {
+			c.Reasons[0] = why
+		}
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
 		if s.Phase == job.Canceling && !p.anyForsaken(w, s) {
@@ -120,7 +138,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	if s.Recover && s.Incarnation > 1 {
 		c.Action, c.Fields = Replace, nil
 		if c.Reasons == nil {
-			c.Reasons = []string{reasonOf(s)}
+			c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), reasonOf(s))}
 		}
 	}
 	if p.schedules(w) && w.leaving(s) {
@@ -136,7 +154,7 @@ func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {
 		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
 		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
 		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress,
-		Fingerprint: s.Fingerprint, Pod: role.Pod,
+		Fingerprint: s.Fingerprint, Pod: role.Pod, Held: w.gated[role.Name],
 	}
 	if s.Avoid != "" {
 		l.Avoid = []string{s.Avoid}
@@ -169,6 +187,9 @@ func (p *pass) strays() {
 	var order []string
 	for i := range p.unseen {
 		inc := &p.unseen[i]
+		if !p.ours(inc) || p.elsewhere[inc.Slot.Job] {
+			continue
+		}
 		unknown := p.byName[inc.Slot.Job] == nil
 		if unknown && (p.in.Keep || p.in.Capabilities[inc.Provider].Shared) {
 			continue // of a job that is not declared, or somebody else's

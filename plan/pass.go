@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ func Make(in Input) Plan {
 	}
 	p.unload()
 	p.recover()
+	p.drain()
 	p.shrink()
 	p.yield()
 	p.admit()
@@ -36,6 +38,7 @@ func Make(in Input) Plan {
 		p.emit(w)
 		p.want(w)
 		p.queue(w)
+		p.settleSite(w)
 		p.judge(w)
 	}
 	p.strays()
@@ -52,7 +55,13 @@ type pass struct {
 	spaces map[string]*space // by provider
 	bars   bars
 	unseen []job.Incarnation // of no known job
+	// owners are the states under which others run jobs, by provider and name.
+	owners    map[runsAt]string
+	elsewhere map[string]bool // jobs that run where their provider does not look
 }
+
+// runsAt is a name under which somebody runs a job.
+type runsAt struct{ provider, job string }
 
 // work is one job under decision.
 type work struct {
@@ -78,6 +87,7 @@ type work struct {
 	finished  map[string]bool                 // roles of which a slot has ended well: no start follows in them
 	upCache   map[string]bool                 // by role, for ready
 	stopCache map[string]bool                 // by role, for anyRunning
+	gated     map[string]bool                 // by role: what is launched waits for its gang
 }
 
 // decision is what this pass has found about one slot, beside what its record says.
@@ -107,7 +117,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 }
 
 func newPass(in Input) *pass {
-	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars)}
+	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), owners: map[runsAt]string{}, elsewhere: map[string]bool{}}
 	p.out.Records = make(job.Records, len(in.Records))
 	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {
@@ -121,18 +131,16 @@ func newPass(in Input) *pass {
 		return w
 	}
 	for i := range in.Jobs {
+		if p.leave(in.Jobs[i].Name, true) {
+			continue
+		}
 		w := add(in.Jobs[i].Name)
 		w.declared, w.spec = true, &in.Jobs[i]
 	}
-	var recorded []string
-	for name := range in.Records {
-		if p.byName[name] == nil {
-			recorded = append(recorded, name)
+	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
+		if p.byName[name] == nil && !p.elsewhere[name] && !p.leave(name, in.Keep) {
+			add(name).declared = in.Keep // it goes on as it was last applied
 		}
-	}
-	slices.Sort(recorded)
-	for _, name := range recorded {
-		add(name).declared = in.Keep // it goes on as it was last applied
 	}
 	for _, w := range p.jobs {
 		p.open(w)
@@ -206,11 +214,16 @@ func (p *pass) adoptable(name string) string {
 		return "" // an earlier job of the name ended: its remains are not the new one's
 	}
 	for i := range p.in.Snapshot.Incarnations {
-		if inc := &p.in.Snapshot.Incarnations[i]; inc.Slot.Job == name && inc.State != job.Gone {
+		if inc := &p.in.Snapshot.Incarnations[i]; inc.Slot.Job == name && inc.State != job.Gone && p.ours(inc) {
 			return inc.UID
 		}
 	}
 	return ""
+}
+
+// ours tells whether an incarnation of no recorded job may be ours: it was launched under our state, or under none.
+func (p *pass) ours(inc *job.Incarnation) bool {
+	return inc.Owner == "" || inc.Owner == p.in.Capabilities[inc.Provider].Owner
 }
 
 func (w *work) insert(s *job.Slot) {
@@ -230,6 +243,9 @@ func (p *pass) assign() {
 		w := p.byName[inc.Slot.Job]
 		if w == nil || w.rec.UID != inc.UID {
 			p.unseen = append(p.unseen, *inc)
+			if inc.State != job.Gone && !p.ours(inc) {
+				p.owners[runsAt{inc.Provider, inc.Slot.Job}] = inc.Owner
+			}
 			continue
 		}
 		w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)

@@ -20,6 +20,7 @@ type space struct {
 	cursors map[string]*cursor
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; nil until asked for
+	drained bool   // some of them are
 }
 
 // place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
@@ -102,6 +103,7 @@ func (p *pass) space(provider string) *space {
 		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
 		sp.places = append(sp.places, pl)
 		sp.byName[nodes[i].Name] = pl
+		sp.drained = sp.drained || pl.node.Drained != ""
 	}
 	return sp
 }
@@ -146,7 +148,10 @@ func (p *pass) measure() {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if !w.active() || !s.Phase.Live() || !p.hinted(w, s) {
-				p.measureSlot(w, sp, s)
+				p.measureSlot(sp, s)
+			}
+			for _, inc := range w.seen[s.Address] { // before any hint: it is there, whoever is served first
+				p.measureRunning(sp, s, inc)
 			}
 		}
 	}
@@ -160,14 +165,10 @@ func (p *pass) measure() {
 	}
 }
 
-func (p *pass) measureSlot(w *work, sp *space, s *job.Slot) {
-	held := s.Node
-	if held != "" && s.Phase.Live() {
+func (p *pass) measureSlot(sp *space, s *job.Slot) {
+	if s.Node != "" && s.Phase.Live() {
 		leaving := s.Phase == job.Canceling && !s.Return
-		sp.holdSlot(held, s.Reserved, leaving)
-	}
-	for _, inc := range w.seen[s.Address] {
-		p.measureRunning(sp, s, inc)
+		sp.holdSlot(s.Node, s.Reserved, leaving)
 	}
 }
 
@@ -181,6 +182,19 @@ func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
 	case !inc.Reserved.Equal(s.Reserved):
 		extra, _ := sp.amount(inc.Reserved.Beyond(s.Reserved))
 		sp.hold(inc.Node, extra, true)
+	}
+}
+
+// measureAlone counts what the slot's reservation covered of what still runs on its node, before it loses that.
+func (p *pass) measureAlone(w *work, sp *space, s *job.Slot) {
+	for _, inc := range w.seen[s.Address] {
+		if inc.State == job.Gone || inc.Node != s.Node {
+			continue
+		}
+		covered, _ := sp.slot(inc.Reserved)
+		extra, _ := sp.amount(inc.Reserved.Beyond(s.Reserved))
+		covered.take(extra)
+		sp.hold(inc.Node, covered, true)
 	}
 }
 

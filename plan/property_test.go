@@ -32,7 +32,9 @@ func TestRandomClustersWithAScheduler(t *testing.T) {
 	for i := range 10 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			rapid.Check(t, func(t *rapid.T) { randomWorld(t, job.Capabilities{}) })
+			rapid.Check(t, func(t *rapid.T) {
+				randomWorld(t, job.Capabilities{NodesUnknown: rapid.Bool().Draw(t, "nodes unknown")})
+			})
 		})
 	}
 }
@@ -270,6 +272,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	}
 	c.checkNumbers(t, p)
 	c.checkQueued(t, in, p)
+	c.checkHeard(t, in, p)
 	c.take(p)
 	c.carryOut(p)
 	return p
@@ -442,6 +445,31 @@ func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
 		}
 		if after.Incarnation != before.Incarnation {
 			t.Fatalf("%s was queued, and is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
+		}
+	}
+}
+
+// checkHeard: where a scheduler places, what is heard of on a node that is not listed stays what it is, unless its
+// declaration or its job ended it.
+func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
+	if c.can.Places {
+		return
+	}
+	for _, inc := range in.Snapshot.Incarnations {
+		m := inc.Member
+		if c.node(inc.Node) != nil || m == nil || m.Silent || m.Expired || m.State != job.MemberRunning {
+			continue
+		}
+		was, is := in.Records[inc.Slot.Job], p.Records[inc.Slot.Job]
+		if was == nil || is == nil || was.UID != is.UID || inc.UID != is.UID {
+			continue
+		}
+		before, after := was.Slot(inc.Slot.Role, inc.Slot.Index), is.Slot(inc.Slot.Role, inc.Slot.Index)
+		if before == nil || before.Incarnation != inc.Number || before.Phase != job.Running {
+			continue
+		}
+		if after.Cause == job.NodeGone && after.Incarnation != before.Incarnation {
+			t.Fatalf("%s is heard of, and was taken for gone with its node:\n%s", inc.Slot, c.shown)
 		}
 	}
 }

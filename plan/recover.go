@@ -11,6 +11,10 @@ func (p *pass) recover() {
 	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
+			if s.Phase == job.Canceling && s.Return && s.Node == "" {
+				p.keepPlace(w, sp, s)
+				continue
+			}
 			if s.Node != "" || w.bound(s) || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
 				continue
 			}
@@ -37,6 +41,16 @@ func (p *pass) recover() {
 			}
 			p.decided(w, job.Replace)
 		}
+	}
+}
+
+// keepPlace holds a place for a slot that is being stopped to come back: nobody else gets it meanwhile.
+func (p *pass) keepPlace(w *work, sp *space, s *job.Slot) {
+	if w.succeeded(s.Address.Role) {
+		return
+	}
+	if t := (&txn{sp: sp}); t.put(s, s.Reserved, "", s.Avoid, true) {
+		w.on(s).promised = t.taken[0].at.node.Name
 	}
 }
 

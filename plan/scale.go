@@ -11,14 +11,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// unload shrinks elastic roles on nodes that are drained, and on those that hold more than they have, there the
-// most fulfilled first; never below min.
+// unload shrinks elastic roles on nodes that hold more than they have, the most fulfilled first; never below min. Where a
+// scheduler places, what is bound fits by its word: a node shows less for a moment while a device plugin restarts.
 func (p *pass) unload() {
-	for _, w := range p.turn {
-		p.leaveDrained(w)
-	}
 	for _, provider := range slices.Sorted(maps.Keys(p.spaces)) {
 		sp := p.spaces[provider]
+		if !p.in.Capabilities[provider].Places {
+			continue
+		}
 		for _, pl := range sp.places {
 			for over(pl) {
 				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
@@ -31,33 +31,6 @@ func (p *pass) unload() {
 				last := w.onNode(role.Name, sp, pl)
 				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, "node "+pl.node.Name+" has less than it holds")
 			}
-		}
-	}
-}
-
-// leaveDrained lets an elastic role leave the nodes that are to be emptied, as far as its min allows. It grows
-// again where there is room.
-func (p *pass) leaveDrained(w *work) {
-	sp := p.space(w.spec.Provider)
-	if !slices.ContainsFunc(sp.places, func(pl *place) bool { return pl.node.Drained != "" }) {
-		return
-	}
-	drained := func(s *job.Slot) bool {
-		pl := sp.byName[s.Node]
-		return pl != nil && pl.node.Drained != "" && s.Phase != job.Canceling
-	}
-	for _, v := range w.elastic() {
-		leave := 0
-		var last *job.Slot
-		for _, s := range v.held {
-			if drained(s) {
-				leave, last = leave+1, s
-			}
-		}
-		least, _ := v.role.Bounds()
-		goal := max(v.role.Floor(v.left-leave), v.role.Ceil(least))
-		if leave > 0 && goal < v.left {
-			p.shrinkTo(w, v.role, goal, drained, fmt.Sprintf("node %s is drained (%s)", last.Node, sp.byName[last.Node].node.Drained))
 		}
 	}
 }
@@ -268,14 +241,14 @@ func (w *work) short() bool {
 	})
 }
 
-// regrowAfter is how long a slot that was withdrawn where a scheduler places stays so, before its role grows into
-// it again: where the scheduler sees room and the planner does not, or the other way round, pods come and go no
+// regrowAfter is how long a slot whose pod was withdrawn before a scheduler had bound it stays so, before its role
+// grows into it again: where the scheduler sees room and the planner does not, or the other way round, pods come and go no
 // faster than that.
 const regrowAfter = 30 * time.Second
 
 // rests tells whether it is too early to grow into the slot again.
 func (p *pass) rests(w *work, s *job.Slot) bool {
-	return p.schedules(w) && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
+	return s.Unbound && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
 }
 
 func (p *pass) growStep(u *unit, n int) bool {

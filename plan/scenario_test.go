@@ -40,14 +40,18 @@ import (
 //
 // and with a scheduler that places:
 //
-//	capabilities   what the provider can, instead of placing: scheduler, needs-image, shared
+//	capabilities   what the provider can, instead of placing: scheduler, needs-image, shared, nodes-unknown, owner=, site=
 //	schedule       binds what fits, in the scheduler's own order
 //	bind           one a line: SLOT NODE [starting] (it is bound, and not up yet)
 //	waiting        one a line: SLOT TEXT: why it is not up yet
 //	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
-//	stray          one a line: JOB UID: a slot of a job of that UID runs
+//	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none any more
+//	stray          one a line: JOB UID [OWNER]: a slot of a job of that UID runs
 //	bars           one a line: ROLE NODE REASON; "open ROLE" takes them away
 //	groups         what the provider is told of the jobs
+//	away, back     the provider shows another site; it shows this one again
+//	graces         plans, and shows how long what it stops may take
+//	gated          which of what runs was launched to wait for its gang
 //	avoided        which slots are to go elsewhere
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -137,10 +141,17 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 				return "", err
 			}
 		}
+	case "held":
+		w.held = map[string]string{}
+		for _, line := range lines(d.Input) {
+			name, why, _ := strings.Cut(line, " ")
+			w.held[name] = why
+		}
 	case "stray":
 		for _, line := range lines(d.Input) {
-			name, uid, _ := strings.Cut(line, " ")
-			w.incs = append(w.incs, &job.Incarnation{Slot: job.Address{Job: name, Role: "worker"}, UID: uid, Number: 1, State: job.Up, Node: w.nodes[0].Name, Provider: "local"})
+			name, rest, _ := strings.Cut(line, " ")
+			uid, owner, _ := strings.Cut(rest, " ")
+			w.incs = append(w.incs, &job.Incarnation{Slot: job.Address{Job: name, Role: "worker"}, UID: uid, Owner: owner, Number: 1, State: job.Up, Node: w.nodes[0].Name, Provider: "local"})
 		}
 	case "bars":
 		for _, line := range lines(d.Input) {
@@ -155,6 +166,14 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		delete(w.bars, "job."+arg)
 	case "groups":
 		return w.groupsText(), nil
+	case "away":
+		w.incs, w.far = nil, w.incs
+	case "back":
+		w.incs, w.far = append(w.far, w.incs...), nil
+	case "graces":
+		return graces(plan.Make(w.input())), nil
+	case "gated":
+		return w.gatedText(), nil
 	case "avoided":
 		return w.avoided(), nil
 	default:
@@ -167,6 +186,12 @@ func (w *world) setCapabilities(d *datadriven.TestData) error {
 	w.can = job.Capabilities{Places: true}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
+		case "nodes-unknown":
+			w.can.NodesUnknown = true
+		case "owner":
+			w.can.Owner = a.Vals[0]
+		case "site":
+			w.can.Site = a.Vals[0]
 		case "scheduler":
 			w.can.Places = false
 		case "needs-image":
@@ -175,6 +200,8 @@ func (w *world) setCapabilities(d *datadriven.TestData) error {
 			w.can.Images = true
 		case "shared":
 			w.can.Shared = true
+		case "refused":
+			w.can.Refused = "This cluster has no gangs. Install them."
 		default:
 			return fmt.Errorf("no capability %s", a.Key)
 		}
@@ -215,6 +242,26 @@ func (w *world) groupsText() string {
 			fmt.Fprintf(&b, " %s %d of %s", r.Role, r.Min, r.Each)
 		}
 		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func graces(p plan.Plan) string {
+	var b strings.Builder
+	for _, c := range p.Changes {
+		if len(c.Stop) > 0 {
+			fmt.Fprintf(&b, "%s %s\n", c.Slot, c.Grace)
+		}
+	}
+	return b.String()
+}
+
+func (w *world) gatedText() string {
+	var b strings.Builder
+	for _, inc := range w.incs {
+		if inc.State != job.Gone && w.gated[inc] {
+			fmt.Fprintf(&b, "%s\n", inc.Slot)
+		}
 	}
 	return b.String()
 }

@@ -57,7 +57,7 @@ func fulfilment(count int, r *job.Role) float64 {
 func (p *pass) admit() {
 	for _, w := range p.turn {
 		if why := p.refused(w); why != "" {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: true})
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: !w.admitted()})
 			continue
 		}
 		if w.admitted() {
@@ -85,6 +85,12 @@ func (p *pass) refused(w *work) string {
 	c, known := p.in.Capabilities[w.spec.Provider]
 	if !known {
 		return fmt.Sprintf("Its provider %q is not configured.", w.spec.Provider)
+	}
+	if c.Refused != "" {
+		return c.Refused
+	}
+	if owner := p.owners[runsAt{w.spec.Provider, w.name}]; owner != "" && !w.begun() {
+		return fmt.Sprintf("A job of this name runs there already, managed under the state %q. Give this one another name or its provider another namespace, or use that state to take the job over.", owner)
 	}
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
@@ -322,7 +328,7 @@ func (p *pass) complete(w *work) {
 		}
 		slots := p.fresh(w, r, missing)
 		t := &txn{sp: p.space(w.spec.Provider)}
-		if len(slots) < missing || !p.fit(t, w, slots) && !p.fitByShrinking(t, w, slots) {
+		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) {
 			p.wait(w, r.Name, p.shortage(w, slots))
 			continue
 		}

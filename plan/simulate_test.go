@@ -40,7 +40,10 @@ type world struct {
 	bars map[string]map[string]string
 	// hints are where launches were meant to go. A kind scheduler prefers these.
 	hints map[*job.Incarnation]string
+	gated map[*job.Incarnation]bool // was launched to wait for its gang
 	kind  bool
+	far   []*job.Incarnation // at another site than the provider shows
+	held  map[string]string  // why a job may not be launched yet, by name
 	// groups are those of the newest plan.
 	groups map[string]job.Group
 }
@@ -48,7 +51,7 @@ type world struct {
 func newWorld() *world {
 	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
 		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{},
-		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, hints: map[*job.Incarnation]string{}}
+		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, hints: map[*job.Incarnation]string{}, gated: map[*job.Incarnation]bool{}}
 }
 
 // input is what the planner is given. It shares nothing with the world that a later event changes.
@@ -64,6 +67,11 @@ func (w *world) input() plan.Input {
 			c.Member = &m
 		}
 		snap.Incarnations = append(snap.Incarnations, c)
+	}
+	for name, why := range w.held {
+		if rec := w.records[name]; rec != nil {
+			snap.Held = map[string]string{rec.UID: why}
+		}
 	}
 	for name, formed := range w.worlds {
 		if rec := w.records[name]; rec == nil || rec.UID == w.uids[name] {
@@ -164,9 +172,9 @@ func (w *world) launch(l *job.Launch) {
 		}
 	}
 	inc := &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Fingerprint: l.Fingerprint,
-		Reserved: l.Reserved, State: job.Starting, Provider: "local"}
+		Reserved: l.Reserved, State: job.Starting, Provider: "local", Owner: w.can.Owner}
 	w.incs = append(w.incs, inc)
-	w.hints[inc] = l.Node
+	w.hints[inc], w.gated[inc] = l.Node, l.Held
 	if w.can.Places {
 		w.bind(inc, l.Node)
 	}

@@ -43,16 +43,16 @@ func (p *pass) nodesOf(provider string) map[string]*job.Node {
 	return p.space(provider).listed
 }
 
-// loseNode takes a slot from a node that is not there any more.
+// loseNode takes a slot from a node that is not listed any more.
 func (p *pass) loseNode(w *work, s *job.Slot) {
 	switch {
 	case p.hinted(w, s):
 		s.Node = "" // nothing of it was there
 		p.out.Dirty = true
-	case p.schedules(w):
-		p.giveUpNode(w, s)
-	default:
+	case !p.schedules(w):
 		p.displace(w, s)
+	case !p.nodesUnknown(w) && !heard(w.current(s)):
+		p.giveUpNode(w, s)
 	}
 }
 
@@ -95,7 +95,8 @@ func (p *pass) trackStop(w *work, s *job.Slot) {
 		s.Incarnation++
 		s.InPlace = 0
 		w.on(s).unlaunched = true
-		if s.Node == "" { // its node went: it is placed ahead of new work
+		if s.Node == "" { // it left its node: it is placed ahead of new work
+			s.Recover = true
 			p.step(s, job.Evicted)
 		}
 	}

@@ -141,8 +141,8 @@ func (p *pass) never(w *work, gang []*job.Slot) bool {
 	return true
 }
 
-// queue tells what keeps incarnations from starting, in their infrastructure's own words. They wait for ever:
-// nothing is lost by it. For as long as a rendezvous may take it may pass by itself.
+// queue tells what keeps incarnations from starting, or from being launched at all, in their infrastructure's own
+// words. They wait for ever: nothing is lost by it. For as long as a rendezvous may take it may pass by itself.
 func (p *pass) queue(w *work) {
 	if !w.active() {
 		return
@@ -161,14 +161,14 @@ func (p *pass) queueOf(w *work, r *job.Role) {
 		if s.Phase != job.Scheduling || s.Address.Role != r.Name {
 			continue
 		}
-		inc := w.current(s)
-		if inc == nil || inc.State != job.Starting || inc.Waiting == "" {
+		why := p.queued(w, s)
+		if why == "" {
 			continue
 		}
-		if indices[inc.Waiting] == nil {
-			texts = append(texts, inc.Waiting)
+		if indices[why] == nil {
+			texts = append(texts, why)
 		}
-		indices[inc.Waiting] = append(indices[inc.Waiting], s.Address.Index)
+		indices[why] = append(indices[why], s.Address.Index)
 		passing = timeout == 0 || p.pending(s.Since, timeout) || passing
 	}
 	if len(texts) == 0 {
@@ -186,6 +186,17 @@ func (p *pass) queueOf(w *work, r *job.Role) {
 		wait.Reasons = append(wait.Reasons, fmt.Sprintf("and %d more reasons", more))
 	}
 	p.out.Waits = append(p.out.Waits, wait)
+}
+
+// queued is why the slot's incarnation does not start; "" if it does, or if nothing asks for it yet.
+func (p *pass) queued(w *work, s *job.Slot) string {
+	switch inc := w.current(s); {
+	case inc == nil && s.Node != "":
+		return p.held(w)
+	case inc != nil && inc.State == job.Starting:
+		return inc.Waiting
+	}
+	return ""
 }
 
 // textsNamed bounds how many different reasons of a role are told.

@@ -39,7 +39,7 @@ func (p *pass) want(w *work) {
 		}
 		for _, s := range w.index[r.Name] {
 			// Of a job that goes, those train on that stop only after others have.
-			if s.Phase == job.Canceling && w.stopWave(s) > 0 && !slices.Contains(role.Slots, s.Address.Index) {
+			if s.Phase == job.Canceling && !s.Return && w.stopWave(s) > 0 {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}
@@ -61,12 +61,15 @@ func (w *work) group(spec *job.Job) job.Group {
 }
 
 // gangOf is how many slots of the role are to start together. A role that waits for another one has no part
-// in the gang: the other would wait for it. Once the job runs, a min that was raised is not asked for before
+// in the gang: the other would wait for it. Nor has one in which a slot has ended well: no start follows in it. Once
+// the job runs, a min that was raised is not asked for before
 // so many are there, or what runs would count as a gang that is not whole.
 func (w *work) gangOf(r *job.Role) int {
 	least, _ := r.Bounds()
 	least = max(r.Ceil(least), least)
 	switch {
+	case w.finished[r.Name]:
+		return 0
 	case !w.active():
 		return least
 	case w.startWave(r) > 0 && !w.ready(r.Name):
@@ -92,8 +95,11 @@ func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	return s.Phase == job.Scheduling && !s.Recover && !trained
 }
 
-// somewhere tells whether the slot has a place, or is at one that is not listed yet.
-func (w *work) somewhere(s *job.Slot) bool { return s.Node != "" || w.bound(s) }
+// somewhere tells whether the slot has a place, is at one that is not listed yet, or is on its way to another: its
+// world waits for it, and forms once.
+func (w *work) somewhere(s *job.Slot) bool {
+	return s.Node != "" || w.bound(s) || s.Return && w.promisedTo(s) != ""
+}
 
 // mayRun lists an unranked role's slots once what it depends on is up.
 func (w *work) mayRun(r *job.Role) []job.Address {

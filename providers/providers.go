@@ -5,6 +5,7 @@ package providers
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -16,7 +17,14 @@ import (
 type Observation struct {
 	Nodes        []job.Node
 	Incarnations []job.Incarnation // Member is nil: that part is the service's to say
+	// Held are the jobs of which nothing may be launched yet, by UID, with the reason in the infrastructure's own
+	// words: whoever admits there has not let them in.
+	Held map[string]string
 }
+
+// ErrNotPrepared is why a Launch fails whose job has not been prepared, or of which something is missing since that
+// Prepare makes: it is to be prepared, and launched then.
+var ErrNotPrepared = errors.New("the job is not prepared")
 
 // Service is how agents reach the service.
 type Service struct {

@@ -12,6 +12,7 @@ type applyArgs struct {
 	autoApprove bool
 	parallelism int
 	watch       bool
+	planFile    string // a saved plan
 	prune       bool
 	listen      string
 }
@@ -33,8 +34,13 @@ func (a *applyArgs) declareApply(fs *flags) {
 
 func parseApply(s *session, args []string) (applyArgs, error) {
 	var a applyArgs
-	if _, err := s.parse(newFlags("apply", a.declareApply), args, 0); err != nil {
+	others, err := s.parse(newFlags("apply", a.declareApply), args, 1)
+	if err != nil {
 		return a, err
+	}
+	if len(others) > 0 {
+		a.planFile = others[0]
+		return a, a.checkSaved()
 	}
 	if a.destroy && !a.prune {
 		return a, errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
@@ -56,9 +62,32 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	return a, a.check(s)
 }
 
-func (a *applyArgs) check(s *session) error {
+// checkSaved tells what does not go with a saved plan: it holds all that was decided. Nobody is asked for approval,
+// who gives the plan has approved it.
+func (a *applyArgs) checkSaved() error {
+	switch {
+	case len(a.vars) > 0:
+		return errors.New("-var and -var-file go with no saved plan: it was made with its variables. Plan again with others")
+	case a.destroy:
+		return errors.New("-destroy goes with no saved plan: make one with eltrain plan -destroy -out=FILE")
+	case a.watch:
+		return errors.New("-watch goes with no saved plan: a watch follows the files")
+	case !a.prune:
+		return errors.New("-prune=false goes with no saved plan: what becomes of each job is in it")
+	}
+	return a.checkParallelism()
+}
+
+func (a *applyArgs) checkParallelism() error {
 	if a.parallelism < 0 {
 		return errors.New("-parallelism takes a number from 1, or 0 for as many as the provider takes")
+	}
+	return nil
+}
+
+func (a *applyArgs) check(s *session) error {
+	if err := a.checkParallelism(); err != nil {
+		return err
 	}
 	if !a.autoApprove && (!a.input || !s.streams.Interactive) {
 		return errors.New("nobody can be asked for approval here: the input is no terminal, or -input=false was given. Look at eltrain plan, then use -auto-approve")
@@ -68,10 +97,14 @@ func (a *applyArgs) check(s *session) error {
 
 func applyCommand() *command {
 	return &command{
-		name: "apply", usage: "[options]",
+		name: "apply", usage: "[options] [FILE]",
 		synopsis: "Make what runs match the files",
 		about: `Shows the plan, asks for approval, and carries the plan out until nothing is left to do and the worlds
 have formed. Training goes on after that, but nothing heals it until a next apply.
+
+With the FILE of a saved plan (eltrain plan -out=FILE) it does what that plan says and asks nothing. If the state was
+written since, or anything that the plan touches is not as it was, it changes nothing and exits with 1. What happened
+elsewhere does not matter. Sensitive values are not in the file: they have to be set as they were for the plan.
 
 With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
 breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
@@ -92,6 +125,9 @@ watch that was interrupted exits with 0.`,
 			a, err := parseApply(s, args)
 			if err != nil {
 				return s.misused("apply", err)
+			}
+			if a.planFile != "" {
+				return s.applySaved(a)
 			}
 			return s.apply(a)
 		},
@@ -160,20 +196,20 @@ func (s *session) apply(a applyArgs) int {
 		return exitError
 	}
 
-	preview, err := d.preview(ctx, s, a.planning)
+	facts, err := d.preview(ctx, s, a.planning)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while it looked at what runs")
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	view.Plan(s.streams.Out, d.redactor, &preview)
-	if len(preview.Changes) > 0 && !a.autoApprove && !s.approved(ctx, a.question()) {
+	view.WritePlan(s.streams.Out, view.NewPlan(facts, d.redactor))
+	if len(facts.Plan.Changes) > 0 && !a.autoApprove && !s.approved(ctx, a.question()) {
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
 		return exitError
 	}
 	fmt.Fprintln(s.streams.Out)
-	m.progress.Shown(&preview)
+	m.progress.Shown(&facts.Plan)
 	return m.run(ctx, lock)
 }
 

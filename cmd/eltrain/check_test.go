@@ -92,6 +92,8 @@ func TestMisfits(t *testing.T) {
 // mute is a provider that never answers.
 type mute struct{ providers.Provider }
 
+func (mute) Capabilities() job.Capabilities { return job.Capabilities{} }
+
 func (mute) Observe(ctx context.Context) (providers.Observation, error) {
 	<-ctx.Done()
 	return providers.Observation{}, errors.New("the API server cannot be reached")

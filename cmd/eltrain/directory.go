@@ -1,18 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers"
 	pods "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
+	"github.com/eltrain/eltrain/providers/volcano"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
 	"github.com/eltrain/eltrain/state/kubernetes"
@@ -34,8 +38,9 @@ func (s *session) options(vars assignments) lang.Options {
 		Environ:     s.environ,
 		Version:     version,
 		Providers: map[string]reflect.Type{
-			local.Name: reflect.TypeFor[local.Config](),
-			pods.Name:  reflect.TypeFor[pods.Config](),
+			local.Name:   reflect.TypeFor[local.Config](),
+			pods.Name:    reflect.TypeFor[pods.Config](),
+			volcano.Name: reflect.TypeFor[volcano.Config](),
 		},
 	}
 }
@@ -106,18 +111,17 @@ func (s *session) reread(d *directory, a planning) (ok bool) {
 	return true
 }
 
-// openStore opens the store that the settings name; the file eltrain.state where they name none.
+// defaultState is the state's file where the settings name none.
+const defaultState = "eltrain.state"
+
+// openStore opens the store that the settings name.
 func openStore(settings lang.State) (state.Store, error) {
 	if settings.Type == "kubernetes" {
 		return kubernetes.New(kubernetes.Options{
 			Kubeconfig: settings.Kubeconfig, Context: settings.Context, Namespace: settings.Namespace, Name: settings.Name,
 		})
 	}
-	path := settings.Path
-	if path == "" {
-		path = "eltrain.state"
-	}
-	return file.New(path, file.Options{})
+	return file.New(cmp.Or(settings.Path, defaultState), file.Options{})
 }
 
 // configurations are those of the providers by name. The local one is always there: without a block it is
@@ -132,9 +136,13 @@ func configurations(cfg *lang.Config) map[string]any {
 
 // openProviders opens the providers that are configured.
 func (s *session) openProviders(cfg *lang.Config) (map[string]providers.Provider, error) {
+	owner, err := ownerOf(cfg.Settings.State)
+	if err != nil {
+		return nil, err
+	}
 	opened := map[string]providers.Provider{}
 	for name, value := range configurations(cfg) {
-		p, err := s.openProvider(name, value)
+		p, err := s.openProvider(name, value, owner)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(opened))
 		}
@@ -143,12 +151,34 @@ func (s *session) openProviders(cfg *lang.Config) (map[string]providers.Provider
 	return opened, nil
 }
 
-func (s *session) openProvider(name string, value any) (providers.Provider, error) {
+// ownerOf names a state as those who share a cluster tell it from others: "kubernetes ml/team-a", or
+// "file HOST:/home/me/jobs/eltrain.state".
+func ownerOf(settings lang.State) (string, error) {
+	if settings.Type == "kubernetes" {
+		access := kube.Access{Kubeconfig: settings.Kubeconfig, Context: settings.Context, Namespace: settings.Namespace}
+		_, namespace, err := access.Client(0)
+		return "kubernetes " + namespace + "/" + settings.Name, err
+	}
+	path, err := filepath.Abs(cmp.Or(settings.Path, defaultState))
+	if err != nil {
+		return "", fmt.Errorf("find the state: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this machine: %w", err)
+	}
+	return "file " + host + ":" + path, nil
+}
+
+// openProvider opens one. owner is the state that it launches under.
+func (s *session) openProvider(name string, value any, owner string) (providers.Provider, error) {
 	switch c := value.(type) {
 	case local.Config:
 		return local.New(local.Options{Dir: jobDirectory, RunDir: runDirectory, Config: c, Logger: s.log})
 	case pods.Config:
-		return pods.New(pods.Options{Config: c, Logger: s.log, Version: version})
+		return pods.New(pods.Options{Config: c, Logger: s.log, Version: version, Owner: owner})
+	case volcano.Config:
+		return volcano.New(volcano.Options{Config: c, Logger: s.log, Version: version, Owner: owner})
 	}
 	return nil, fmt.Errorf("provider %q has a configuration of the unknown type %T", name, value)
 }

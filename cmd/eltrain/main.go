@@ -41,6 +41,9 @@ type session struct {
 	streams *view.Streams
 	environ []string
 	log     *slog.Logger
+	// stream gets what is told as JSON too; machine: as nothing else.
+	stream  *view.Stream
+	machine bool
 	exit    func(code int) // ends the process at once, on a second interrupt
 }
 
@@ -65,7 +68,7 @@ func mainCommands() []*command {
 }
 
 func otherCommands() []*command {
-	return []*command{agentCommand(), eventsCommand(), fmtCommand(), importCommand(), initCommand(), logsCommand(), versionCommand()}
+	return []*command{agentCommand(), eventsCommand(), fmtCommand(), importCommand(), initCommand(), logsCommand(), showCommand(), versionCommand()}
 }
 
 // run carries out one command line and returns its exit code.
@@ -312,5 +315,10 @@ func (s *session) misused(name string, err error) int {
 }
 
 func (s *session) diagnose(diags ...view.Diagnostic) {
-	view.WriteDiagnostics(s.streams.Err, diags)
+	if s.stream != nil {
+		s.stream.Diagnostics(diags)
+	}
+	if !s.machine {
+		view.WriteDiagnostics(s.streams.Err, diags)
+	}
 }

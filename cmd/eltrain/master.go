@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
@@ -40,6 +41,7 @@ type master struct {
 	progress *view.Progress
 	server   *elastic.Server
 	worlds   *ledger
+	saved    *planfile.File // the plan that is carried out; nil if it is made anew
 }
 
 // newMaster does nothing yet.
@@ -102,6 +104,9 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 
 	o := m.reconciling(m.session, m.args.planning)
 	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.progress, m.args.parallelism
+	if m.saved != nil {
+		o.Approve = m.stillApproved
+	}
 	r, err := apply.New(ctx, o)
 	if err != nil {
 		return m.fail("The state cannot be read", err)
@@ -237,7 +242,10 @@ var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: tru
 
 // conclude says how a run ended and gives the exit code.
 func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
+	var refused *apply.RefusedError
 	switch {
+	case errors.As(err, &refused):
+		return m.fail(notApplied, err)
 	case err != nil:
 		return m.fail("Apply ended early", err)
 	case m.args.watch:

@@ -2,21 +2,26 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
-	"github.com/eltrain/eltrain/plan"
 )
 
 // planning are the options that plan and apply share.
 type planning struct {
 	destroy     bool
-	keep        bool // leave recorded jobs alone that are not declared
-	rerun       bool // start jobs anew that have failed
+	keep        bool              // leave recorded jobs alone that are not declared
+	rerun       bool              // start jobs anew that have failed
+	uids        map[string]string // of jobs that are new in a saved plan, by name
 	vars        assignments
 	lockTimeout time.Duration
 	input       bool
@@ -29,13 +34,19 @@ func (a *planning) declare(fs *flags) {
 
 type planArgs struct {
 	planning
+	faces
 	detailedExitCode bool
+	out              string
+	markdown         bool
 }
 
 func (a *planArgs) declare(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Plan the end of all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there are no changes, 1 after an error, 2 if there are changes.")
 	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "While an apply is at work, wait up to `DURATION`, as 30s, for it to end. A plan takes no lock.")
+	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
+	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
+	a.faces.declare(fs)
 	a.planning.declare(fs)
 }
 
@@ -44,8 +55,10 @@ func planCommand() *command {
 		name: "plan", usage: "[options]",
 		synopsis: "Show what apply would change, and why",
 		about: `Compares what the files say with what runs, and shows what apply would do about the difference, each
-change with its reason. What has to wait for capacity is listed with what is wanted and what is available.
-Nothing is changed.
+change with its reason, and what it costs: which worlds restart, and who gives up places for whom. What has to wait
+for capacity is listed with what is wanted and what is available. Nothing is changed.
+
+With -out the plan is saved, and eltrain apply FILE does what was shown, or refuses.
 
 Exit code 0 means done and 1 an error; see also -detailed-exitcode.`,
 		declare: new(planArgs).declare,
@@ -53,14 +66,39 @@ Exit code 0 means done and 1 an error; see also -detailed-exitcode.`,
 	}
 }
 
-func runPlan(s *session, args []string) int {
+func parsePlan(s *session, args []string) (planArgs, error) {
 	var a planArgs
 	if _, err := s.parse(newFlags("plan", a.declare), args, 0); err != nil {
-		return s.misused("plan", err)
+		return a, err
+	}
+	if a.json && a.markdown {
+		return a, errors.New("-json and -markdown exclude each other: both are for the standard output. See also -json-into")
 	}
 	a.rerun = !a.destroy
+	return a, nil
+}
+
+func runPlan(s *session, args []string) int {
+	a, err := parsePlan(s, args)
+	if err != nil {
+		return s.misused("plan", err)
+	}
 	ctx, stop := s.interruptible()
 	defer stop()
+	ctx, release := s.detached(ctx)
+	defer release()
+	finish, err := s.speak(a.faces)
+	if err != nil {
+		return s.fail("The JSON cannot be written", err)
+	}
+	code := s.plan(ctx, a)
+	if err := finish(); err != nil {
+		return s.fail("The JSON cannot be written", err)
+	}
+	return code
+}
+
+func (s *session) plan(ctx context.Context, a planArgs) int {
 	cfg, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
@@ -73,15 +111,56 @@ func runPlan(s *session, args []string) int {
 	if err := d.awaitApply(ctx, a.lockTimeout); err != nil {
 		return s.fail("The state's lock cannot be seen", err)
 	}
-	p, err := d.preview(ctx, s, a.planning)
+	stored, err := d.store.Read(ctx) // before the plan reads it: if it moves in between, the saved plan is out of date
+	if err != nil {
+		return s.fail("The state cannot be read", err)
+	}
+	facts, err := d.preview(ctx, s, a.planning)
 	if err != nil {
 		return s.fail("Planning failed", err)
 	}
-	view.Plan(s.streams.Out, d.redactor, &p)
-	if a.detailedExitCode && len(p.Changes) > 0 {
+	model := view.NewPlan(facts, d.redactor)
+	if a.out != "" {
+		if err := s.save(d, a, stored, facts); err != nil {
+			return s.fail("The plan cannot be saved", err)
+		}
+	}
+	if err := s.showPlan(a, model); err != nil {
+		return s.fail("The plan cannot be shown", err)
+	}
+	if a.detailedExitCode && model.Applyable {
 		return exitChanges
 	}
 	return exitDone
+}
+
+// showPlan shows a plan in the face that was asked for, with what to do next.
+func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
+	if s.stream != nil {
+		s.stream.Plan(model, a.operation())
+	}
+	switch {
+	case a.json:
+		return nil
+	case a.markdown:
+		return view.WritePlanMarkdown(s.streams.Out, model)
+	}
+	view.WritePlan(s.streams.Out, model)
+	switch {
+	case a.out != "":
+		fmt.Fprintf(s.streams.Out, "\nSaved the plan to: %s\n\nTo perform exactly these actions, run the following command to apply:\n    eltrain apply %q\n", a.out, a.out)
+	case model.Applyable:
+		fmt.Fprint(s.streams.Out, "\nNote: You didn't use the -out option to save this plan, so eltrain can't guarantee to take exactly these actions if you run \"eltrain apply\" now.\n")
+	}
+	return nil
+}
+
+// operation is what a plan is for, in its JSON.
+func (a *planArgs) operation() string {
+	if a.destroy {
+		return "destroy"
+	}
+	return "plan"
 }
 
 // readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
@@ -90,9 +169,7 @@ func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	if !a.destroy {
 		return s.readValid(a.vars)
 	}
-	cfg = s.readAnyway(a.vars)
-	cfg.Jobs = nil
-	return cfg, true
+	return s.readAnyway(a.vars), true
 }
 
 // lockPoll is how often it is looked whether an apply has ended.
@@ -120,22 +197,89 @@ func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error
 const previewTimeout = 30 * time.Second
 
 // preview is the plan for the directory as it is now.
-func (d *directory) preview(ctx context.Context, s *session, a planning) (plan.Plan, error) {
+func (d *directory) preview(ctx context.Context, s *session, a planning) (view.PlanFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
 	r, err := apply.New(ctx, d.reconciling(s, a))
 	if err != nil {
-		return plan.Plan{}, err
+		return view.PlanFacts{}, err
 	}
-	return r.Preview(ctx, time.Now())
+	decided, err := r.Preview(ctx, time.Now())
+	if err != nil {
+		return view.PlanFacts{}, err
+	}
+	facts := view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached(ctx)}
+	facts.Variables, facts.Outputs, err = given(d.config)
+	return facts, err
+}
+
+// reached is how far jobs are by the word of the master that runs them; nothing if there is none.
+func reached(ctx context.Context) map[string]view.Reached {
+	live, err := apply.Fetch(ctx, runDirectory)
+	if err != nil {
+		return nil // a plan is no worse without
+	}
+	out := map[string]view.Reached{}
+	for i := range live.Snapshot.Incarnations {
+		inc := &live.Snapshot.Incarnations[i]
+		if m := inc.Member; m != nil && m.State == job.MemberRunning && m.Step > out[inc.Slot.Job].Step {
+			out[inc.Slot.Job] = view.Reached{Step: m.Step, Rate: m.StepRate}
+		}
+	}
+	return out
+}
+
+// given are a configuration's variables and outputs as JSON. A sensitive one is left out.
+func given(cfg *lang.Config) (variables, outputs map[string]view.GivenValue, err error) {
+	variables, outputs = map[string]view.GivenValue{}, map[string]view.GivenValue{}
+	for _, v := range cfg.Variables {
+		if variables[v.Name], err = givenValue(v.Value, v.Sensitive); err != nil {
+			return nil, nil, fmt.Errorf("write the variable %s as JSON: %w", v.Name, err)
+		}
+	}
+	for _, o := range cfg.Outputs {
+		if outputs[o.Name], err = givenValue(o.Value, o.Sensitive); err != nil {
+			return nil, nil, fmt.Errorf("write the output %s as JSON: %w", o.Name, err)
+		}
+	}
+	return variables, outputs, nil
+}
+
+func givenValue(v cty.Value, hidden bool) (view.GivenValue, error) {
+	if hidden || v.ContainsMarked() || !v.IsWhollyKnown() {
+		return view.GivenValue{Sensitive: true}, nil
+	}
+	value, err := ctyjson.Marshal(v, v.Type())
+	if err != nil {
+		return view.GivenValue{}, err
+	}
+	kind, err := ctyjson.MarshalType(v.Type())
+	return view.GivenValue{Value: value, Type: kind}, err
 }
 
 // reconciling are the parts of a reconciler that only looks.
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
-		Jobs: d.config.Jobs, Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: newUID, Destroy: a.destroy, Keep: a.keep, Rerun: a.rerun, Log: s.log,
+		Jobs: a.wanted(d.config), Store: d.store, Providers: d.providers, View: view.Quiet{},
+		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, Rerun: a.rerun, Log: s.log,
 	}
+}
+
+// wanted are the jobs that are to run. Those that are declared are read to destroy them too: for what of them is
+// sensitive.
+func (a planning) wanted(cfg *lang.Config) []job.Job {
+	if a.destroy {
+		return nil
+	}
+	return cfg.Jobs
+}
+
+// newUID is that of a saved plan, where there is one.
+func (a planning) newUID(name string) string {
+	if uid := a.uids[name]; uid != "" {
+		return uid
+	}
+	return newUID(name)
 }
 
 // newUID gives another identifier each time: a job that is declared again is another job, though its name is

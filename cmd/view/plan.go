@@ -20,29 +20,42 @@ const (
 	maxNodes        = 8 // names of nodes within a block
 )
 
-// Plan shows a plan to a person: what will be done and why, what has to wait for what, and the count. Like
-// slots are folded into one block. The text takes time linear in the number of changes.
-func Plan(s Screen, r *Redactor, p *plan.Plan) {
-	t := planText{Screen: s, redactor: r}
-	if len(p.Changes) > 0 {
-		t.legend(p)
+// WritePlan shows a plan to a person: what will be done and why, what it costs, what has to wait for what, and the
+// count. Like slots are folded into one block. The text takes time linear in the number of changes.
+func WritePlan(s Screen, m *PlanModel) {
+	t := planText{Screen: s}
+	changes := m.changes()
+	if len(changes) > 0 {
+		t.legend(changes)
 		t.line("\neltrain will perform the following actions:")
-		for _, b := range blocks(p) {
-			t.block(b, p.Records)
+		for _, b := range blocks(changes) {
+			t.block(b)
 		}
 	}
-	t.waits(p.Waits)
-	t.caveats(p.Caveats)
+	t.costs(m.Eltrain.Costs)
+	t.waits(m.Eltrain.Waits)
+	t.caveats(m.Eltrain.Caveats)
 	t.line("")
-	t.line("%s", t.conclusion(p))
+	t.line("%s", t.conclusion(m))
 	s.Write(t.buf.Bytes())
+}
+
+// changes are what is done, in the plan's own order.
+func (m *PlanModel) changes() []*PlannedChange {
+	var out []*PlannedChange
+	for i := range m.ResourceChanges {
+		if c := m.ResourceChanges[i].Eltrain; c != nil {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *PlannedChange) int { return a.at - b.at })
+	return out
 }
 
 // planText gathers the text of one plan.
 type planText struct {
 	Screen
-	redactor *Redactor
-	buf      bytes.Buffer
+	buf bytes.Buffer
 }
 
 func (t *planText) line(format string, args ...any) {
@@ -85,10 +98,10 @@ func (t *planText) mark(sym symbolOf) string {
 	return t.paint(sym.mark, sym.colour)
 }
 
-func (t *planText) legend(p *plan.Plan) {
+func (t *planText) legend(changes []*PlannedChange) {
 	used := map[string]bool{}
-	for i := range p.Changes {
-		used[symbol(p.Changes[i].Action).mark] = true
+	for _, c := range changes {
+		used[symbol(c.Action).mark] = true
 	}
 	t.line("Actions are indicated with the following symbols:")
 	for _, sym := range symbols {
@@ -100,7 +113,7 @@ func (t *planText) legend(p *plan.Plan) {
 
 // block is changes that are shown as one: same job, role, action and wave, and the same attributes.
 type block struct {
-	changes []*plan.Change
+	changes []*PlannedChange
 	reasons []reason
 }
 
@@ -112,7 +125,7 @@ type reason struct {
 
 // blocks folds a plan's changes, in their order but job by job and role by role. Slots that differ in
 // their reasons get a block each way, unless that makes too many.
-func blocks(p *plan.Plan) []block {
+func blocks(changes []*PlannedChange) []block {
 	type shape struct {
 		first    int
 		byReason map[string]*block
@@ -122,13 +135,12 @@ func blocks(p *plan.Plan) []block {
 	var order []*shape
 	jobs := map[string]int{} // first change of each job: its blocks stay together
 	var key strings.Builder
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for i, c := range changes {
 		if _, ok := jobs[c.Job]; !ok {
 			jobs[c.Job] = i
 		}
 		key.Reset()
-		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%d", c.Job, c.Slot.Role, c.Action, c.Wave)
+		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%d", c.Job, c.Role, c.Action, c.Wave)
 		for _, f := range c.Fields {
 			key.WriteString("\x00" + f.Path)
 		}
@@ -148,7 +160,7 @@ func blocks(p *plan.Plan) []block {
 		b.changes = append(b.changes, c)
 	}
 	slices.SortStableFunc(order, func(a, b *shape) int {
-		return jobs[p.Changes[a.first].Job] - jobs[p.Changes[b.first].Job]
+		return jobs[changes[a.first].Job] - jobs[changes[b.first].Job]
 	})
 	var out []block
 	for _, sh := range order {
@@ -178,15 +190,15 @@ func merge(parts []*block) block {
 	return out
 }
 
-func indices(changes []*plan.Change) []int {
+func indices(changes []*PlannedChange) []int {
 	out := make([]int, len(changes))
 	for i, c := range changes {
-		out[i] = c.Slot.Index
+		out[i] = c.index
 	}
 	return out
 }
 
-func (t *planText) block(b block, records job.Records) {
+func (t *planText) block(b block) {
 	c := b.changes[0]
 	sym := symbol(c.Action)
 	t.line("")
@@ -194,16 +206,16 @@ func (t *planText) block(b block, records job.Records) {
 	for _, why := range b.reasons {
 		for _, text := range why.texts {
 			if len(why.slots) > 0 {
-				text = fold(c.Slot.Role, why.slots) + ": " + text
+				text = fold(c.Role, why.slots) + ": " + text
 			}
-			t.line("  # (%s)", t.redactor.Text(strings.TrimSuffix(text, ".")))
+			t.line("  # (%s)", strings.TrimSuffix(text, "."))
 		}
 	}
-	if text := order(c, records); text != "" {
+	if text := order(c); text != "" {
 		t.line("  # %s", text)
 	}
-	kind, label := "role", c.Slot.Role
-	if ofJob(c) {
+	kind, label := "role", c.Role
+	if c.ofJob() {
 		kind, label = "job", c.Job
 	}
 	rows := t.rows(b)
@@ -224,12 +236,14 @@ func (t *planText) block(b block, records job.Records) {
 
 func ofJob(c *plan.Change) bool { return c.Slot == job.Address{} }
 
+func (c *PlannedChange) ofJob() bool { return c.Role == "" }
+
 func address(b block) string {
 	c := b.changes[0]
-	if ofJob(c) {
+	if c.ofJob() {
 		return "job." + c.Job
 	}
-	return "job." + c.Job + "." + fold(c.Slot.Role, indices(b.changes))
+	return "job." + c.Job + "." + fold(c.Role, indices(b.changes))
 }
 
 func verb(b block) string {
@@ -238,16 +252,19 @@ func verb(b block) string {
 	case plan.Create:
 		return "will be created"
 	case plan.Update:
+		if !c.ofJob() {
+			return "was edited and will be mended in-place"
+		}
 		return "will be updated in-place"
 	case plan.Restart:
 		return "will be restarted in place"
 	case plan.Replace:
-		if slices.ContainsFunc(c.Fields, forces) {
+		if slices.ContainsFunc(c.Fields, func(f FieldShown) bool { return f.Forces }) {
 			return "must be replaced"
 		}
 		return "will be replaced"
 	}
-	if ofJob(c) {
+	if c.ofJob() {
 		return "will be removed from the state"
 	}
 	return "will be destroyed"
@@ -255,36 +272,17 @@ func verb(b block) string {
 
 func forces(f job.FieldChange) bool { return f.Change == job.Replaces }
 
-// order says what a change of a later wave waits for: a start for the roles it depends on, a stop for
-// those that depend on it.
-func order(c *plan.Change, records job.Records) string {
-	if c.Wave == 0 {
-		return ""
-	}
-	record := records[c.Job]
-	if record == nil {
-		return "follows in wave " + itoa(c.Wave+1)
-	}
-	var others []string
-	if c.Action == plan.Delete {
-		for i := range record.Spec.Roles {
-			r := &record.Spec.Roles[i]
-			if slices.ContainsFunc(r.DependsOn, func(on string) bool { return roleName(on) == c.Slot.Role }) {
-				others = append(others, r.Name)
-			}
-		}
-	} else if r := record.Spec.Role(c.Slot.Role); r != nil {
-		for _, on := range r.DependsOn {
-			others = append(others, roleName(on))
-		}
-	}
+// order says what a change of a later wave waits for.
+func order(c *PlannedChange) string {
 	switch {
-	case len(others) == 0:
+	case c.Wave == 0:
+		return ""
+	case len(c.Follows) == 0:
 		return "follows in wave " + itoa(c.Wave+1)
 	case c.Action == plan.Delete:
-		return "stops after " + strings.Join(others, ", ")
+		return "stops after " + strings.Join(c.Follows, ", ")
 	}
-	return "starts after " + strings.Join(others, ", ")
+	return "starts after " + strings.Join(c.Follows, ", ")
 }
 
 // roleName takes a reference as written, role.ps, or a bare name.
@@ -332,7 +330,7 @@ func (t *planText) rows(b block) []row {
 		if b.changes[0].Action == plan.Create {
 			mark = "+"
 		}
-		rows = append(rows, row{mark: mark, name: "nodes", value: t.redactor.Text(nodes)})
+		rows = append(rows, row{mark: mark, name: "nodes", value: nodes})
 	}
 	return rows
 }
@@ -347,7 +345,7 @@ func (t *planText) fieldRows(b block, field int) []row {
 		if slots[v] == nil {
 			order = append(order, v)
 		}
-		slots[v] = append(slots[v], c.Slot.Index)
+		slots[v] = append(slots[v], c.index)
 	}
 	c := b.changes[0]
 	shown := order
@@ -356,11 +354,11 @@ func (t *planText) fieldRows(b block, field int) []row {
 	}
 	var rows []row
 	for _, v := range shown {
-		r := t.fieldRow(c.Action, job.FieldChange{
-			Path: c.Fields[field].Path, Change: c.Fields[field].Change, Before: v.before, After: v.after,
+		r := fieldRow(FieldShown{
+			Path: c.Fields[field].Path, Forces: c.Fields[field].Forces, Before: v.before, After: v.after,
 		})
 		if len(order) > 1 {
-			r.note = strings.TrimSuffix(fold(c.Slot.Role, slots[v])+", "+r.note, ", ")
+			r.note = strings.TrimSuffix(fold(c.Role, slots[v])+", "+r.note, ", ")
 		}
 		rows = append(rows, r)
 	}
@@ -371,32 +369,27 @@ func (t *planText) fieldRows(b block, field int) []row {
 	return rows
 }
 
-func (t *planText) fieldRow(a plan.Action, f job.FieldChange) row {
-	before, after := t.redactor.Value(f.Before), t.redactor.Value(f.After)
-	path := f.Path
-	if a != plan.Update { // a slot's: it stands in its role's block
-		path = withinRole(path)
-	}
-	r := row{name: t.redactor.Text(path)}
+func fieldRow(f FieldShown) row {
+	r := row{name: f.Path}
 	switch {
-	case f.Before == "" || a == plan.Create: // of a new slot nothing was before, whatever a zero value says
-		r.mark, r.value = "+", after
+	case f.Before == "":
+		r.mark, r.value = "+", f.After
 	case f.After == "":
-		r.mark, r.value = "-", before+" -> null"
+		r.mark, r.value = "-", f.Before+" -> null"
 	default:
-		r.mark, r.value = "~", before+" -> "+after
-		if before == sensitive && after == sensitive {
+		r.mark, r.value = "~", f.Before+" -> "+f.After
+		if f.Before == sensitive && f.After == sensitive {
 			r.value = sensitive
 		}
 	}
-	if a == plan.Replace && forces(f) {
+	if f.Forces {
 		r.note = forcesReplacement
 	}
 	return r
 }
 
 // nodesText lists the nodes of a block with how many slots each gets: "n1, n2 (2 slots)".
-func nodesText(changes []*plan.Change) string {
+func nodesText(changes []*PlannedChange) string {
 	count := map[string]int{}
 	for _, c := range changes {
 		if c.Node != "" {
@@ -477,14 +470,29 @@ func digits(s string) int {
 	return n
 }
 
-func (t *planText) waits(waits []plan.Wait) {
+// costs tells what happens to work that is under way.
+func (t *planText) costs(costs []JobCost) {
+	var lines []string
+	for i := range costs {
+		lines = append(lines, costs[i].sentences()...)
+	}
+	if len(lines) == 0 {
+		return
+	}
+	t.line("\n%s", t.paint("What it costs:", bold))
+	for _, text := range lines {
+		t.line("  - %s", text)
+	}
+}
+
+func (t *planText) waits(waits []PlanWait) {
 	if len(waits) == 0 {
 		return
 	}
 	t.line("\n%s", t.paint("Waiting:", bold))
 	for _, w := range waits {
-		t.line("  %s", waitAddress(w))
-		for _, text := range folded(t.redactor.Texts(w.Reasons)) {
+		t.line("  %s", w.Address)
+		for _, text := range folded(w.Reasons) {
 			t.line("    - %s", text)
 		}
 	}
@@ -525,16 +533,16 @@ func (t *planText) caveats(caveats []string) {
 	}
 	t.line("\n%s", t.paint("Not enforced here:", bold))
 	for _, text := range caveats {
-		t.line("  - %s", t.redactor.Text(text))
+		t.line("  - %s", text)
 	}
 }
 
-func (t *planText) conclusion(p *plan.Plan) string {
+func (t *planText) conclusion(m *PlanModel) string {
 	switch {
-	case len(p.Changes) > 0:
-		s := p.Summary()
+	case m.Applyable:
+		s := m.Eltrain.Summary
 		return t.paint("Plan:", bold) + fmt.Sprintf(" %d to add, %d to change, %d to remove.", s.Add, s.Change, s.Remove)
-	case len(p.Waits) > 0:
+	case !m.Complete:
 		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."

@@ -2,47 +2,125 @@ package view
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	tfjson "github.com/hashicorp/terraform-json"
+
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
 
+// planCase is a case's input. Without a plan it is the planner's, of the facts' input.
+type planCase struct {
+	Secrets []string
+	Facts   PlanFacts
+}
+
+func readPlanCase(t *testing.T, name string) (planCase, *PlanModel) {
+	t.Helper()
+	var c planCase
+	input(t, filepath.Join("plan", name, "facts.json"), &c)
+	for i := range c.Facts.Input.Jobs {
+		c.Facts.Input.Jobs[i].Secrets = c.Secrets
+	}
+	if c.Facts.Plan.Changes == nil {
+		c.Facts.Input.NewUID = func(name string) string { return "uid-of-" + name }
+		c.Facts.Plan = plan.Make(c.Facts.Input)
+	}
+	return c, NewPlan(c.Facts, NewRedactor([]job.Job{{Secrets: c.Secrets}}))
+}
+
+// A plan is the same plan to people, to pull requests and to programs: one model, golden in all three.
 func TestPlan(t *testing.T) {
 	for _, name := range cases(t, "plan") {
 		t.Run(name, func(t *testing.T) {
-			var in struct {
-				Secrets []string
-				Plan    plan.Plan
+			c, m := readPlanCase(t, name)
+			var text, code, comment bytes.Buffer
+			WritePlan(Screen{Writer: &text}, m)
+			if err := WriteJSON(&code, m); err != nil {
+				t.Fatal(err)
 			}
-			input(t, filepath.Join("plan", name, "plan.json"), &in)
-			r := NewRedactor([]job.Job{{Secrets: in.Secrets}})
-			var out bytes.Buffer
-			Plan(Screen{Writer: &out}, r, &in.Plan)
-			for _, secret := range in.Secrets {
-				if strings.Contains(out.String(), secret) {
-					t.Errorf("the plan shows the secret %q", secret)
+			if err := WritePlanMarkdown(&comment, m); err != nil {
+				t.Fatal(err)
+			}
+			for _, out := range []*bytes.Buffer{&text, &code, &comment} {
+				for _, secret := range c.Secrets {
+					if strings.Contains(out.String(), secret) {
+						t.Errorf("the plan shows the secret %q:\n%s", secret, out)
+					}
 				}
 			}
-			golden(t, filepath.Join("plan", name, "plan.txt"), out.String())
+			golden(t, filepath.Join("plan", name, "plan.txt"), text.String())
+			golden(t, filepath.Join("plan", name, "plan.json"), code.String())
+			golden(t, filepath.Join("plan", name, "plan.md"), comment.String())
 		})
 	}
 }
 
-func TestPlanColourAddsOnlyEscapes(t *testing.T) {
-	var in struct {
-		Secrets []string
-		Plan    plan.Plan
+// What HashiCorp's own library reads is what policy tools for Terraform read.
+func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
+	for _, name := range cases(t, "plan") {
+		_, m := readPlanCase(t, name)
+		var code bytes.Buffer
+		if err := WriteJSON(&code, m); err != nil {
+			t.Fatal(err)
+		}
+		var p tfjson.Plan
+		if err := json.Unmarshal(code.Bytes(), &p); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := p.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		counted := plan.Summary{}
+		done := map[string]bool{}
+		for i := range m.ResourceChanges {
+			done[m.ResourceChanges[i].Address] = m.ResourceChanges[i].Eltrain != nil
+		}
+		for _, rc := range p.ResourceChanges {
+			if rc.Mode != tfjson.ManagedResourceMode || rc.Address == "" || rc.Name == "" || len(rc.Change.Actions) == 0 {
+				t.Errorf("%s: %+v is not whole", name, rc)
+			}
+			slot := rc.Type == slotType
+			if index, ok := rc.Index.(float64); slot && (!ok || !strings.HasSuffix(rc.Address, fmt.Sprintf("[%d]", int(index)))) {
+				t.Errorf("%s: %s has the index %v", name, rc.Address, rc.Index)
+			}
+			a := rc.Change.Actions
+			switch {
+			case a.Create() && rc.Change.Before != nil, a.Delete() && rc.Change.After != nil:
+				t.Errorf("%s: %s is %v and has a value on the wrong side", name, rc.Address, a)
+			}
+			if !done[rc.Address] {
+				continue
+			}
+			switch {
+			case a.Create():
+				counted.Add++
+			case a.Update():
+				counted.Change++
+			case a.Replace():
+				counted.Add++
+				counted.Remove++
+			case a.Delete() && slot:
+				counted.Remove++
+			}
+		}
+		if counted != m.Eltrain.Summary {
+			t.Errorf("%s: the JSON's actions add up to %+v, the summary says %+v", name, counted, m.Eltrain.Summary)
+		}
 	}
-	input(t, "plan/mixed/plan.json", &in)
-	r := NewRedactor([]job.Job{{Secrets: in.Secrets}})
+}
+
+func TestPlanColourAddsOnlyEscapes(t *testing.T) {
+	_, m := readPlanCase(t, "mixed")
 	var plain, coloured bytes.Buffer
-	Plan(Screen{Writer: &plain}, r, &in.Plan)
-	Plan(Screen{Writer: &coloured, Colour: true}, r, &in.Plan)
+	WritePlan(Screen{Writer: &plain}, m)
+	WritePlan(Screen{Writer: &coloured, Colour: true}, m)
 	if !strings.Contains(coloured.String(), string(red)) {
 		t.Error("a plan with a replacement has no red in it")
 	}
@@ -66,8 +144,8 @@ func stripEscapes(s string) string {
 }
 
 // big is a plan of n new slots on n/8 nodes, each with a program, and if reasons is set also a reason, of its own.
-func big(n int, reasons bool) *plan.Plan {
-	p := &plan.Plan{}
+func big(n int, reasons bool) *PlanModel {
+	p := plan.Plan{}
 	for i := range n {
 		c := plan.Change{
 			Action: plan.Create, Job: "big", Slot: job.Address{Job: "big", Role: "worker", Index: i},
@@ -82,14 +160,14 @@ func big(n int, reasons bool) *plan.Plan {
 		}
 		p.Changes = append(p.Changes, c)
 	}
-	return p
+	return NewPlan(PlanFacts{Plan: p}, NewRedactor(nil))
 }
 
 func TestPlanOfManySlotsStaysAPage(t *testing.T) {
 	for _, reasons := range []bool{false, true} {
 		var out bytes.Buffer
 		start := time.Now()
-		Plan(Screen{Writer: &out}, NewRedactor(nil), big(10_000, reasons))
+		WritePlan(Screen{Writer: &out}, big(10_000, reasons))
 		if lines := strings.Count(out.String(), "\n"); lines > 40 {
 			t.Errorf("a plan of 10,000 like slots has %d lines:\n%.3000s", lines, out.String())
 		}
@@ -103,9 +181,8 @@ func TestPlanOfManySlotsStaysAPage(t *testing.T) {
 }
 
 func BenchmarkPlanText10000(b *testing.B) {
-	p := big(10_000, false)
 	for b.Loop() {
-		Plan(Screen{Writer: new(bytes.Buffer)}, NewRedactor(nil), p)
+		WritePlan(Screen{Writer: new(bytes.Buffer)}, big(10_000, false))
 	}
 }
 

@@ -98,7 +98,7 @@ func (p *Progress) Planned(next *plan.Plan) {
 		}
 	}
 	for _, line := range p.newWaits(next.Waits) {
-		p.tell(p.screen.paint(line, yellow))
+		p.tell(line)
 	}
 }
 
@@ -121,6 +121,9 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 				continue
 			}
 			p.waits[words] = waiting{line, now}
+			if !w.Passing { // what may pass by itself asks nobody to look
+				line = p.screen.paint(line, yellow)
+			}
 			lines = append(lines, line)
 		}
 	}
@@ -135,7 +138,7 @@ var variable = regexp.MustCompile(`\[[\d,…-]*\](?: \(\d+ slots\))?|\d+(?:\.\d+
 func (p *Progress) Started(c *plan.Change) {
 	b := p.bursts[key(c)]
 	if b == nil {
-		p.tell(p.screen.paint(changed(c)+": "+words(c).doing+"...", bold) + p.because(c))
+		p.tell(p.screen.paint(ChangeAddress(c)+": "+words(c).doing+"...", bold) + p.because(c))
 		return
 	}
 	if b.began.IsZero() {
@@ -161,7 +164,7 @@ func (p *Progress) because(c *plan.Change) string {
 func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
-		p.tell(fmt.Sprintf("%s: Still %s... [%s elapsed]", changed(c), lower(words(c).doing), short(elapsed)))
+		p.tell(fmt.Sprintf("%s: Still %s... [%s elapsed]", ChangeAddress(c), lower(words(c).doing), short(elapsed)))
 		return
 	}
 	if p.now().Sub(b.told) >= stillEvery && (b.done > 0 || b.before == 0) { // else it is as hopeless as before
@@ -176,14 +179,14 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	b := p.bursts[key(c)]
 	if err != nil && b == nil {
 		p.tell(p.screen.paint(fmt.Sprintf("%s: %s failed after %s: %s",
-			changed(c), words(c).done, short(elapsed), p.redactor.Text(err.Error())), red))
+			ChangeAddress(c), words(c).done, short(elapsed), p.redactor.Text(err.Error())), red))
 	}
 	if err == nil {
 		p.count(c)
 	}
 	if b == nil {
 		if err == nil {
-			p.tell(p.screen.paint(fmt.Sprintf("%s: %s complete after %s%s", changed(c), words(c).done, short(elapsed), place(c)), bold))
+			p.tell(p.screen.paint(fmt.Sprintf("%s: %s complete after %s%s", ChangeAddress(c), words(c).done, short(elapsed), place(c)), bold))
 		}
 		return
 	}
@@ -348,8 +351,8 @@ func (b *burst) address(c *plan.Change) string {
 	return "job." + c.Job + "." + fold(c.Slot.Role, slices.Collect(maps.Keys(b.pending)))
 }
 
-// changed is the address of what a change is about.
-func changed(c *plan.Change) string {
+// ChangeAddress is the address of what a change is about.
+func ChangeAddress(c *plan.Change) string {
 	if ofJob(c) {
 		return "job." + c.Job
 	}

@@ -215,3 +215,16 @@ func TestShort(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyWhatMayLastIsLoud(t *testing.T) {
+	var out bytes.Buffer
+	p := NewProgress(Screen{Writer: &out, Colour: true}, NewRedactor(nil), time.Now)
+	p.Planned(&plan.Plan{Waits: []plan.Wait{
+		{Job: "a", Reasons: []string{"It is queued."}, Passing: true},
+		{Job: "b", Reasons: []string{"No node has room."}},
+	}})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || strings.Contains(lines[0], string(yellow)) || !strings.Contains(lines[1], string(yellow)) {
+		t.Errorf("told %q", lines)
+	}
+}

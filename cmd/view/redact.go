@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -35,16 +36,28 @@ func NewRedactor(jobs []job.Job) *Redactor {
 
 // Add hides the secrets of more jobs. What was hidden before stays hidden.
 func (r *Redactor) Add(jobs []job.Job) {
+	for i := range jobs {
+		r.AddTexts(jobs[i].Secrets...)
+	}
+}
+
+// AddTexts hides more sensitive values.
+func (r *Redactor) AddTexts(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range jobs {
-		for _, secret := range jobs[i].Secrets {
-			r.add(secret)
-			// As the value looks inside HCL text, with its quotes and backslashes escaped.
-			quoted := strconv.Quote(secret)
-			r.add(quoted[1 : len(quoted)-1])
-		}
+	for _, secret := range secrets {
+		r.add(secret)
+		// As the value looks inside HCL text, with its quotes and backslashes escaped.
+		quoted := strconv.Quote(secret)
+		r.add(quoted[1 : len(quoted)-1])
 	}
+}
+
+// Secrets are the texts that are hidden, longest first.
+func (r *Redactor) Secrets() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Clone(r.sorted)
 }
 
 func (r *Redactor) add(secret string) {
@@ -70,7 +83,7 @@ func (r *Redactor) Text(s string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, secret := range r.sorted {
-		s = replace(s, secret)
+		s = Replace(s, secret, sensitive)
 	}
 	return printable(s)
 }
@@ -96,7 +109,8 @@ func (r *Redactor) Value(s string) string {
 	return printable(s)
 }
 
-func replace(s, secret string) string {
+// Replace puts a text in the place of a secret wherever it counts as one.
+func Replace(s, secret, by string) string {
 	at := find(s, secret)
 	if at < 0 {
 		return s
@@ -104,7 +118,7 @@ func replace(s, secret string) string {
 	var b strings.Builder
 	for ; at >= 0; at = find(s, secret) {
 		b.WriteString(s[:at])
-		b.WriteString(sensitive)
+		b.WriteString(by)
 		s = s[at+len(secret):]
 	}
 	b.WriteString(s)

@@ -4,6 +4,18 @@ variable "advertise" {
   description = "Address and port at which the jobs' pods reach this master. The Deployment sets it to its Service."
 }
 
+variable "tls_cert" {
+  type        = string
+  default     = ""
+  description = "File with the certificate of this master's service. deploy/tls sets it to its Secret."
+}
+
+variable "tls_key" {
+  type        = string
+  default     = ""
+  description = "File with its key."
+}
+
 eltrain {
   required_version = ">= 0.1"
 
@@ -14,6 +26,8 @@ eltrain {
   }
   service {
     advertise = var.advertise
+    tls_cert  = var.tls_cert
+    tls_key   = var.tls_key
   }
 }
 

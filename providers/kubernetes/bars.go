@@ -22,9 +22,25 @@ import (
 // (job.Node.Closed) and is no bar.
 func (p *Provider) Bars(r *job.Role) map[string]string {
 	p.index.askFor(r.Resources.Devices)
-	template, err := p.config.template(r)
+	key, err := json.Marshal(barKey{r.Pod, slices.Sorted(maps.Keys(r.Resources.Devices))})
 	if err != nil {
 		return nil // Config.Check has refused it, with its reason
+	}
+	return p.bars.of(string(key), p.index, func() (barring, error) { return p.config.barring(r) })
+}
+
+// barKey is what of a role says where its pods can be. To make a pod of it, with its overlays merged, takes far longer
+// than to write this down.
+type barKey struct {
+	Pod     map[string]any
+	Devices []string
+}
+
+// barring is what of a role's pods keeps them off nodes.
+func (c Config) barring(r *job.Role) (barring, error) {
+	template, err := c.template(r, Scheduling{})
+	if err != nil {
+		return barring{}, err
 	}
 	limits := barring{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
@@ -33,40 +49,40 @@ func (p *Provider) Bars(r *job.Role) map[string]string {
 	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	return p.bars.of(limits, p.index)
+	return limits, nil
 }
 
-// barring is what of a pod keeps it off nodes. As JSON it is the same for the same: the key of a barCache.
+// barring is what of a pod keeps it off nodes.
 type barring struct {
-	Tolerations []corev1.Toleration  `json:"tolerations,omitempty"`
-	Selector    map[string]string    `json:"selector,omitempty"`
-	Required    *corev1.NodeSelector `json:"required,omitempty"`
-	Devices     []string             `json:"devices,omitempty"`
+	Tolerations []corev1.Toleration
+	Selector    map[string]string
+	Required    *corev1.NodeSelector
+	Devices     []string
 }
 
-// barCache keeps the bars of each template for as long as the nodes stay as they are: Bars is called for each role in
-// each turn.
+// barCache keeps the bars by barKey for as long as the nodes stay as they are: Bars is called for each role in each
+// turn.
 type barCache struct {
 	mu      sync.Mutex
 	version int // of the nodes
 	known   map[string]map[string]string
 }
 
-func (c *barCache) of(b barring, x *index) map[string]string {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return nil // API types always encode
-	}
+func (c *barCache) of(key string, x *index, limits func() (barring, error)) map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if version := x.nodesVersion(); version != c.version || c.known == nil {
 		c.version, c.known = version, map[string]map[string]string{}
 	}
-	if bars, known := c.known[string(text)]; known {
+	if bars, known := c.known[key]; known {
 		return bars
 	}
+	b, err := limits()
+	if err != nil {
+		return nil // Config.Check has refused it, with its reason
+	}
 	bars := b.bars(x.barNodes())
-	c.known[string(text)] = bars
+	c.known[key] = bars
 	return bars
 }
 

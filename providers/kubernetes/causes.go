@@ -66,6 +66,9 @@ func disruption(o *corev1.Pod) (job.Cause, []string) {
 	return cause, []string{sentence("pod "+o.Name+" failed", reason, o.Status.Message)}
 }
 
+// notByUs is all that a master knows who did not order a deletion: one before it may have, and not lived to see its end.
+const notByUs = "not by this master"
+
 // deletion is the evidence that somebody ordered the end of a pod. False: nobody did, or it had ended before.
 func deletion(o *corev1.Pod, ended time.Time) (string, bool) {
 	if o.DeletionTimestamp == nil {
@@ -80,7 +83,7 @@ func deletion(o *corev1.Pod, ended time.Time) (string, bool) {
 	if !ended.IsZero() && ended.Before(asked) {
 		return "", false
 	}
-	return fmt.Sprintf("pod %s was deleted at %s by somebody else than this eltrain", o.Name, asked.UTC().Format(time.RFC3339)), true
+	return fmt.Sprintf("pod %s was deleted at %s, "+notByUs, o.Name, asked.UTC().Format(time.RFC3339)), true
 }
 
 // sentence joins what happened with the cluster's own reason and message, whichever there are.

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,11 +102,19 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	if service.Spec.ClusterIP != corev1.ClusterIPNone || !service.Spec.PublishNotReadyAddresses || service.Spec.Selector[labelUID] != testUID {
 		t.Errorf("the Service is %+v", service.Spec)
 	}
-	budget, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
-	w.ok(err)
-	if budget.Spec.MinAvailable.IntValue() != 4 || budget.Spec.Selector.MatchLabels[labelUID] != testUID {
-		t.Errorf("the PodDisruptionBudget is %+v", budget.Spec)
+	budgetOf := func(role string) (*policyv1.PodDisruptionBudget, error) {
+		return w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9-"+role, metav1.GetOptions{})
 	}
+	for role, least := range map[string]int{"worker": 3, "ps": 1, "evaluator": 0} {
+		budget, err := budgetOf(role)
+		w.ok(err)
+		selector := map[string]string{labelUID: testUID, labelRole: role}
+		if budget.Spec.MinAvailable.IntValue() != least || !maps.Equal(budget.Spec.Selector.MatchLabels, selector) {
+			t.Errorf("the PodDisruptionBudget of %s is %+v", role, budget.Spec)
+		}
+	}
+	budget, err := budgetOf("worker")
+	w.ok(err)
 	for _, o := range []metav1.Object{secret, service, budget} {
 		if owners := o.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != anchor.UID {
 			t.Errorf("%s is owned by %+v, not by the anchor", o.GetName(), owners)
@@ -128,13 +138,18 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	if now, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.ResourceVersion != anchor.ResourceVersion {
 		t.Errorf("the anchor was written again, %v", err)
 	}
-	if now, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.Generation != budget.Generation {
+	if now, err := budgetOf("worker"); err != nil || now.Generation != budget.Generation {
 		t.Errorf("the PodDisruptionBudget was changed again, %v", err)
 	}
 	if _, err := next.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 2})); err != nil {
 		t.Error(err)
 	}
-	if now, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{}); err != nil || now.Spec.MinAvailable.IntValue() != 2 {
+	for _, role := range []string{"ps", "evaluator"} {
+		if _, err := budgetOf(role); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is no role any more, and its PodDisruptionBudget is there: %v", role, err)
+		}
+	}
+	if now, err := budgetOf("worker"); err != nil || now.Spec.MinAvailable.IntValue() != 2 {
 		t.Errorf("the PodDisruptionBudget did not follow the group: %+v, %v", now.Spec, err)
 	}
 }
@@ -169,7 +184,7 @@ func TestPrepareCompletesWhatWasCutShort(t *testing.T) {
 	admin, now := w.cluster.Admin(), metav1.DeleteOptions{}
 	removals := map[string]func() error{
 		"the PodDisruptionBudget": func() error {
-			return admin.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(t.Context(), "gpt-0b0e9", now)
+			return admin.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(t.Context(), "gpt-0b0e9-worker", now)
 		},
 		"the Service": func() error { return admin.CoreV1().Services(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
 		"the Secret":  func() error { return admin.CoreV1().Secrets(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
@@ -236,6 +251,22 @@ func TestPublishTellsOwnJobsAlone(t *testing.T) {
 		if anchor.Data["service"] != want {
 			t.Errorf("%s says %q, want %q", name, anchor.Data["service"], want)
 		}
+	}
+}
+
+// A master that took over from another address says how long its agents may take to hear of it.
+func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	if news := w.p.Capabilities().News; news != 0 {
+		t.Errorf("nobody knew another address, and it takes %s", news)
+	}
+	next := w.open()
+	w.ok(next.Publish(t.Context(), providers.Service{URL: "http://10.0.0.9:7000"}))
+	_, err := next.Prepare(t.Context(), job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}})
+	w.ok(err)
+	if news := next.Capabilities().News.Std(); news != newsTakes {
+		t.Errorf("agents know another address, and the news take %s", news)
 	}
 }
 
@@ -316,7 +347,7 @@ func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	w.ok(w.p.Close())
 	made, _ := w.p.jobs.get(testUID)
-	second, err := w.config.pod(w.launch("worker", 1, 1), surroundings{namespace: w.namespace, anchor: made.anchor, gated: true})
+	second, err := w.config.pod(w.launch("worker", 1, 1), surroundings{namespace: w.namespace, anchor: made.anchor, scheduling: Scheduling{Gated: true}})
 	w.ok(err)
 	_, err = w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), second, metav1.CreateOptions{})
 	w.ok(err)
@@ -332,6 +363,7 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	l := w.launch("worker", 0, 1)
 	w.ok(w.p.Launch(t.Context(), l))
+	w.until("written to by the scheduler", func() bool { return len(w.pod("worker", 0, 1).Status.Conditions) > 0 })
 	before := w.pod("worker", 0, 1)
 	w.ok(w.p.Launch(t.Context(), l))
 	if now := w.pod("worker", 0, 1); now.ResourceVersion != before.ResourceVersion {

@@ -64,17 +64,22 @@ func (c Config) Validate() []error {
 	if c.Parallelism < 0 || c.Parallelism > mostParallelism {
 		bad("parallelism is %d: write a number from 1 to %d, or leave it out for %d", c.Parallelism, mostParallelism, DefaultParallelism)
 	}
-	errs = append(errs, (overlay{owner: "provider " + Name, fields: c.Pod}).check()...)
+	errs = append(errs, (overlay{owner: "the provider", fields: c.Pod}).check()...)
 	return errs
 }
 
 // Check says what is wrong with a role on this provider, before anything of it is started; nil if nothing is.
 // It makes the role's pod as Launch would, and joins every mistake of its overlay.
 func (c Config) Check(r *job.Role) error {
+	return c.CheckFor(r, Scheduling{})
+}
+
+// CheckFor is Check of pods that have this for their scheduler.
+func (c Config) CheckFor(r *job.Role, s Scheduling) error {
 	if err := checkNames(job.Address{Job: "job", Role: r.Name}); err != nil {
 		return err
 	}
-	_, err := c.template(r)
+	_, err := c.template(r, s)
 	return err
 }
 

@@ -24,7 +24,7 @@ func TestConfigMistakesAreTold(t *testing.T) {
 		{Config{QPS: math.Inf(1)}, "qps"},
 		{Config{Parallelism: -1}, "parallelism is -1"},
 		{Config{Parallelism: 100_000}, "parallelism is 100000"},
-		{Config{Pod: map[string]any{"spec": map[string]any{"restartPolicy": "Always", "hostname": "h"}}}, `pod of provider kubernetes: it cannot change spec.restartPolicy`},
+		{Config{Pod: map[string]any{"spec": map[string]any{"restartPolicy": "Always", "hostname": "h"}}}, `pod of the provider: it cannot change spec.restartPolicy`},
 		{Config{Pod: map[string]any{"spec": map[string]any{"nodeselector": 1}}}, `unknown field "spec.nodeselector"`},
 	}
 	for _, test := range tests {

@@ -3,16 +3,19 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/job"
 )
 
-// forgetPoll is how often Forget looks whether the pods are off the API server.
-const forgetPoll = 100 * time.Millisecond
+// forgetBound is how long Forget waits for the pods to be off the API server: ten thousand take half a minute. Whoever
+// wants them away for longer is told which is left, and asks again.
+const forgetBound = time.Minute
 
 // Forget deletes everything of a job: its pods, with their logs, and what it has beside them. The anchor goes
 // last, so that a Forget which was cut short is completed by the next; nothing is left to the garbage collector.
@@ -41,9 +44,17 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 	if err := p.removePods(ctx, uid); err != nil {
 		return err
 	}
-	for _, o := range p.objects(groupName(uid, name)) {
-		if err := o.remove(ctx, uid); err != nil {
-			return fmt.Errorf("delete %s %s/%s: %w", o.kind, p.namespace, groupName(uid, name), explain(err))
+	if err := p.gang.Forget(ctx, jobOf(job.Group{UID: uid, Name: name}, metav1.OwnerReference{})); err != nil {
+		return err
+	}
+	if err := p.removeBudgets(ctx, uid, nil); err != nil {
+		return err
+	}
+	group := groupName(uid, name)
+	for _, o := range append(p.children(group), p.anchor(group)) {
+		err := p.pacer.do(ctx, uid+" delete "+o.kind, func(ctx context.Context) error { return o.remove(ctx, uid) })
+		if err != nil {
+			return fmt.Errorf("delete %s %s/%s: %w", o.kind, p.namespace, group, explain(err))
 		}
 	}
 	p.index.forget(uid)
@@ -51,34 +62,57 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 }
 
 // removePods takes the job's pods off the API server. All have ended, or are on nodes that do not answer: those
-// are not waited for, and what may still run there is fenced by its number.
+// are not waited for, and what may still run there is fenced by its number. It is one request for all of them; that
+// they are gone is for the watch to say.
 func (p *Provider) removePods(ctx context.Context, uid string) error {
-	known := p.index.ofJob(uid)
-	for _, one := range known {
-		p.index.ordered(one.uid)
+	changes, unsubscribe := p.index.subscribe()
+	defer unsubscribe()
+	var marked []types.UID
+	for _, one := range p.index.ofJob(uid) {
+		if p.index.ordered(one.uid) {
+			marked = append(marked, one.uid)
+		}
 	}
-	pods := p.client.CoreV1().Pods(p.namespace)
 	now := int64(0)
+	err := p.pacer.do(ctx, uid+" delete pods", func(ctx context.Context) error {
+		return p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: selectJob(uid)})
+	})
+	if err != nil && judge(err).verdict != down { // else it may have been carried out
+		for _, one := range marked {
+			p.index.unordered(one)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete its pods: %w", explain(err))
+	}
+	bound := time.NewTimer(forgetBound)
+	defer bound.Stop()
 	for {
-		left, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selectJob(uid), Limit: 1})
-		if err != nil {
-			return fmt.Errorf("list its pods: %w", explain(err))
-		}
-		if len(left.Items) == 0 {
-			break
-		}
-		err = pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: selectJob(uid)})
-		if err != nil {
-			return fmt.Errorf("delete its pods: %w", explain(err))
+		left := p.index.ofJob(uid)
+		if len(left) == 0 {
+			return nil
 		}
 		select {
-		case <-time.After(forgetPoll):
+		case <-changes:
+		case <-bound.C:
+			return fmt.Errorf("of its pods %d are not gone after %s, %s/%s for one: has it finalizers?", len(left), forgetBound, p.namespace, left[0].name)
 		case <-ctx.Done():
-			return fmt.Errorf("pod %s/%s is not gone yet: %w", p.namespace, left.Items[0].Name, ctx.Err())
+			return fmt.Errorf("of its pods %d are not gone, %s/%s for one: %w", len(left), p.namespace, left[0].name, ctx.Err())
 		}
 	}
-	for _, one := range known {
-		p.index.deleted(one.key, one.uid)
+}
+
+// removeBudgets takes away the PodDisruptionBudgets of a job, but for those of some roles.
+func (p *Provider) removeBudgets(ctx context.Context, uid string, but []string) error {
+	selected := selectJob(uid)
+	if len(but) > 0 {
+		selected += "," + labelRole + " notin (" + strings.Join(but, ",") + ")"
+	}
+	err := p.pacer.do(ctx, uid+" delete poddisruptionbudgets", func(ctx context.Context) error {
+		return p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: selected})
+	})
+	if err != nil {
+		return fmt.Errorf("delete its PodDisruptionBudgets: %w", explain(err))
 	}
 	return nil
 }
@@ -87,17 +121,13 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 type object struct {
 	kind   string
 	get    func(context.Context) (metav1.Object, error)
-	delete func(context.Context, metav1.DeleteOptions) error
+	delete func(context.Context, metav1.DeleteOptions) error // nil of those that are deleted together
 }
 
-// objects lists them, the anchor last.
-func (p *Provider) objects(name string) []object {
-	core, budgets := p.client.CoreV1(), p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
-	get := metav1.GetOptions{}
+// children are what an anchor owns beside pods, once for each job.
+func (p *Provider) children(name string) []object {
+	core, get := p.client.CoreV1(), metav1.GetOptions{}
 	return []object{
-		{"PodDisruptionBudget",
-			func(ctx context.Context) (metav1.Object, error) { return budgets.Get(ctx, name, get) },
-			func(ctx context.Context, o metav1.DeleteOptions) error { return budgets.Delete(ctx, name, o) }},
 		{"Service",
 			func(ctx context.Context) (metav1.Object, error) {
 				return core.Services(p.namespace).Get(ctx, name, get)
@@ -110,14 +140,25 @@ func (p *Provider) objects(name string) []object {
 			func(ctx context.Context, o metav1.DeleteOptions) error {
 				return core.Secrets(p.namespace).Delete(ctx, name, o)
 			}},
-		{"ConfigMap",
-			func(ctx context.Context) (metav1.Object, error) {
-				return core.ConfigMaps(p.namespace).Get(ctx, name, get)
-			},
-			func(ctx context.Context, o metav1.DeleteOptions) error {
-				return core.ConfigMaps(p.namespace).Delete(ctx, name, o)
-			}},
 	}
+}
+
+func (p *Provider) anchor(name string) object {
+	anchors := p.client.CoreV1().ConfigMaps(p.namespace)
+	return object{"ConfigMap",
+		func(ctx context.Context) (metav1.Object, error) { return anchors.Get(ctx, name, metav1.GetOptions{}) },
+		func(ctx context.Context, o metav1.DeleteOptions) error { return anchors.Delete(ctx, name, o) }}
+}
+
+// budgets are what it owns once for each role.
+func (p *Provider) budgets(g job.Group) []object {
+	var all []object
+	for _, r := range g.Roles {
+		all = append(all, object{kind: "PodDisruptionBudget", get: func(ctx context.Context) (metav1.Object, error) {
+			return p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Get(ctx, budgetName(g.UID, g.Name, r.Role), metav1.GetOptions{})
+		}})
+	}
+	return all
 }
 
 // remove deletes the object if it is the job's.

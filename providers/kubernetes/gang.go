@@ -2,155 +2,122 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
-	"sync"
-	"time"
+	"log/slog"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
-// A gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is lifted once,
-// of every role of their job, the least that starts together exist. So the scheduler never sees half a gang that
-// could not be made; it may still place only half of one. A pod that comes when its gang is whole has no gate.
-
-const (
-	// gatePause is the least time between two looks at the gates: while thousands of pods are created, each look
-	// goes over all of them.
-	gatePause = 50 * time.Millisecond
-	// gateRetry is when a gate that could not be lifted is tried again.
-	gateRetry = time.Second
-	// gateTimeout bounds one attempt.
-	gateTimeout = 30 * time.Second
-)
-
-// liveByRole counts a job's pods that run or will.
-type liveByRole map[string]int
-
-func live(pods []*pod) liveByRole {
-	n := liveByRole{}
-	for _, p := range pods {
-		if !p.over() && !p.deleting {
-			n[p.key.role]++
-		}
-	}
-	return n
+// Gang is how the pods of a job come to start together or not at all. gates.go has one that asks nothing of the
+// scheduler; package volcano has the one of a scheduler that knows gangs. Its methods are safe for concurrent use.
+type Gang interface {
+	// Ready waits until the others know what they tell, and no longer than ctx.
+	Ready(ctx context.Context) error
+	// Can enters into c what the gang cannot do or enforce here and now.
+	Can(c *job.Capabilities)
+	// Prepare makes what the gang has beside the pods, or brings it up to date. No pod of the job is made before, and
+	// none beyond a smaller least is taken away before. It is idempotent, and costs nothing where nothing changed.
+	Prepare(ctx context.Context, j Job) error
+	// Schedule is what the pod of a slot has for its scheduler.
+	Schedule(g job.Group, slot job.Address) Scheduling
+	// Complete adds to an observation what the gang knows.
+	Complete(o *providers.Observation)
+	// Forget removes what Prepare made. Nothing of the job runs any more.
+	Forget(ctx context.Context, j Job) error
 }
 
-// whole tells whether, of every role, the least that starts together exist.
-func whole(g job.Group, have liveByRole) bool {
-	for _, r := range g.Roles {
-		if have[r.Role] < r.Min {
-			return false
-		}
-	}
-	return true
+// Job is a job as its gang knows it.
+type Job struct {
+	Group  job.Group             // of Forget: the UID and the name
+	Name   string                // of all that it has beside its pods
+	Labels map[string]string     // of all that it has
+	Owner  metav1.OwnerReference // its anchor, with which all of it goes; zero with Forget
 }
 
-// least is how many slots start together.
-func least(g job.Group) int {
-	n := 0
-	for _, r := range g.Roles {
-		n += r.Min
-	}
-	return n
+// Scheduling is what a pod has for its scheduler. Overlays cannot change it.
+type Scheduling struct {
+	Scheduler   string // by name; "" is the cluster's default, unless an overlay names another
+	Annotations map[string]string
+	Gated       bool // by eltrain's own scheduling gate
 }
 
-// liftGates lifts the gates of whole gangs until the provider is closed. It goes by what there is, not by what
-// happened, so a next master goes on where this one ended.
-func (p *Provider) liftGates() {
-	changes, unsubscribe := p.index.subscribe()
-	defer unsubscribe()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-pause.C:
-		case <-p.ctx.Done():
-			return
-		}
-		if p.liftWhole() {
-			pause.Reset(gatePause)
-		} else {
-			pause.Reset(gateRetry)
-			continue
-		}
-		select {
-		case <-changes:
-		case <-p.jobs.changed:
-		case <-p.ctx.Done():
-			return
-		}
-	}
+// Site is what the provider does for its gang.
+type Site struct{ p *Provider }
+
+// Namespace is the one that the provider works in.
+func (s Site) Namespace() string { return s.p.namespace }
+
+// Log is the provider's.
+func (s Site) Log() *slog.Logger { return s.p.log }
+
+// Client is the provider's.
+func (s Site) Client() kubernetes.Interface { return s.p.client }
+
+// Config reaches the API server as Client does, in JSON, which is all that custom resources are served in.
+func (s Site) Config() *rest.Config {
+	config := rest.CopyConfig(s.p.rest)
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	return config
 }
 
-// liftWhole lifts what may be lifted now. False: some gate could not be lifted.
-func (p *Provider) liftWhole() bool {
-	var gated []*pod
-	for _, j := range p.jobs.all() {
-		pods := p.index.ofJob(j.group.UID)
-		j.whole.Store(whole(j.group, live(pods)))
-		if !j.whole.Load() {
-			continue
-		}
-		for _, one := range pods {
-			if one.gated && !one.over() && !one.deleting {
-				gated = append(gated, one)
-			}
-		}
-	}
-	next := make(chan *pod)
-	failed := make(chan error, len(gated))
-	var workers sync.WaitGroup
-	for range min(p.config.parallelism(), len(gated)) {
-		workers.Go(func() {
-			for one := range next {
-				failed <- p.lift(one)
-			}
-		})
-	}
-	for _, one := range gated {
-		next <- one
-	}
-	close(next)
-	workers.Wait()
-	close(failed)
-	for err := range failed {
-		if err != nil && p.ctx.Err() == nil {
-			p.log.Warn("A scheduling gate cannot be lifted; it is tried again.", "error", err)
-			return false
-		}
-	}
-	return true
+// Changed says that Observe would answer otherwise than before.
+func (s Site) Changed() { s.p.index.signal() }
+
+// Go runs f until it returns. Its context ends when the provider is closed, and Close waits for it.
+func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx) }) }
+
+// Write does one write at the provider's pace, and says of an error what can be done about it. Those of one class are
+// refused together.
+func (s Site) Write(ctx context.Context, class string, write func(context.Context) error) error {
+	return explain(s.p.pacer.do(ctx, class, write))
 }
 
-// lift takes our gate off one pod and leaves others' on it.
-func (p *Provider) lift(gated *pod) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": gated.uid},
-		"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gangGate}}},
+// Watch is a kind of objects that is watched.
+type Watch struct {
+	What string         // as an error names it: `PodGroups in namespace "ml"`
+	Lack string         // what it means not to see them, as a sentence without its full stop
+	Kind runtime.Object // an empty one
+	List func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	Open func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	One  func(o runtime.Object, gone bool) // an object as it is now, or as it was last
+	All  func(all []runtime.Object)        // what else was known is no more
+}
+
+// Watch holds a watch open for as long as the provider is. It is called from within the function that makes the gang:
+// Observe waits for the first list. Where the API server does not let this master see the objects, a caveat says so;
+// where it knows no such kind, that is the gang's to say. In both cases All is not called, until that has changed.
+func (s Site) Watch(w Watch) {
+	s.p.watches = append(s.p.watches, &watching{
+		what: w.What, blind: w.Lack, kind: w.Kind, list: w.List, open: w.Open, one: w.One,
+		strip: func(runtime.Object) {},
+		all:   func(all []any, _ string) { w.All(typed[runtime.Object](all)) },
 	})
-	if err != nil {
-		return err
+}
+
+// JobOf reads from labels whose an object is: the UID of its job, "" if it is of none.
+func JobOf(labels map[string]string) (uid string) { return labels[labelUID] }
+
+// Ours selects everything of all jobs.
+func Ours() string { return labelUID }
+
+// jobOf is a job as its gang knows it.
+func jobOf(g job.Group, owner metav1.OwnerReference) Job {
+	return Job{Group: g, Name: groupName(g.UID, g.Name), Labels: jobLabels(g.UID, g.Name), Owner: owner}
+}
+
+// dress gives a pod what it has for its scheduler.
+func (s Scheduling) dress(pod *corev1.Pod) {
+	pod.Spec.SchedulerName = s.Scheduler
+	maps.Copy(pod.Annotations, s.Annotations)
+	if s.Gated {
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gangGate}}
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, gateTimeout)
-	defer cancel()
-	var lifted *corev1.Pod
-	err = p.pacer.do(ctx, gated.key.uid+" patch pods", func(ctx context.Context) (err error) {
-		lifted, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, gated.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
-		return err
-	})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
-		p.index.deleted(gated.key, gated.uid)
-		return nil
-	case err != nil:
-		return explain(err)
-	}
-	p.index.put(lifted)
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,8 @@ type index struct {
 	deaths      int                  // counts them, ever
 	subscribers map[chan struct{}]struct{}
 	cluster     cluster
+	load        damper // of changes of what others use
+	latest      string // the highest resource version that a watch has brought
 }
 
 // podsOf is what is known of one job's pods.
@@ -77,6 +80,35 @@ func (x *index) get(k key) *pod {
 	return nil
 }
 
+// look is get that tells a pod which was removed from one that was never seen: launched is set for both that are there
+// and that were.
+func (x *index) look(k key) (there *pod, launched bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.find(k)
+	if e == nil {
+		return nil, false
+	}
+	return e.pod, true
+}
+
+// ofSlot lists the pods of a slot that are there.
+func (x *index) ofSlot(uid string, at place) []*pod {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	j := x.jobs[uid]
+	if j == nil {
+		return nil
+	}
+	var all []*pod
+	for _, e := range j.slots[at] {
+		if e.pod != nil {
+			all = append(all, e.pod)
+		}
+	}
+	return all
+}
+
 // ofJob lists the pods of a job that are there, in no order.
 func (x *index) ofJob(uid string) []*pod {
 	x.mu.Lock()
@@ -119,10 +151,22 @@ func (x *index) put(o *corev1.Pod) {
 }
 
 // ordered marks a pod whose deletion this process is about to ask for: its end is not told as somebody else's deed.
-func (x *index) ordered(uid types.UID) {
+// False: it was marked before.
+func (x *index) ordered(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.asked.has(uid) {
+		return false
+	}
 	x.asked.add(uid)
+	return true
+}
+
+// unordered takes the mark off: the API server has refused the deletion.
+func (x *index) unordered(uid types.UID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.asked.remove(uid)
 }
 
 // deleted removes a pod of which the API server has said that it is no more. Events of it that are still on their way
@@ -156,15 +200,17 @@ func (x *index) forget(uid string) {
 
 // watched enters what a watch says of a pod: that it is there, or, with gone, that this was its last state.
 func (x *index) watched(o *corev1.Pod, gone bool) {
-	if !gone {
-		x.put(o)
-		return
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if !gone {
+		x.reached(o.ResourceVersion)
+		x.enter(o)
+		return
+	}
 	x.removed.add(o.UID)
+	x.reached(o.ResourceVersion)
 	if x.cluster.leave(o.UID) {
-		x.signal()
+		x.signalLoad()
 	}
 	e := x.entries[o.UID]
 	if e == nil {
@@ -174,10 +220,21 @@ func (x *index) watched(o *corev1.Pod, gone bool) {
 	x.bury(e)
 }
 
+// reached notes the resource version of what a watch or a list has brought.
+func (x *index) reached(version string) {
+	if x.latest == "" || newer(version, x.latest) {
+		x.latest = version
+	}
+}
+
 // listed enters a complete list: whatever is older than it and not in it is no more.
 func (x *index) listed(all []*corev1.Pod, version string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if order, err := resourceversion.CompareResourceVersion(x.latest, version); err == nil && order > 0 {
+		x.restored(all)
+	}
+	x.latest = version
 	there := make(map[types.UID]struct{}, len(all))
 	for _, o := range all {
 		there[o.UID] = struct{}{}
@@ -193,7 +250,30 @@ func (x *index) listed(all []*corev1.Pod, version string) {
 		}
 	}
 	if x.cluster.keep(odd, there) {
-		x.signal()
+		x.signalLoad()
+	}
+}
+
+// restored begins anew with a complete list that is older than what was seen before: the API server's data were set
+// back to a backup, and versions count again from there. Pods that are not in it are no more, for all that is known;
+// one that was made since will be told of.
+func (x *index) restored(all []*corev1.Pod) {
+	x.removed = recent[types.UID]{}
+	there := make(map[types.UID]struct{}, len(all))
+	for _, o := range all {
+		there[o.UID] = struct{}{}
+	}
+	for _, e := range slices.Clone(x.sorted()) {
+		if e.pod == nil {
+			continue
+		}
+		if _, is := there[e.pod.uid]; !is {
+			x.bury(e)
+			continue
+		}
+		again := *e.pod
+		again.version = "0"
+		e.pod = &again
 	}
 }
 
@@ -207,7 +287,7 @@ func (x *index) enter(o *corev1.Pod) {
 		k, slot, ours := keyOf(o.Labels)
 		if !ours || o.Name != podName(k.uid, slot, k.number) { // it takes room as any other
 			if x.cluster.enter(o, odd) {
-				x.signal()
+				x.signalLoad()
 			}
 			return
 		}
@@ -255,6 +335,7 @@ func (x *index) read(o *corev1.Pod, slot job.Address, k key) *pod {
 	}
 	p := read(o, k, slot, record, x.asked.has(o.UID))
 	p.node = j.share(p.node)
+	p.seen.Owner = j.share(p.seen.Owner)
 	p.seen.Node = p.node
 	return p
 }
@@ -295,6 +376,7 @@ func (x *index) bury(e *entry) {
 	x.deaths++
 	x.dead++
 	e.death = x.deaths
+	x.leaveNode(p.node)
 	x.settle(e.key)
 	x.thin()
 	x.signal()
@@ -400,8 +482,65 @@ func (x *index) observe() providers.Observation {
 	return o
 }
 
+// hosts are the nodes that pods of ours are bound to.
+func (x *index) hosts() map[string]bool {
+	hosts := map[string]bool{}
+	for _, e := range x.entries {
+		hosts[e.pod.node] = true
+	}
+	return hosts
+}
+
+// leaveNode drops a node that no list has any more with the last pod of ours on it.
+func (x *index) leaveNode(name string) {
+	if n := x.cluster.nodes[name]; n != nil && n.unlisted && !x.hosts()[name] {
+		delete(x.cluster.nodes, name)
+		x.cluster.changed()
+	}
+}
+
 // signal says that Observe would answer otherwise. It never blocks: values coalesce.
 func (x *index) signal() { wake(x.changes) }
+
+// signalLoad is signal for what others use of nodes.
+func (x *index) signalLoad() { x.load.pass(x.signal) }
+
+// close ends what is still to be signalled.
+func (x *index) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.load.stop()
+}
+
+// loadPause is the least time between two wakings for what others use of nodes: in a cluster that others are busy in
+// it changes many times a second, and each waking makes a plan.
+const loadPause = time.Second
+
+// damper lets the first of many things pass at once, and those of a loadPause after it as one. It is part of the index
+// and under its lock.
+type damper struct {
+	last  time.Time
+	later *time.Timer // nil if none is to come
+}
+
+func (d *damper) pass(do func()) {
+	now := time.Now()
+	switch wait := d.last.Add(loadPause).Sub(now); {
+	case wait <= 0:
+		d.last = now
+		do()
+	case d.last.After(now): // one is to come
+	default:
+		d.last = d.last.Add(loadPause)
+		d.later = time.AfterFunc(wait, do)
+	}
+}
+
+func (d *damper) stop() {
+	if d.later != nil {
+		d.later.Stop()
+	}
+}
 
 // tell wakes whoever waits for a change of a pod.
 func (x *index) tell() {
@@ -448,7 +587,16 @@ func (r *recent[K]) add(k K) {
 		r.ring = append(r.ring, k)
 		return
 	}
-	delete(r.in, r.ring[r.next])
+	delete(r.in, r.ring[r.next]) // the zero value where it was removed
 	r.ring[r.next] = k
 	r.next = (r.next + 1) % len(r.ring)
+}
+
+func (r *recent[K]) remove(k K) {
+	if !r.has(k) {
+		return
+	}
+	delete(r.in, k)
+	var none K
+	r.ring[slices.Index(r.ring, k)] = none
 }

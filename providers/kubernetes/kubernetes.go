@@ -7,7 +7,9 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,10 +27,19 @@ type Options struct {
 	Config  Config
 	Logger  *slog.Logger
 	Version string // of this program, as "0.3.0": the default agent image has its tag
+	// Owner is the state under which this master launches ("kubernetes ml/team-a"): job.Capabilities.Owner.
+	Owner string
+	// Provider is what jobs call the provider; by default Name.
+	Provider string
+	// Gang makes what keeps gangs; by default that is scheduling gates.
+	Gang func(Site) (Gang, error)
 }
 
 // Provider is a namespace of one cluster.
 type Provider struct {
+	name      string
+	owner     string // the state
+	where     *whereabouts
 	client    kubernetes.Interface
 	rest      *rest.Config // how client reaches the API server
 	namespace string
@@ -40,6 +51,7 @@ type Provider struct {
 	bars      barCache
 	jobs      *preparations
 	pacer     *pacer
+	gang      Gang
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -50,28 +62,39 @@ var _ providers.Provider = (*Provider)(nil)
 
 // New begins to watch and returns at once: it is Observe that waits for the API server. Close ends it.
 func New(o Options) (*Provider, error) {
+	name, newGang := cmp.Or(o.Provider, Name), o.Gang
+	if newGang == nil {
+		newGang = newGates
+	}
 	config, namespace, err := o.Config.access().Client(o.Config.QPS)
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: %w", Name, err)
+		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
 	// Half the bytes and a fraction of the processor time of JSON, on both sides.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: %w", Name, err)
+		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
 	log := o.Logger
 	if log == nil {
 		log = slog.Default()
 	}
 	p := &Provider{
-		client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
+		name: name, owner: o.Owner, where: newWhereabouts(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
 		index: newIndex(), jobs: newPreparations(), pacer: newPacer(o.Config.parallelism()),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.watch()
-	p.owned.Go(p.liftGates)
+	p.ownWatches()
+	if p.gang, err = newGang(Site{p}); err != nil {
+		return nil, errors.Join(fmt.Errorf("provider %s: %w", name, err), p.Close())
+	}
+	p.owned.Go(func() { p.locate(p.ctx) })
+	for _, w := range p.watches {
+		w.prepare(p.log)
+		p.owned.Go(func() { w.run(p.ctx) })
+	}
 	return p, nil
 }
 
@@ -79,10 +102,13 @@ func New(o Options) (*Provider, error) {
 func (p *Provider) Capabilities() job.Capabilities {
 	c := job.Capabilities{
 		Images: true, NeedsImage: p.config.Image == "", Pods: true, Shared: true, Parallelism: p.config.parallelism(),
-		Caveats: []string{
-			"A gang is kept by scheduling gates: its pods are let to the scheduler together, once the least that can train exist. That is weaker than a real gang: the scheduler may still place only some of them.",
-		},
+		Owner: p.owner, NodesUnknown: p.index.blind(),
 	}
+	if p.jobs.moved.Load() {
+		c.News = job.Duration(newsTakes)
+	}
+	p.gang.Can(&c)
+	p.where.tell(&c, p.namespace)
 	for _, w := range p.watches {
 		c.Caveats = append(c.Caveats, w.caveats()...)
 	}
@@ -96,6 +122,7 @@ func (p *Provider) Changes() <-chan struct{} { return p.index.changes }
 func (p *Provider) Close() error {
 	p.cancel()
 	p.owned.Wait()
+	p.index.close()
 	p.pacer.close()
 	return nil
 }

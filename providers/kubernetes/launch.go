@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // keptIncarnations is how many of a slot's newest incarnations stay as pods once they have ended, for their logs.
@@ -35,18 +36,22 @@ func (p *Provider) launch(ctx context.Context, l job.Launch) error {
 	}
 	made, known := p.jobs.get(l.UID)
 	if !known {
-		return fmt.Errorf("the job is not prepared")
+		return providers.ErrNotPrepared
 	}
 	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}
-	if there := p.index.get(k); there != nil {
+	if there, launched := p.index.look(k); launched {
 		return p.mend(ctx, there, l)
 	}
 	if p.config.image(l.Program) == "" {
 		return errNoImage
 	}
+	if err := p.anchored(ctx, made); err != nil {
+		return err
+	}
+	scheduling := p.gang.Schedule(made.group, l.Slot)
+	scheduling.Gated = scheduling.Gated && l.Held
 	pod, err := p.config.pod(l, surroundings{
-		namespace: p.namespace, version: p.version, anchor: made.anchor,
-		gated: !made.whole.Load() && least(made.group) > 1,
+		namespace: p.namespace, version: p.version, owner: p.owner, anchor: made.anchor, scheduling: scheduling,
 	})
 	if err != nil {
 		return err
@@ -56,7 +61,8 @@ func (p *Provider) launch(ctx context.Context, l job.Launch) error {
 		return err
 	}
 	p.index.put(there)
-	return p.sweep(ctx, l)
+	p.sweep(ctx, l)
+	return nil
 }
 
 // create makes the pod, or finds the one of an attempt whose answer was lost, or of another master.
@@ -82,10 +88,10 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) (*
 	return there, nil
 }
 
-// mend sets back what somebody edited of a pod that is there, by server-side apply. Nothing else of a pod can be
+// mend sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
 // edited, so nothing else is applied: what a newer configuration would say waits for the next incarnation.
 func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
-	if len(there.seen.Drift) == 0 || there.over() || there.deleting {
+	if there == nil || len(there.seen.Drift) == 0 || there.over() || there.deleting {
 		return nil
 	}
 	now, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, there.name, metav1.GetOptions{})
@@ -129,11 +135,15 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 	return nil
 }
 
-// sweep deletes the slot's ended pod that a further incarnation makes one too many.
-func (p *Provider) sweep(ctx context.Context, l job.Launch) error {
-	old := p.index.get(key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation - keptIncarnations})
-	if old == nil || !old.over() {
-		return nil
+// sweep deletes the slot's ended pods that a further incarnation makes too many. One that cannot be deleted now is left
+// to the next.
+func (p *Provider) sweep(ctx context.Context, l job.Launch) {
+	for _, old := range p.index.ofSlot(l.UID, place{l.Slot.Role, l.Slot.Index}) {
+		if !old.over() || old.key.number > l.Incarnation-keptIncarnations {
+			continue
+		}
+		if err := p.remove(ctx, old, 0); err != nil {
+			p.log.Warn("The pod of an earlier incarnation stays.", "slot", l.Slot.String(), "error", err)
+		}
 	}
-	return p.remove(ctx, old, 0)
 }

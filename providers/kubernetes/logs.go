@@ -179,6 +179,7 @@ type position struct {
 	lines   int       // how many of its last lines to begin with; -1 is all
 	written int64     // bytes of it
 	ended   time.Time // when a stream of it ended first
+	refusal refused
 }
 
 // follow writes what there is from at on, and moves at. A stream that ends while its container runs was cut, by an
@@ -193,11 +194,13 @@ func (l *logs) follow(ctx context.Context, at *position) error {
 			*at = position{number: one.key.number, lines: -1}
 		}
 		over, last := one.over(), i == len(all)-1
-		if err := l.followOne(ctx, one, at); err != nil {
-			if ctx.Err() != nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || errors.Is(err, errCut) {
+		err := l.followOne(ctx, one, at)
+		at.refusal.hear(err)
+		if err != nil {
+			if ctx.Err() != nil || at.refusal.stands() || errors.Is(err, errCut) {
 				return err
 			}
-			if last {
+			if last || isRefusal(err) {
 				return nil // it is looked at again
 			}
 		}

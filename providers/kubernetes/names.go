@@ -32,6 +32,21 @@ const (
 // annotationLaunch holds the launched record of a pod, as JSON: what labels have no room for.
 const annotationLaunch = "eltrain.dev/launch"
 
+// annotationState is the state under which anchors and pods were made, as its master calls it; labelState is a hash of
+// that, to select by: `kubectl get pods -L eltrain.dev/state`. An annotation takes any text, a label does not.
+const (
+	annotationState = "eltrain.dev/state"
+	labelState      = "eltrain.dev/state"
+)
+
+// stateMarks are the label and the annotation of what is made under a state; nil without one.
+func stateMarks(owner string) (labels, annotations map[string]string) {
+	if owner == "" {
+		return nil, nil
+	}
+	return map[string]string{labelState: hash(owner)[:stateHash]}, map[string]string{annotationState: owner}
+}
+
 // gangGate is the scheduling gate under which every pod is created, until its job's gang is whole.
 const gangGate = "eltrain.dev/gang"
 
@@ -104,6 +119,7 @@ const (
 	longestName = validation.DNS1123LabelMaxLength // 63
 	uidPart     = 5                                // enough to tell two jobs of one name apart, short enough to read
 	hashPart    = 6
+	stateHash   = 8 // of a state, in a label that is looked at and never parsed
 )
 
 // groupName names what a job has beside its pods, and its headless Service, so it begins with a letter:
@@ -121,6 +137,11 @@ func groupName(uid, name string) string {
 		base = dnsName("j"+name, longestName-1-uidPart)
 	}
 	return base + "-" + id
+}
+
+// budgetName names the PodDisruptionBudget of a role.
+func budgetName(uid, name, role string) string {
+	return dnsName(groupName(uid, name)+"-"+role, longestName)
 }
 
 // podName is deterministic, so that a create that is tried again makes no second pod, and has the incarnation

@@ -36,6 +36,20 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Each role has its own PodDisruptionBudget, whatever it and its job are called.
+func TestBudgetNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"gpt", "GPT", "7b", strings.Repeat("very-", 12) + "big"} {
+		for _, role := range []string{"worker", "Worker", "data_loader", "0", strings.Repeat("role-", 12) + "a", strings.Repeat("role-", 12) + "b"} {
+			budget := budgetName(testUID, name, role)
+			if why := validation.IsDNS1123Label(budget); len(why) > 0 || seen[budget] != "" {
+				t.Errorf("%s.%s: %q, which is as of %q: %v", name, role, budget, seen[budget], why)
+			}
+			seen[budget] = name + "." + role
+		}
+	}
+}
+
 // unhashed drops the last part but one.
 func unhashed(name string) string {
 	parts := strings.Split(name, "-")

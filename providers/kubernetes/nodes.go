@@ -21,6 +21,8 @@ type node struct {
 	slots int      // pods that it takes, whoever's
 	// silent is why nothing is known of what runs there ("not ready: Kubelet stopped posting node status."); "" if it is.
 	silent string
+	// unlisted: a list did not have it, and nobody has said that it was deleted.
+	unlisted bool
 	// kept is what Bars reads: name, labels and taints.
 	kept *corev1.Node
 }
@@ -40,7 +42,7 @@ func isTransient(t *corev1.Taint) bool {
 func readNode(o *corev1.Node) *node {
 	n := &node{
 		node: job.Node{
-			Name: o.Name, Provider: Name, Labels: o.Labels, Capacity: amounts(o.Status.Allocatable),
+			Name: o.Name, Labels: o.Labels, Capacity: amounts(o.Status.Allocatable),
 		},
 		slots: int(o.Status.Allocatable.Pods().Value()),
 		kept: &corev1.Node{
@@ -137,7 +139,7 @@ const boundless = math.MaxInt32
 
 // unknownNodes is the one node that is shown where nodes may not be listed. It has whatever devices are asked for.
 func unknownNodes(devices map[string]struct{}) job.Node {
-	n := job.Node{Name: anywhere, Provider: Name, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}}
+	n := job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}}
 	for name := range devices {
 		if n.Capacity.Devices == nil {
 			n.Capacity.Devices = map[string]int{}
@@ -151,7 +153,7 @@ func unknownNodes(devices map[string]struct{}) job.Node {
 // enter something tell whether Observe would answer otherwise.
 type cluster struct {
 	nodes   map[string]*node
-	removed recent[string] // nodes that were deleted
+	removed recent[string] // nodes that were deleted, as their watch said
 	loads   map[string]load
 	others  map[types.UID]other
 	devices map[string]struct{} // that roles ask for
@@ -210,18 +212,22 @@ func (c *cluster) removeNode(name string) bool {
 	return true
 }
 
-// listNodes enters a complete list.
-func (c *cluster) listNodes(all []*node) bool {
+// listNodes enters a complete list. hosts are the nodes that pods of ours are bound to.
+func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 	there := make(map[string]bool, len(all))
-	differs := c.hidden
-	c.hidden = false
+	differs := c.hide(false)
 	for _, n := range all {
 		there[n.node.Name] = true
 		differs = c.putNode(n) || differs
 	}
-	for name := range c.nodes {
-		if !there[name] {
-			differs = c.removeNode(name) || differs
+	for name, n := range c.nodes {
+		switch {
+		case there[name]:
+		case hosts[name]:
+			differs = c.missNode(n) || differs
+		default:
+			delete(c.nodes, name)
+			differs = true
 		}
 	}
 	if differs {
@@ -230,12 +236,28 @@ func (c *cluster) listNodes(all []*node) bool {
 	return differs
 }
 
-// hide enters that nodes may not be listed. What was listed before stays.
-func (c *cluster) hide() bool {
-	if c.hidden || len(c.nodes) > 0 {
+// unlisted is why a node is silent that a list did not have.
+const unlisted = "not ready: the API server does not list it any more"
+
+// missNode enters that a list does not have a node on which pods of ours are. That is no proof of its end: a list from
+// a control plane that was restored, or that came up with half of its data, lacks nodes whose pods run on. It is taken
+// for one that is not ready. The proof is its deletion, or that of its pods, which the cluster's own garbage
+// collection orders once it has made sure.
+func (c *cluster) missNode(n *node) bool {
+	if n.unlisted {
 		return false
 	}
-	c.hidden = true
+	missed := *n
+	missed.unlisted, missed.silent, missed.node.Closed = true, unlisted, unlisted
+	return c.putNode(&missed)
+}
+
+// hide enters whether nodes may not be listed. What was listed before stays.
+func (c *cluster) hide(hidden bool) bool {
+	if c.hidden == hidden {
+		return false
+	}
+	c.hidden = hidden
 	c.changed()
 	return true
 }
@@ -356,7 +378,7 @@ func (c *cluster) list() []job.Node {
 				c.shown = append(c.shown, n.observed(c.loads[name]))
 			}
 		}
-		if c.hidden {
+		if c.hidden && len(c.nodes) == 0 {
 			c.shown = append(c.shown, unknownNodes(c.devices))
 		}
 		slices.SortFunc(c.shown, func(a, b job.Node) int { return strings.Compare(a.Name, b.Name) })

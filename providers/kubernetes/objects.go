@@ -15,7 +15,7 @@ import (
 
 // What a job has beside its pods, all of one name: an anchor (a ConfigMap, which also says where the service is)
 // that owns everything else, so that deleting it deletes all; a Secret with the token; a headless Service, below
-// which the pods have their names; and a PodDisruptionBudget.
+// which the pods have their names. And a PodDisruptionBudget for each role.
 
 // anchor is the object that owns everything of a job, as what it owns names it.
 type anchor struct {
@@ -37,8 +37,10 @@ func (a anchor) owner() *metaapply.OwnerReferenceApplyConfiguration {
 var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
 // anchorOf is the anchor without the service's URL, which Publish writes.
-func anchorOf(g job.Group, namespace string) *coreapply.ConfigMapApplyConfiguration {
-	return coreapply.ConfigMap(groupName(g.UID, g.Name), namespace).WithLabels(jobLabels(g.UID, g.Name))
+func anchorOf(g job.Group, namespace, owner string) *coreapply.ConfigMapApplyConfiguration {
+	labels, annotations := stateMarks(owner)
+	return coreapply.ConfigMap(groupName(g.UID, g.Name), namespace).
+		WithLabels(jobLabels(g.UID, g.Name)).WithLabels(labels).WithAnnotations(annotations)
 }
 
 // secretOf holds the token. It is created, not applied: of two masters that race, the second takes what the first
@@ -66,13 +68,14 @@ func serviceOf(g job.Group, owner anchor, namespace string) *coreapply.ServiceAp
 			WithSelector(map[string]string{labelUID: g.UID}))
 }
 
-// budgetOf lets a drain take pods only down to the least that can train. One that cannot run is never in its way.
-func budgetOf(g job.Group, owner anchor, namespace string) *policyapply.PodDisruptionBudgetApplyConfiguration {
-	return policyapply.PodDisruptionBudget(owner.name, namespace).
-		WithLabels(jobLabels(g.UID, g.Name)).
+// budgetOf lets a drain take a role's pods only down to the least with which it can train. One for all roles would let
+// it take every ps as long as there are workers enough. A pod that cannot run is never in a drain's way.
+func budgetOf(g job.Group, r job.GroupRole, owner anchor, namespace string) *policyapply.PodDisruptionBudgetApplyConfiguration {
+	return policyapply.PodDisruptionBudget(budgetName(g.UID, g.Name, r.Role), namespace).
+		WithLabels(jobLabels(g.UID, g.Name)).WithLabels(map[string]string{labelRole: r.Role}).
 		WithOwnerReferences(owner.owner()).
 		WithSpec(policyapply.PodDisruptionBudgetSpec().
-			WithMinAvailable(intstr.FromInt(least(g))).
+			WithMinAvailable(intstr.FromInt(r.Min)).
 			WithUnhealthyPodEvictionPolicy(policyv1.AlwaysAllow).
-			WithSelector(metaapply.LabelSelector().WithMatchLabels(map[string]string{labelUID: g.UID})))
+			WithSelector(metaapply.LabelSelector().WithMatchLabels(map[string]string{labelUID: g.UID, labelRole: r.Role})))
 }

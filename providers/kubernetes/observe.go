@@ -42,7 +42,7 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 		key: k, name: o.Name, uid: o.UID, version: o.ResourceVersion, node: o.Spec.NodeName,
 		gated: gatedBy(o, gangGate), deleting: o.DeletionTimestamp != nil, launched: record, requests: requestsOf(o),
 		seen: job.Incarnation{
-			Slot: slot, UID: k.uid, Number: k.number, Node: o.Spec.NodeName, Name: o.Name,
+			Slot: slot, UID: k.uid, Number: k.number, Node: o.Spec.NodeName, Name: o.Name, Owner: o.Annotations[annotationState],
 			Fingerprint: record.Fingerprint, Reserved: record.Reserved,
 			State: job.Starting, Started: o.CreationTimestamp.Time,
 		},
@@ -98,7 +98,7 @@ func vanished(last *pod, ordered bool) job.Incarnation {
 	i.State = job.Gone
 	i.Cause, i.Evidence = last.disrupted, last.evidence
 	if i.Cause == "" && !ordered {
-		i.Cause, i.Evidence = job.Deletion, []string{fmt.Sprintf("pod %s was removed from the API server while it %s, by somebody else than this eltrain", last.name, was)}
+		i.Cause, i.Evidence = job.Deletion, []string{fmt.Sprintf("pod %s was removed from the API server while it %s, "+notByUs, last.name, was)}
 	}
 	return i
 }
@@ -146,6 +146,9 @@ func gatedBy(o *corev1.Pod, name string) bool {
 // heldTogether is why a pod waits whose gang is not complete.
 const heldTogether = "held until all of its gang exist"
 
+// WaitsForScheduler is why a pod waits of which its scheduler has said nothing.
+const WaitsForScheduler = "waits for the scheduler"
+
 // waiting says why a pod does not run yet, in the cluster's own words where it has some.
 func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
 	if gatedBy(o, gangGate) {
@@ -164,7 +167,7 @@ func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
 				return sentence(c.Reason, c.Message, "")
 			}
 		}
-		return "waits for the scheduler"
+		return WaitsForScheduler
 	}
 	for _, c := range o.Status.InitContainerStatuses {
 		switch {

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -141,7 +143,7 @@ func TestNodes(t *testing.T) {
 			stripOurs(o)
 			x.watched(o, d.HasArg("gone"))
 		case "hide":
-			x.hideNodes()
+			x.hideNodes(true)
 		case "ask":
 			devices := map[string]int{}
 			for _, a := range d.CmdArgs {
@@ -151,6 +153,7 @@ func TestNodes(t *testing.T) {
 		default:
 			d.Fatalf(t, "no such command")
 		}
+		x.load.last = time.Time{} // each step is a second after the one before
 		var b strings.Builder
 		select {
 		case <-x.changes:
@@ -223,6 +226,27 @@ func TestBars(t *testing.T) {
 		d.Fatalf(t, "no such command")
 		return ""
 	})
+}
+
+// Bars is called for each role in each turn: it must not make a pod each time, nor go through thousands of slots.
+func TestBarsAreKept(t *testing.T) {
+	p := &Provider{index: newIndex(), config: Config{Image: "train:1", Pod: map[string]any{"spec": map[string]any{"priorityClassName": "high"}}}}
+	tainted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
+	tainted.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("110")}
+	p.index.watchedNode(tainted, false)
+	r := &job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}, Pod: map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"zone": "a"}}}}
+	if bars := p.Bars(r); bars["n1"] != "taint gpu:NoSchedule" {
+		t.Fatalf("bars %v", bars)
+	}
+	const most = 60 // to write the overlay down; a pod with two overlays merged takes some 2,000
+	if n := testing.AllocsPerRun(20, func() { p.Bars(r) }); n > most {
+		t.Errorf("asked again it allocates %v times", n)
+	}
+	tolerant := *r
+	tolerant.Pod = map[string]any{"spec": map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}}
+	if bars := p.Bars(&tolerant); len(bars) > 0 {
+		t.Errorf("another overlay has the same bars: %v", bars)
+	}
 }
 
 // TestOldNewsChangeNothing: what this process did is not undone by what the watch tells of before.

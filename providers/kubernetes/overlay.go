@@ -19,8 +19,10 @@ import (
 // spec. It is merged as kubectl patch does: lists by their key (containers, volumes and env by name, mounts by
 // path), others are replaced. What identifies a pod, and what runs the agent in it, cannot be changed.
 type overlay struct {
-	owner  string // whose it is, for a person: role "worker"
-	fields map[string]any
+	owner      string // whose it is, for a person: role "worker"
+	fields     map[string]any
+	scheduling Scheduling  // of the pod
+	also       []protected // what it cannot change beside what is ours
 }
 
 // podTemplate is the shape of an overlay. It is stricter than Kubernetes': nothing else of metadata can be
@@ -39,7 +41,7 @@ func (o overlay) check() []error {
 		return nil
 	}
 	some := job.Launch{UID: "template", Slot: job.Address{Job: "template", Role: "template"}, Incarnation: 1}
-	pod, err := Config{}.pod(some, surroundings{gated: true})
+	pod, err := Config{}.pod(some, surroundings{scheduling: Scheduling{Gated: true}})
 	if err == nil {
 		_, err = o.merge(pod)
 	}
@@ -113,13 +115,34 @@ var ours = []protected{
 	{"the terminationMessagePolicy of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePolicy }, "the agent says there how it ended; leave it out"},
 }
 
+// providersAlone is what the provider's overlay may change and a role's may not: who a pod is to the API server. Job
+// files are written by more people than the provider's block, and a ServiceAccount may have rights that they have not.
+var providersAlone = []protected{
+	{"spec.serviceAccountName", func(p *corev1.Pod) any { return p.Spec.ServiceAccountName }, "set it in the provider's pod"},
+	{"spec.serviceAccount", func(p *corev1.Pod) any { return p.Spec.DeprecatedServiceAccount }, "set serviceAccountName in the provider's pod"},
+	{"spec.automountServiceAccountToken", func(p *corev1.Pod) any { return p.Spec.AutomountServiceAccountToken }, "set it in the provider's pod"},
+	{"the volumes with a serviceAccountToken", serviceAccountTokens, "add them in the provider's pod"},
+}
+
+// serviceAccountTokens are the volumes that bring a token of the pod's ServiceAccount.
+func serviceAccountTokens(p *corev1.Pod) any {
+	var names []string
+	for _, v := range p.Spec.Volumes {
+		brings := func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, brings) {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
 // trespasses lists what an overlay changed that it cannot.
 func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	var errs []error
 	bad := func(path, instead string) {
 		errs = append(errs, fmt.Errorf("pod of %s: it cannot change %s: %s", o.owner, path, instead))
 	}
-	for _, p := range ours {
+	for _, p := range slices.Concat(ours, o.also) {
 		if !equality.Semantic.DeepEqual(p.of(before), p.of(after)) {
 			bad(p.path, p.instead)
 		}
@@ -129,7 +152,13 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 			bad(fmt.Sprintf("metadata.labels[%q]", changed), "pods are known by it; choose a label of your own")
 		}
 	}
+	if o.scheduling.Scheduler != "" && after.Spec.SchedulerName != o.scheduling.Scheduler {
+		bad("spec.schedulerName", "set the provider's scheduler_name")
+	}
 	for _, changed := range changedKeys(before.Annotations, after.Annotations) {
+		if _, kept := o.scheduling.Annotations[changed]; kept {
+			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "the scheduler keeps the gang by it; leave it out")
+		}
 		if strings.HasPrefix(changed, ourDomain) {
 			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "pods are known by it; choose an annotation of your own")
 		}

@@ -87,19 +87,19 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		err  error
 		want verdict
 	}{
-		"created":             {nil, done},
-		"there already":       {apierrors.NewAlreadyExists(pods, "p"), done},
-		"not there":           {apierrors.NewNotFound(pods, "p"), done},
-		"another of its name": {apierrors.NewConflict(pods, "p", errors.New("uid")), done},
-		"too many requests":   {tooMany(3), busy},
-		"503, wait":           {apierrors.NewServerTimeout(pods, "create", 2), busy},
-		"500":                 {apierrors.NewInternalError(errors.New("etcd")), down},
-		"quota contended":     {apierrors.NewConflict(quotas, "q", errors.New("changed")), down},
-		"connection refused":  {errors.New("dial tcp: connection refused"), down},
-		"quota":               {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota")), refusedAll},
-		"token expired":       {apierrors.NewUnauthorized("no"), refusedAll},
-		"webhook":             {apierrors.NewBadRequest("admission webhook denied the request"), refusedAll},
-		"invalid":             {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), refusedAll},
+		"created":            {nil, done},
+		"there already":      {apierrors.NewAlreadyExists(pods, "p"), done},
+		"not there":          {apierrors.NewNotFound(pods, "p"), done},
+		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // what it means is for insist
+		"too many requests":  {tooMany(3), busy},
+		"503, wait":          {apierrors.NewServerTimeout(pods, "create", 2), busy},
+		"500":                {apierrors.NewInternalError(errors.New("etcd")), down},
+		"quota contended":    {apierrors.NewConflict(quotas, "q", errors.New("changed")), down},
+		"connection refused": {errors.New("dial tcp: connection refused"), down},
+		"quota":              {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota")), refusedAll},
+		"token expired":      {apierrors.NewUnauthorized("no"), refusedAll},
+		"webhook":            {apierrors.NewBadRequest("admission webhook denied the request"), refusedAll},
+		"invalid":            {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), refusedAll},
 	}
 	for name, test := range tests {
 		if got := judge(fmt.Errorf("create: %w", test.err)); test.err != nil && got.verdict != test.want {

@@ -54,10 +54,11 @@ const (
 
 // surroundings is what a pod needs to know besides its Launch and the Config.
 type surroundings struct {
-	namespace string
-	version   string // of eltrain, for the default agent image
-	anchor    anchor
-	gated     bool // created under the gang's gate
+	namespace  string
+	version    string // of eltrain, for the default agent image
+	owner      string // the state under which it is made
+	anchor     anchor
+	scheduling Scheduling
 }
 
 // pod makes the pod of one incarnation. Errors are of what the role asks for and cannot have.
@@ -73,7 +74,6 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the launch: %w", err)
 	}
-	no := false
 	grace := stopSeconds(l)
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -94,8 +94,9 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 			Subdomain:                     groupName(l.UID, l.Slot.Job),
 			TerminationGracePeriodSeconds: &grace,
 			PriorityClassName:             c.PriorityClass,
-			AutomountServiceAccountToken:  &no,
-			EnableServiceLinks:            &no,
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			SecurityContext:               &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers:                    []corev1.Container{c.mainContainer(l)},
 			Volumes: []corev1.Volume{
 				volume(serviceVolume, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -106,6 +107,9 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 			},
 		},
 	}
+	labels, annotations := stateMarks(in.owner)
+	maps.Copy(pod.Labels, labels)
+	maps.Copy(pod.Annotations, annotations)
 	if l.Ranked && l.Slot.Index == 0 {
 		pod.Labels["training.kubeflow.org/job-role"] = "master"
 	}
@@ -116,12 +120,10 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(agentVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
 	}
-	if in.gated {
-		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gangGate}}
-	}
+	in.scheduling.dress(pod)
 	for _, o := range []overlay{
-		{owner: "provider " + Name, fields: c.Pod},
-		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod},
+		{owner: "the provider", fields: c.Pod, scheduling: in.scheduling},
+		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod, scheduling: in.scheduling, also: providersAlone},
 	} {
 		if pod, err = o.merge(pod); err != nil {
 			return nil, err
@@ -134,11 +136,11 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 }
 
 // template is the pod of a role as far as where it can be: what Bars matches nodes with, and what Check checks.
-func (c Config) template(r *job.Role) (*corev1.Pod, error) {
+func (c Config) template(r *job.Role, s Scheduling) (*corev1.Pod, error) {
 	return c.pod(job.Launch{
 		UID: "template", Slot: job.Address{Job: "template", Role: r.Name}, Incarnation: 1, Program: r.For(0),
 		Processes: r.Processes, Ranked: r.Ranked, Reserved: r.Resources, StopGrace: r.StopGrace, Pod: r.Pod,
-	}, surroundings{})
+	}, surroundings{scheduling: s})
 }
 
 // mainContainer runs the agent. Whatever a user wrote is passed literally, as every provider does: Kubernetes
@@ -161,6 +163,9 @@ func (c Config) mainContainer(l job.Launch) corev1.Container {
 		},
 		TerminationMessagePath:   lastWordPath,
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		// No capability is dropped: most training images run as root, and a root without DAC_OVERRIDE, CHOWN or SETUID
+		// can neither read data of another user's nor become one, as entry points do. An overlay drops them.
+		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
 	}
 	if c.AgentPath == "" {
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: agentVolume, MountPath: agentDir, ReadOnly: true})
@@ -175,9 +180,9 @@ func (c Config) mainContainer(l job.Launch) corev1.Container {
 }
 
 // agentContainer copies the static agent out of its own image. It may use what the slot reserves: it runs before
-// everything else, so that costs nothing, and the pod's requests stay equal to its limits.
+// everything else, so that costs nothing, and the pod's requests stay equal to its limits. It is what the Pod Security
+// Standard "restricted" asks of a container; which user it runs as is the image's and the pod's to say.
 func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
-	no := false
 	all := resources(l.Reserved)
 	for name := range l.Reserved.Devices {
 		delete(all.Requests, corev1.ResourceName(name))
@@ -190,7 +195,8 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 		Resources:    all,
 		VolumeMounts: []corev1.VolumeMount{{Name: agentVolume, MountPath: agentDir}},
 		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: &no,
+			AllowPrivilegeEscalation: new(false),
+			ReadOnlyRootFilesystem:   new(true),
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}
@@ -236,6 +242,15 @@ func (c Config) agentImage(version string) string {
 
 // resources are requests equal to limits: what a slot reserves is what it may use, and such a pod is evicted last.
 func resources(r job.Resources) corev1.ResourceRequirements {
+	list := Quantities(r)
+	if len(list) == 0 {
+		return corev1.ResourceRequirements{}
+	}
+	return corev1.ResourceRequirements{Requests: list, Limits: maps.Clone(list)}
+}
+
+// Quantities are what a slot reserves, as Kubernetes counts it.
+func Quantities(r job.Resources) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if r.CPU > 0 {
 		list[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(r.CPU), resource.DecimalSI)
@@ -248,10 +263,7 @@ func resources(r job.Resources) corev1.ResourceRequirements {
 			list[corev1.ResourceName(name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}
 	}
-	if len(list) == 0 {
-		return corev1.ResourceRequirements{}
-	}
-	return corev1.ResourceRequirements{Requests: list, Limits: maps.Clone(list)}
+	return list
 }
 
 // shmSize is what /dev/shm may hold. It counts as the slot's memory. Without either it is bounded by the node alone.

@@ -29,7 +29,7 @@ func TestPodsOfLaunches(t *testing.T) {
 				d.Fatalf(t, "%v", err)
 			}
 			pod, err := in.Config.pod(in.Launch, surroundings{
-				namespace: "train", version: "1.2.3", anchor: anchor{"gpt-0b0e9", "anchor-uid"}, gated: in.Gated,
+				namespace: "train", version: "1.2.3", anchor: anchor{"gpt-0b0e9", "anchor-uid"}, scheduling: Scheduling{Gated: in.Gated},
 			})
 			if err != nil {
 				return err.Error() + "\n"

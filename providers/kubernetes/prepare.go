@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +26,7 @@ import (
 // namespace is theirs: their jobs are told nothing and their gates are not lifted.
 type preparations struct {
 	changed chan struct{} // gets a value when a job was prepared anew
+	moved   atomic.Bool   // a job's pods know another service, and are yet to hear of this one
 
 	mu   sync.Mutex
 	data map[string]string // of every anchor: how the service is reached; nil until it is published
@@ -35,7 +38,8 @@ type prepared struct {
 	group  job.Group
 	anchor anchor
 	token  string
-	whole  *atomic.Bool // its gang, when the gates were looked at last
+	whole  *atomic.Bool   // its gang, when the gates were looked at last
+	look   chan time.Time // holds when its anchor was seen last; empty while somebody looks
 }
 
 func newPreparations() *preparations {
@@ -86,8 +90,8 @@ func (r *preparations) serviceData() map[string]string {
 }
 
 // Prepare makes the job's anchor and what it owns, or brings them up to date with the group. Each step finds what
-// the ones before it made, so a Prepare that was cut short is completed by the next. Where nothing changed it
-// costs one read.
+// the ones before it made, so a Prepare that was cut short is completed by the next, and what somebody has deleted is
+// made again. Where nothing changed it costs a read of each object, and no write.
 func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := p.prepare(ctx, g)
 	if err != nil {
@@ -105,18 +109,28 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return "", err
 	}
 	before, known := p.jobs.get(g.UID)
-	if known && there != nil && there.UID == before.anchor.uid && reflect.DeepEqual(before.group, g) {
+	complete := known && there != nil && there.UID == before.anchor.uid && reflect.DeepEqual(before.group, g)
+	if complete {
+		if complete, err = p.complete(ctx, before); err != nil {
+			return "", err
+		}
+	}
+	if complete {
+		if err := p.gang.Prepare(ctx, jobOf(g, before.anchor.reference())); err != nil {
+			return "", err
+		}
 		return before.token, p.tell(ctx, before, there.Data)
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.namespace), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.namespace, p.owner), applyAs)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	made := prepared{group: g, anchor: anchor{there.Name, there.UID}, whole: new(atomic.Bool)}
-	if made.token, err = p.token(ctx, g, made.anchor); err != nil {
+	made := prepared{group: g, anchor: anchor{there.Name, there.UID}, whole: new(atomic.Bool), look: make(chan time.Time, 1)}
+	made.look <- time.Now()
+	if made.token, err = p.token(ctx, g, made.anchor, before.token); err != nil {
 		return "", err
 	}
 	err = p.write(ctx, g, "the Service", func(ctx context.Context) error {
@@ -126,15 +140,80 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = p.write(ctx, g, "the PodDisruptionBudget", func(ctx context.Context) error {
-		_, err := p.client.PolicyV1().PodDisruptionBudgets(p.namespace).Apply(ctx, budgetOf(g, made.anchor, p.namespace), applyAs)
-		return err
-	})
-	if err != nil {
+	if err := p.budget(ctx, g, made.anchor); err != nil {
+		return "", err
+	}
+	if err := p.gang.Prepare(ctx, jobOf(g, made.anchor.reference())); err != nil {
 		return "", err
 	}
 	p.jobs.put(made)
 	return made.token, p.tell(ctx, made, there.Data)
+}
+
+// budget makes the PodDisruptionBudgets of a job's roles, and takes away those of roles that it has no more: their pods
+// are no more either, or about to go, and must not hold up a drain.
+func (p *Provider) budget(ctx context.Context, g job.Group, owner anchor) error {
+	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
+	var roles []string
+	for _, r := range g.Roles {
+		err := p.write(ctx, g, "the PodDisruptionBudget", func(ctx context.Context) error {
+			_, err := budgets.Apply(ctx, budgetOf(g, r, owner, p.namespace), applyAs)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		roles = append(roles, r.Role)
+	}
+	return p.removeBudgets(ctx, g.UID, roles)
+}
+
+// complete tells whether a job that was prepared still has all that its anchor owns.
+func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
+	for _, o := range append(p.children(j.anchor.name), p.budgets(j.group)...) {
+		there, err := o.get(ctx)
+		if apierrors.IsNotFound(err) || err == nil && !owns(j.anchor, there) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("look for its %s: %w", o.kind, explain(err))
+		}
+	}
+	return true, nil
+}
+
+// anchorStands is for how long an anchor that was seen counts as there: while thousands of pods are launched, one look
+// in this time has to do. What is launched in between under one that goes is taken away with it, and launched again.
+const anchorStands = time.Second
+
+// anchored makes sure that a job's anchor is still there: a pod whose owner is not would be collected at once.
+func (p *Provider) anchored(ctx context.Context, j prepared) error {
+	var last time.Time
+	select {
+	case last = <-j.look:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { j.look <- last }()
+	now := time.Now()
+	if now.Sub(last) < anchorStands {
+		return nil
+	}
+	var there *corev1.ConfigMap
+	err := p.pacer.do(ctx, j.group.UID+" get configmaps", func(ctx context.Context) (err error) {
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, j.anchor.name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
+	case err != nil:
+		return fmt.Errorf("look for its anchor: %w", explain(err))
+	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
+		return fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
+	}
+	last = now
+	return nil
 }
 
 // findAnchor is the job's anchor as it is; nil if there is none.
@@ -146,22 +225,35 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	case err != nil:
 		return nil, fmt.Errorf("look for its anchor: %w", explain(err))
 	case there.Labels[labelUID] != g.UID:
-		return nil, fmt.Errorf("ConfigMap %s/%s is there and is not this job's anchor: give the job another name", p.namespace, there.Name)
+		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: give the job another name", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with all that it owns", p.namespace, there.Name)
 	}
 	return there, nil
 }
 
-// token is the one in the job's Secret, which is made if it is not there. A Secret that a former anchor left
-// behind is about to be collected and is no longer the job's.
-func (p *Provider) token(ctx context.Context, g job.Group, owner anchor) (string, error) {
+// whose says what an object is that has the name of a job's and is not.
+func whose(o metav1.Object) string {
+	uid, state := o.GetLabels()[labelUID], o.GetAnnotations()[annotationState]
+	switch {
+	case uid == "":
+		return "none of eltrain's"
+	case state == "":
+		return "of another job of this name, of UID " + uid
+	}
+	return fmt.Sprintf("of another job of this name, of UID %s in the state %q", uid, state)
+}
+
+// token is the one in the job's Secret, which is made if it is not there, with the token that this process knows, if it
+// does: agents that run have that one. A Secret that a former anchor has left is the job's too, and gets its owner
+// before it is collected.
+func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known string) (string, error) {
 	secrets := p.client.CoreV1().Secrets(p.namespace)
 	var token string
 	err := p.write(ctx, g, "the Secret", func(ctx context.Context) error {
 		there, err := secrets.Get(ctx, owner.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			there, err = secrets.Create(ctx, secretOf(g, owner, rand.Text()), metav1.CreateOptions{FieldManager: FieldManager})
+			there, err = secrets.Create(ctx, secretOf(g, owner, cmp.Or(known, rand.Text())), metav1.CreateOptions{FieldManager: FieldManager})
 			if apierrors.IsAlreadyExists(err) { // another master was quicker
 				there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
 			}
@@ -169,13 +261,12 @@ func (p *Provider) token(ctx context.Context, g job.Group, owner anchor) (string
 		if err != nil {
 			return err
 		}
+		if there.Labels[labelUID] != g.UID {
+			return fmt.Errorf("%s/%s is %s, not this job's: give the job another name", p.namespace, there.Name, whose(there))
+		}
 		if !owns(owner, there) {
-			uid := there.UID
-			err := secrets.Delete(ctx, there.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
-			if there, err = secrets.Create(ctx, secretOf(g, owner, rand.Text()), metav1.CreateOptions{FieldManager: FieldManager}); err != nil {
+			there.OwnerReferences = []metav1.OwnerReference{owner.reference()}
+			if there, err = secrets.Update(ctx, there, metav1.UpdateOptions{FieldManager: FieldManager}); err != nil {
 				return err
 			}
 		}

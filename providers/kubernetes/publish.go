@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,9 +13,13 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Publish writes the URL, and the certificates that vouch for it, into the anchor of every job that this process has prepared, and of those that it will
-// prepare. Pods have the anchor mounted: the kubelet brings the news to them, within its sync period of a minute
-// or so, and agents read the file again while the service does not answer.
+// newsTakes is how long a kubelet may take to bring a changed ConfigMap into its pods: its sync period of a minute,
+// and as long again for what it has cached.
+const newsTakes = 2 * time.Minute
+
+// Publish writes the URL, and the certificates that vouch for it, into the anchor of every job that this process has
+// prepared, and of those that it will prepare. Pods have the anchor mounted: their kubelets bring them the news, and
+// agents read the file again while the service does not answer.
 func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	var errs []error
 	for _, j := range p.jobs.publish(s) {
@@ -33,6 +38,9 @@ func (p *Provider) tell(ctx context.Context, j prepared, there map[string]string
 	data := p.jobs.serviceData()
 	if data == nil || there[serviceKey] == data[serviceKey] && there[certificatesKey] == data[certificatesKey] {
 		return nil
+	}
+	if before := there[serviceKey]; before != "" && before != data[serviceKey] {
+		p.jobs.moved.Store(true)
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": j.anchor.uid},

@@ -90,18 +90,23 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 
 // remove orders the deletion of one pod, of no other that has taken its name.
 func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
-	p.index.ordered(old.uid)
+	first := p.index.ordered(old.uid)
 	there := &corev1.Pod{}
-	err := p.pacer.do(ctx, old.key.uid+" delete pods", func(ctx context.Context) error {
-		return p.client.CoreV1().RESTClient().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
-			Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
-			MaxRetries(0).Do(ctx).Into(there)
+	gone, err := p.insist(ctx, old, func() error {
+		return p.pacer.do(ctx, old.key.uid+" delete pods", func(ctx context.Context) error {
+			return p.client.CoreV1().RESTClient().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
+				Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
+				MaxRetries(0).Do(ctx).Into(there)
+		})
 	})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone; in the second case another has its name
+	case gone:
 		p.index.deleted(old.key, old.uid)
 		return nil
 	case err != nil:
+		if first && judge(err).verdict != down { // else it may have been carried out
+			p.index.unordered(old.uid)
+		}
 		return fmt.Errorf("delete pod %s/%s: %w", p.namespace, old.name, explain(err))
 	}
 	if left := there.DeletionGracePeriodSeconds; left != nil && *left == 0 && len(there.Finalizers) == 0 {
@@ -110,4 +115,30 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 		p.index.put(there)
 	}
 	return nil
+}
+
+// mostConflicts is how often a write to one pod is tried that meets another's.
+const mostConflicts = 5
+
+// insist repeats a write to one pod, under its UID, for as long as it conflicts with others'. gone: there is no such pod
+// any more. 404 says so; 409 says it only if another pod has the name by now, since two writes to one pod that come
+// together are answered with it too.
+func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (gone bool, err error) {
+	for range mostConflicts {
+		if err = write(); apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return false, err
+		}
+		there, lookErr := p.client.CoreV1().Pods(p.namespace).Get(ctx, one.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(lookErr), lookErr == nil && there.UID != one.uid:
+			return true, nil
+		case lookErr != nil:
+			return false, fmt.Errorf("look whether it is still there: %w", lookErr)
+		}
+		p.index.put(there)
+	}
+	return false, err
 }

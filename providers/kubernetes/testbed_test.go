@@ -257,7 +257,13 @@ func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 // open is another master on the same job.
 func (w *work) open() *Provider {
 	w.Helper()
-	p, err := New(Options{Config: w.config, Logger: slog.New(slog.NewTextHandler(w.Output(), nil)), Version: "0"})
+	return w.openAs("kubernetes ml/main")
+}
+
+// openAs is a master with another state.
+func (w *work) openAs(owner string) *Provider {
+	w.Helper()
+	p, err := New(Options{Config: w.config, Logger: slog.New(slog.NewTextHandler(w.Output(), nil)), Version: "0", Owner: owner})
 	w.ok(err)
 	w.Cleanup(func() { p.Close() })
 	w.ok(p.Publish(w.Context(), providers.Service{URL: "http://127.0.0.1:1"}))
@@ -285,7 +291,7 @@ func (w *work) prepare(roles ...job.GroupRole) string {
 func (w *work) launch(role string, index, incarnation int) job.Launch {
 	return job.Launch{
 		UID: testUID, Slot: job.Address{Job: "gpt", Role: role, Index: index}, Incarnation: incarnation, Processes: 1, Ranked: true,
-		Program: job.Program{Command: []string{"sleep", "300"}}, StopGrace: job.Duration(time.Second), Fingerprint: "f1",
+		Program: job.Program{Command: []string{"sleep", "300"}}, StopGrace: job.Duration(time.Second), Fingerprint: "f1", Held: true,
 	}
 }
 

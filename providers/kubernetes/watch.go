@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,14 +36,46 @@ type watching struct {
 	one   func(o runtime.Object, gone bool)
 	all   func(all []any, version string)
 	log   *slog.Logger
-	// refuse is told when the API server does not let this master see them, and nothing was seen before; nil is nobody.
-	refuse func()
+	// hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
+	hidden func(bool)
 
 	mu      sync.Mutex
 	listed  bool // once
 	opened  bool // once
 	settled chan struct{}
-	failed  map[string]error // by verb, the last time
+	failed  map[string]error    // by verb, the last time
+	refusal map[string]*refused // by verb
+	hiding  bool                // hidden was told so
+	unseen  bool                // and the log was told so
+}
+
+// refusalStands is for how long a refusal is not believed: an API server that has just started knows no roles yet and
+// refuses everybody, here for less than a second, and a new RoleBinding takes as long to be heard of. The store of
+// state "kubernetes" has the same patience.
+const refusalStands = 3 * time.Second
+
+// refused is a row of refusals without a break.
+type refused struct{ since time.Time }
+
+// hear takes in an answer. What is no refusal ends the row: a server that could not be reached may be one that starts.
+func (r *refused) hear(err error) {
+	switch {
+	case !isRefusal(err):
+		r.since = time.Time{}
+	case r.since.IsZero():
+		r.since = time.Now()
+	}
+}
+
+// stands tells whether it is for good, as far as that can be told.
+func (r *refused) stands() bool { return !r.since.IsZero() && time.Since(r.since) >= refusalStands }
+
+func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// prepare makes it ready to run.
+func (w *watching) prepare(log *slog.Logger) {
+	w.settled, w.failed, w.log = make(chan struct{}), map[string]error{}, log
+	w.refusal = map[string]*refused{"list": {}, "watch": {}}
 }
 
 // Reconnecting is quick, so that a restarted API server is heard of at once, and never more often than every few
@@ -134,25 +167,37 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if was := w.failed[verb]; w.opened && (was == nil) != (err == nil) && !apierrors.IsResourceExpired(err) {
-		if err != nil {
-			w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
-		} else {
-			w.log.Info("What the cluster does is seen again.", "verb", verb, "what", w.what)
-		}
+	w.note(verb, err)
+	switch {
+	case !w.opened || apierrors.IsResourceExpired(err):
+	case err == nil && verb == "watch" && w.unseen:
+		w.unseen = false
+		w.log.Info("What the cluster does is seen again.", "what", w.what)
+	case err != nil && !w.unseen && (!isRefusal(err) || w.refusal[verb].stands()):
+		w.unseen = true
+		w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
 	}
-	w.failed[verb] = err
 	if verb == "watch" && err == nil {
 		w.opened = true
-		w.failed["list"] = nil // a list that failed was made up for: the watch began with one, or goes on
+		w.note("list", nil) // a list that failed was made up for: the watch began with one, or goes on
 	}
 	w.settle()
 }
 
+// note is called under w.mu.
+func (w *watching) note(verb string, err error) {
+	w.failed[verb] = err
+	w.refusal[verb].hear(err)
+}
+
 // settle is called under w.mu.
 func (w *watching) settle() {
+	if refused := w.refused() != nil; w.hidden != nil && refused != w.hiding {
+		w.hiding = refused
+		w.hidden(refused)
+	}
 	ready := w.listed && w.opened
-	if !ready && w.refused() == nil {
+	if !ready && w.refused() == nil && !w.absent() {
 		return
 	}
 	select {
@@ -160,19 +205,21 @@ func (w *watching) settle() {
 	default:
 		close(w.settled)
 	}
-	if !ready && w.refuse != nil {
-		w.refuse()
-	}
 }
 
-// refused is what the API server does not allow at present; nil if nothing.
+// refused is what the API server does not allow at present, for good as far as that can be told; nil if nothing.
 func (w *watching) refused() error {
 	for _, verb := range []string{"watch", "list"} {
-		if err := w.failed[verb]; apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			return w.explain(verb, err)
+		if w.refusal[verb].stands() {
+			return w.explain(verb, w.failed[verb])
 		}
 	}
 	return nil
+}
+
+// absent tells whether the API server knows no such kind at present. Who reads the kind says what that means.
+func (w *watching) absent() bool {
+	return apierrors.IsNotFound(w.failed["list"]) || apierrors.IsNotFound(w.failed["watch"])
 }
 
 // explain says what a failed request means and what to do.
@@ -198,6 +245,9 @@ func (w *watching) ready(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listed && w.opened {
+		return nil
+	}
+	if w.absent() {
 		return nil
 	}
 	if err := w.refused(); err != nil {
@@ -241,7 +291,18 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 			return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
 		}
 	}
-	return p.index.observe(), nil
+	if err := p.where.ready(ctx); err != nil {
+		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+	}
+	if err := p.gang.Ready(ctx); err != nil {
+		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+	}
+	o := p.index.observe()
+	for i := range o.Nodes {
+		o.Nodes[i].Provider = p.name
+	}
+	p.gang.Complete(&o)
+	return o, nil
 }
 
 // takesRoom selects the pods that take room on a node: those that are bound and have not ended.
@@ -256,8 +317,8 @@ const (
 	unseenLoad  = "What others use of the nodes is not known, so the plan counts as free what is not"
 )
 
-// watch begins all watches.
-func (p *Provider) watch() {
+// ownWatches are those of every provider; its gang may add others.
+func (p *Provider) ownWatches() {
 	x := p.index
 	ours := p.podWatch(p.namespace, metav1.ListOptions{LabelSelector: labelUID})
 	ours.what, ours.strip = fmt.Sprintf("pods in namespace %q", p.namespace), stripOurs
@@ -265,7 +326,7 @@ func (p *Provider) watch() {
 	ours.all = func(all []any, version string) { x.listed(typed[*corev1.Pod](all), version) }
 
 	nodes := &watching{
-		what: "nodes", blind: unseenNodes, kind: &corev1.Node{}, strip: stripNode, refuse: x.hideNodes,
+		what: "nodes", blind: unseenNodes, kind: &corev1.Node{}, strip: stripNode, hidden: x.hideNodes,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return p.client.CoreV1().Nodes().List(ctx, o)
 		},
@@ -281,10 +342,6 @@ func (p *Provider) watch() {
 		FieldSelector: room + "," + fields.OneTermNotEqualSelector("metadata.namespace", p.namespace).String(),
 	})
 	p.watches = []*watching{ours, nodes, strangers, cousins}
-	for _, w := range p.watches {
-		w.settled, w.failed, w.log = make(chan struct{}), map[string]error{}, p.log
-		p.owned.Go(func() { w.run(p.ctx) })
-	}
 }
 
 // podWatch selects pods of a namespace, or of all.
@@ -336,7 +393,7 @@ func eachItem(list runtime.Object, do func(runtime.Object)) error {
 			do(&l.Items[i])
 		}
 	default:
-		return fmt.Errorf("the API server answered a list with %T", list)
+		return meta.EachListItem(list, func(o runtime.Object) error { do(o); return nil })
 	}
 	return nil
 }
@@ -345,7 +402,9 @@ func eachItem(list runtime.Object, do func(runtime.Object)) error {
 func stripOurs(o runtime.Object) {
 	p := o.(*corev1.Pod)
 	p.OwnerReferences = nil
-	p.Annotations = map[string]string{annotationLaunch: p.Annotations[annotationLaunch]}
+	p.Annotations = map[string]string{
+		annotationLaunch: p.Annotations[annotationLaunch], annotationState: p.Annotations[annotationState],
+	}
 	stripSpec(&p.Spec)
 }
 
@@ -373,13 +432,20 @@ func stripNode(o runtime.Object) {
 	n.ManagedFields, n.Annotations, n.Status.Images = nil, nil, nil
 }
 
-// hideNodes: they may not be listed.
-func (x *index) hideNodes() {
+// hideNodes: they may not be listed, or may be again.
+func (x *index) hideNodes(hidden bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cluster.hide() {
-		x.signal()
+	if x.cluster.hide(hidden) {
+		x.nodesDiffer()
 	}
+}
+
+// blind tells whether nodes may not be listed.
+func (x *index) blind() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cluster.hidden
 }
 
 func (x *index) watchedNode(o *corev1.Node, gone bool) {
@@ -404,7 +470,7 @@ func (x *index) listedNodes(all []*corev1.Node) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cluster.listNodes(nodes) {
+	if x.cluster.listNodes(nodes, x.hosts()) {
 		x.nodesDiffer()
 	}
 }
@@ -425,7 +491,7 @@ func (x *index) watchedOther(o *corev1.Pod, from source, gone bool) {
 		differs = x.cluster.enter(o, from)
 	}
 	if differs {
-		x.signal()
+		x.signalLoad()
 	}
 }
 
@@ -439,6 +505,6 @@ func (x *index) listedOthers(all []*corev1.Pod, from source) {
 		differs = x.cluster.enter(o, from) || differs
 	}
 	if x.cluster.keep(from, there) || differs {
-		x.signal()
+		x.signalLoad()
 	}
 }

@@ -320,7 +320,7 @@ func tellsCauses(f *field) {
 	deleted := f.create(1, nil)
 	f.await(p, "it is up", slotIs(1, job.Up))
 	f.ok(pods.Delete(f.ctx, deleted.Name, metav1.DeleteOptions{}))
-	expect(1, job.Deletion, "by somebody else")
+	expect(1, job.Deletion, "not by this master")
 
 	names := f.cluster.AddNodes(f, 2, testbed.KWOKNode{Prefix: "cause", Labels: map[string]string{"cause": "yes"}, Capacity: corev1.ResourceList{
 		corev1.ResourceCPU: apiresource.MustParse("1"), corev1.ResourceMemory: apiresource.MustParse("1Gi"), corev1.ResourcePods: apiresource.MustParse("10")}})
@@ -441,7 +441,11 @@ func namesRights(f *field) {
 	if len(o.Nodes) != 1 || !(job.Resources{CPU: 64000, Memory: 1 << 40}).Fits(o.Nodes[0].Capacity) {
 		f.Errorf("without a view of nodes: %+v", o.Nodes)
 	}
-	caveats := strings.Join(p.Capabilities().Caveats, "\n")
+	capabilities := p.Capabilities()
+	if !capabilities.NodesUnknown || f.open(f.cluster.Kubeconfig(f, f.user())).Capabilities().NodesUnknown {
+		f.Error("nodes count as known where they may not be listed, or as unknown where they may")
+	}
+	caveats := strings.Join(capabilities.Caveats, "\n")
 	for _, words := range []string{"watch nodes", "pods of all namespaces", "every job fits"} {
 		if !strings.Contains(caveats, words) {
 			f.Errorf("%q is not among the caveats:\n%s", words, caveats)

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// save writes the plan to the file of -out.
+func (s *session) save(d *directory, a planArgs, stored state.State, facts view.PlanFacts) error {
+	home, err := homeOf(d.config.Settings.State)
+	if err != nil {
+		return err
+	}
+	f := &planfile.File{
+		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home,
+		Settings: d.config.Settings, Assignments: harmless(d.config, a.vars),
+		Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan),
+	}
+	for _, p := range d.config.Providers {
+		text, err := json.Marshal(p.Value)
+		if err != nil {
+			return fmt.Errorf("the block of provider %q: %w", p.Name, err)
+		}
+		f.Providers = append(f.Providers, planfile.Provider{Name: p.Name, Config: text})
+	}
+	return f.Write(a.out, d.redactor.Secrets())
+}
+
+// harmless are assignments without the values of sensitive variables.
+func harmless(cfg *lang.Config, vars assignments) []lang.Assignment {
+	return slices.DeleteFunc(slices.Clone(vars), func(a lang.Assignment) bool {
+		return slices.ContainsFunc(cfg.Variables, func(v lang.Variable) bool { return a.File == "" && v.Name == a.Name && v.Sensitive })
+	})
+}
+
+// homeOf is where a state is kept, as the same word from wherever it is asked.
+func homeOf(settings lang.State) (string, error) {
+	if settings.Type == "kubernetes" {
+		return ownerOf(settings)
+	}
+	path, err := filepath.Abs(cmp.Or(settings.Path, defaultState))
+	if err != nil {
+		return "", fmt.Errorf("find the state: %w", err)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return "file " + path, nil
+}
+
+// configOf is the configuration that a saved plan was made from.
+func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
+	cfg := &lang.Config{Settings: f.Settings, Jobs: f.Facts.Input.Jobs}
+	known := s.options(nil).Providers
+	for _, p := range f.Providers {
+		t := known[p.Name]
+		if t == nil {
+			return nil, fmt.Errorf("the plan is for provider %q, which is unknown here", p.Name)
+		}
+		value := reflect.New(t)
+		if err := json.Unmarshal(p.Config, value.Interface()); err != nil {
+			return nil, fmt.Errorf("the plan's block of provider %q: %w", p.Name, err)
+		}
+		cfg.Providers = append(cfg.Providers, lang.ProviderConfig{Name: p.Name, Value: value.Elem().Interface()})
+	}
+	return cfg, nil
+}
+
+// unseal gives a saved plan its sensitive values back. They are read as for a plan: from the files and the
+// environment, which are only asked if any is needed.
+func (s *session) unseal(f *planfile.File) error {
+	if !f.Sealed() {
+		return nil
+	}
+	cfg, diags := lang.Load(jobDirectory, s.options(f.Assignments))
+	redactor := view.NewRedactor(cfg.Jobs)
+	err := f.Unseal(redactor.Secrets())
+	if err != nil && diags.HasErrors() {
+		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // as a rule that is why
+	}
+	return err
+}
+
+// notApplied is the summary of every reason why a saved plan is not carried out.
+const notApplied = "The saved plan is not applied"
+
+// applySaved carries a saved plan out, or refuses and changes nothing.
+func (s *session) applySaved(a applyArgs) int {
+	ctx, stop := s.interruptible()
+	defer stop()
+	ctx, release := s.detached(ctx)
+	defer release()
+	f, err := planfile.Read(a.planFile, version)
+	if err != nil {
+		return s.fail(notApplied, err)
+	}
+	if err := s.unseal(f); err != nil {
+		return s.fail(notApplied, err)
+	}
+	cfg, err := s.configOf(f)
+	if err != nil {
+		return s.fail(notApplied, err)
+	}
+	home, err := homeOf(cfg.Settings.State)
+	if err != nil {
+		return s.fail(notApplied, err)
+	}
+	if home != f.Home {
+		return s.fail(notApplied, fmt.Errorf("it was made for another directory: its state is at %s, and this directory's at %s", f.Home, home))
+	}
+	d, ok := s.openState(cfg)
+	if !ok {
+		return exitError
+	}
+	defer d.close(s)
+	d.redactor.AddTexts(f.Placeholders()...) // of values that were taken away: old ones in the records
+	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy
+	a.uids = newUIDs(&f.Facts)
+	m := newMaster(s, d, a)
+	defer closeServer(s, m.server)
+	lock, _, err := s.lock(ctx, d.store, a)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return s.interruptedEarly(a, "while another held the state's lock")
+	case err != nil:
+		return s.fail("The state cannot be locked", err)
+	}
+	defer s.unlock(lock)
+	stored, err := d.store.Read(ctx)
+	if err == nil {
+		err = f.CheckState(stored.Lineage, stored.Serial)
+	}
+	if err != nil {
+		return s.fail(notApplied, err)
+	}
+	if !s.connect(d) {
+		return exitError
+	}
+	if err := s.recheck(ctx, d, a, f); err != nil {
+		return s.fail(notApplied, err)
+	}
+	m.progress.Shown(&f.Facts.Plan)
+	m.saved = f
+	return m.run(ctx, lock)
+}
+
+// recheck looks whether what runs is as the plan expects it, before anybody is told that a master is there. What is to
+// be done besides, because of what happened to others, is told.
+func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *planfile.File) error {
+	facts, err := d.preview(ctx, s, a.planning)
+	if err != nil {
+		return err
+	}
+	besides, err := f.Check(&facts.Input, &facts.Plan)
+	if err != nil {
+		return err
+	}
+	if len(besides) > 0 {
+		s.diagnose(view.Caution("More is to be done than was planned",
+			"Something happened since to what the plan does not touch, for example to "+view.ChangeAddress(&besides[0])+". It is looked after as by any apply."))
+	}
+	return nil
+}
+
+// newUIDs are the identifiers that a plan gave to jobs that are new.
+func newUIDs(facts *view.PlanFacts) map[string]string {
+	uids := map[string]string{}
+	for name, rec := range facts.Plan.Records {
+		if before := facts.Input.Records[name]; before == nil || before.UID != rec.UID {
+			uids[name] = rec.UID
+		}
+	}
+	return uids
+}
+
+// stillApproved is asked once the first real look has been taken, before anything is stored or done.
+func (m *master) stillApproved(in *plan.Input, p *plan.Plan) error {
+	_, err := m.saved.Check(in, p)
+	return err
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/plan"
+)
+
+type showArgs struct {
+	json     bool
+	markdown bool
+	vars     assignments
+	file     string
+}
+
+func (a *showArgs) declare(fs *flags) {
+	fs.BoolVar(&a.json, "json", false, "Print it as JSON, in the form of terraform show -json.")
+	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
+	a.vars.declare(fs)
+}
+
+func showCommand() *command {
+	return &command{
+		name: "show", usage: "[options] [FILE]",
+		synopsis: "Show a saved plan, or the state",
+		about: `Shows the plan that eltrain plan -out=FILE saved, as it was shown then. Nothing is contacted. Without a FILE
+the state is shown, which is what was last applied; that is there as JSON only, and for people there is eltrain
+status.
+
+The JSON of a plan is that of Terraform's plans, with format_version 1.2: policies that were written for them work
+on it. What Terraform has no word for is under "eltrain".`,
+		declare: new(showArgs).declare,
+		run:     runShow,
+	}
+}
+
+func parseShow(s *session, args []string) (showArgs, error) {
+	var a showArgs
+	others, err := s.parse(newFlags("show", a.declare), args, 1)
+	if err != nil {
+		return a, err
+	}
+	if len(others) > 0 {
+		a.file = others[0]
+	}
+	switch {
+	case a.json && a.markdown:
+		return a, errors.New("-json and -markdown exclude each other")
+	case a.file != "" && len(a.vars) > 0:
+		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
+	case a.file == "" && !a.json:
+		return a, errors.New("the name of a saved plan is needed. To see what runs: eltrain status. For the state: eltrain show -json")
+	}
+	return a, nil
+}
+
+func runShow(s *session, args []string) int {
+	a, err := parseShow(s, args)
+	if err != nil {
+		return s.misused("show", err)
+	}
+	_, release := s.detached(context.Background())
+	defer release()
+	if a.file == "" {
+		return s.showState(a)
+	}
+	f, err := planfile.Read(a.file, version)
+	if err != nil {
+		return s.fail("The plan cannot be shown", err)
+	}
+	redactor := view.NewRedactor(nil)
+	redactor.AddTexts(f.Placeholders()...)
+	model := view.NewPlan(f.Facts, redactor)
+	switch {
+	case a.json:
+		err = view.WriteJSON(s.streams.Out, model)
+	case a.markdown:
+		err = view.WritePlanMarkdown(s.streams.Out, model)
+	default:
+		view.WritePlan(s.streams.Out, model)
+	}
+	if err != nil {
+		return s.fail("The plan cannot be shown", err)
+	}
+	return exitDone
+}
+
+// showState shows what was last applied. The files are read for the place of the state and for sensitive values.
+func (s *session) showState(a showArgs) int {
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	cfg := s.readAnyway(a.vars)
+	d, ok := s.openState(cfg)
+	if !ok {
+		return exitError
+	}
+	records, err := d.records(ctx)
+	if err != nil {
+		return s.fail("The state cannot be read", err)
+	}
+	in := plan.Input{Jobs: cfg.Jobs, Records: records, Now: time.Now()}
+	model := view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version}, d.redactor)
+	if err := view.WriteJSON(s.streams.Out, model.PriorState); err != nil {
+		return s.fail("The state cannot be shown", err)
+	}
+	return exitDone
+}

@@ -1,0 +1,226 @@
+package planfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// Expectation is one object that a plan touches, as it was when the plan was made.
+type Expectation struct {
+	Slot job.Address `json:"slot"`
+	UID  string      `json:"uid"`
+	// Runs are the incarnations of the slot that had not ended.
+	Runs []Run `json:"runs,omitempty"`
+	// Place is the node that the slot is to start on, where the plan chose it.
+	Place *Place `json:"place,omitempty"`
+}
+
+// Run is an incarnation. Whether it is still starting does not count: nobody did that.
+type Run struct {
+	Number      int               `json:"number"`
+	Node        string            `json:"node,omitempty"`
+	Fingerprint string            `json:"fingerprint,omitempty"`
+	Drift       []job.FieldChange `json:"drift,omitempty"`
+}
+
+// Place is a node.
+type Place struct {
+	Name    string `json:"name"`
+	Closed  string `json:"closed,omitempty"`
+	Drained string `json:"drained,omitempty"`
+}
+
+// Expect notes what the objects of a plan's changes are like.
+func Expect(in *plan.Input, p *plan.Plan) []Expectation {
+	type at struct {
+		uid  string
+		slot job.Address
+	}
+	runs := map[at][]Run{}
+	for i := range in.Snapshot.Incarnations {
+		inc := &in.Snapshot.Incarnations[i]
+		if inc.State != job.Gone {
+			key := at{inc.UID, inc.Slot}
+			runs[key] = append(runs[key], Run{inc.Number, inc.Node, inc.Fingerprint, inc.Drift})
+		}
+	}
+	nodes := map[string]*job.Node{}
+	for i := range in.Snapshot.Nodes {
+		nodes[in.Snapshot.Nodes[i].Name] = &in.Snapshot.Nodes[i]
+	}
+	var out []Expectation
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Slot == (job.Address{}) {
+			continue // its settings are in the records, which the serial is of
+		}
+		e := Expectation{Slot: c.Slot, UID: c.UID, Runs: runs[at{c.UID, c.Slot}]}
+		if node := nodes[c.Node]; node != nil && starts(c) && chosen(in, c) {
+			e.Place = &Place{node.Name, node.Closed, node.Drained}
+		}
+		slices.SortFunc(e.Runs, func(a, b Run) int { return a.Number - b.Number })
+		out = append(out, e)
+	}
+	return out
+}
+
+func starts(c *plan.Change) bool { return c.Action == plan.Create || c.Action == plan.Replace }
+
+// chosen tells whether the plan chooses nodes where the change is made; elsewhere they are hints.
+func chosen(in *plan.Input, c *plan.Change) bool {
+	name := c.Provider
+	if rec := in.Records[c.Job]; name == "" && rec != nil {
+		name = rec.Spec.Provider
+	}
+	for i := range in.Jobs {
+		if name == "" && in.Jobs[i].Name == c.Job {
+			name = in.Jobs[i].Provider
+		}
+	}
+	return in.Capabilities[name].Places
+}
+
+// StaleError is why a saved plan is not applied any more.
+type StaleError struct{ Why []string }
+
+// maxWhy bounds how many reasons are told: a plan over 10,000 slots may have as many.
+const maxWhy = 10
+
+func (e *StaleError) Error() string {
+	why := e.Why
+	if len(why) > maxWhy {
+		why = append(slices.Clone(why[:maxWhy]), fmt.Sprintf("and %d more", len(e.Why)-maxWhy))
+	}
+	return "the saved plan is out of date, and nothing was changed:\n  - " + strings.Join(why, "\n  - ") + "\n\nPlan again, and have the new plan looked at."
+}
+
+// CheckState tells whether the state is still the one that the plan was made from.
+func (f *File) CheckState(lineage string, serial uint64) error {
+	switch {
+	case lineage != f.Lineage && f.Lineage == "":
+		return &StaleError{[]string{"there was no state when the plan was made, and there is one now"}}
+	case lineage != f.Lineage:
+		return &StaleError{[]string{"the state is of another lineage: the plan was made for another directory, or the state was made anew"}}
+	case serial != f.Serial:
+		return &StaleError{[]string{fmt.Sprintf("the state was written since: its serial is %d, and was %d", serial, f.Serial)}}
+	}
+	return nil
+}
+
+// Check tells whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
+// object that the plan touches is as it was, and the same is to be done to it. What happened to others does not count;
+// what is to be done about them besides is returned.
+func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err error) {
+	var why []string
+	seen := Expect(in, &f.Facts.Plan)
+	for i := range f.Expects {
+		why = append(why, f.Expects[i].differences(&seen[i])...)
+	}
+	type target struct {
+		uid  string
+		slot job.Address
+		name string
+	}
+	approved := map[target][]*plan.Change{}
+	for i := range f.Facts.Plan.Changes {
+		c := &f.Facts.Plan.Changes[i]
+		key := target{c.UID, c.Slot, c.Job}
+		approved[key] = append(approved[key], c)
+	}
+	same := map[*plan.Change]bool{}
+	for i := range now.Changes {
+		c := &now.Changes[i]
+		was := approved[target{c.UID, c.Slot, c.Job}]
+		if was == nil {
+			besides = append(besides, *c)
+			continue
+		}
+		for _, old := range was {
+			same[old] = same[old] || f.equal(in, old, c)
+		}
+	}
+	if len(why) == 0 { // else it follows from that
+		for i := range f.Facts.Plan.Changes {
+			if c := &f.Facts.Plan.Changes[i]; !same[c] {
+				why = append(why, changed(c, now))
+			}
+		}
+	}
+	if len(why) > 0 {
+		return nil, &StaleError{why}
+	}
+	return besides, nil
+}
+
+// equal tells whether two changes do the same to the same.
+func (f *File) equal(in *plan.Input, a, b *plan.Change) bool {
+	return a.Action == b.Action && a.Incarnation == b.Incarnation && slices.Equal(a.Stop, b.Stop) && (a.Node == b.Node || !chosen(in, a))
+}
+
+// changed says what became of a change that the plan has and a new one would not have as it is.
+func changed(c *plan.Change, now *plan.Plan) string {
+	name := "job." + c.Job
+	if c.Slot != (job.Address{}) {
+		name = c.Slot.String()
+	}
+	for i := range now.Changes {
+		if n := &now.Changes[i]; n.UID == c.UID && n.Slot == c.Slot && n.Job == c.Job {
+			if n.Action == c.Action && n.Node != c.Node {
+				return fmt.Sprintf("%s was to be on node %s, and would be on %s now", name, c.Node, n.Node)
+			}
+			return fmt.Sprintf("%s: to %s it is not what is to be done any more, but to %s it", name, c.Action, n.Action)
+		}
+	}
+	return fmt.Sprintf("%s: there is nothing to %s any more", name, c.Action)
+}
+
+// differences are what is not as it was, in full sentences.
+func (e *Expectation) differences(now *Expectation) []string {
+	var why []string
+	if e.Place != nil && (now.Place == nil || *e.Place != *now.Place) {
+		why = append(why, fmt.Sprintf("%s was to start on node %s, which %s now", e.Slot, e.Place.Name, now.Place.state()))
+	}
+	was, is := runsText(e.Runs), runsText(now.Runs)
+	switch {
+	case was != is:
+		why = append(why, fmt.Sprintf("%s was %s, and is %s now", e.Slot, was, is))
+	case !slices.EqualFunc(e.Runs, now.Runs, Run.same):
+		why = append(why, fmt.Sprintf("%s (%s) was edited since", e.Slot, is))
+	}
+	return why
+}
+
+func (r Run) same(o Run) bool {
+	return r.Number == o.Number && r.Node == o.Node && r.Fingerprint == o.Fingerprint && slices.Equal(r.Drift, o.Drift)
+}
+
+func (p *Place) state() string {
+	switch {
+	case p == nil:
+		return "is not there"
+	case p.Closed != "":
+		return "is closed (" + p.Closed + ")"
+	case p.Drained != "":
+		return "is drained (" + p.Drained + ")"
+	}
+	return "is open"
+}
+
+func runsText(runs []Run) string {
+	if len(runs) == 0 {
+		return "not running"
+	}
+	var parts []string
+	for _, r := range runs {
+		text := fmt.Sprintf("incarnation %d", r.Number)
+		if r.Node != "" {
+			text += " on " + r.Node
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " and ")
+}

@@ -1,0 +1,267 @@
+package planfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+)
+
+const (
+	longSecret  = "hunter2hunter2"
+	shortSecret = "7x"
+)
+
+// sample is a plan for a new job with two slots, next to one that runs.
+func sample() *File {
+	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	role := job.Role{Name: "worker", Replicas: 2, Processes: 1, Ranked: true, Program: job.Program{
+		Command: []string{"train", "--token=" + longSecret, "--pin", shortSecret}, WorkingDir: ".", Env: map[string]string{"T": longSecret, "N": "17x7"},
+	}, Resources: job.Resources{CPU: 1000}, Pod: map[string]any{"spec": map[string]any{"hostname": "h-" + longSecret, "n": []any{longSecret, 3.5}}}}
+	heal := job.Heal{Budget: job.Budget{Restarts: 3, Window: job.Duration(time.Hour)}}
+	j := job.Job{Name: "new", Provider: "local", Roles: []job.Role{role}, Heal: heal, Secrets: []string{longSecret, shortSecret}}
+	other := job.Job{Name: "other", Provider: "local", Roles: []job.Role{{Name: "worker", Replicas: 1, Processes: 1, Ranked: true, Resources: job.Resources{CPU: 1000}}}, Heal: heal}
+	a := job.Address{Job: "other", Role: "worker"}
+	print := job.Fingerprints(&other, &other.Roles[0])(0)
+	in := plan.Input{Now: at, Since: at, Jobs: []job.Job{j, other}, Capabilities: map[string]job.Capabilities{"local": {Places: true, Pods: true}},
+		Records: job.Records{"other": {UID: "u-other", Created: at, Spec: other, Phase: job.JobRunning, Counts: map[string]int{"worker": 1},
+			Slots: []job.Slot{{Address: a, Phase: job.Running, Incarnation: 1, Node: "n1", Reserved: other.Roles[0].Resources, Fingerprint: print}},
+			World: job.World{Generation: 1, Members: []job.WorldMember{{Slot: a, Incarnation: 1}}}}},
+		NewUID: func(name string) string { return "u-" + name },
+	}
+	in.Snapshot.Nodes = []job.Node{{Name: "n1", Provider: "local", Capacity: job.Resources{CPU: 4000}}}
+	in.Snapshot.Incarnations = []job.Incarnation{{Slot: a, UID: "u-other", Number: 1, Node: "n1", Provider: "local", State: job.Up, Fingerprint: print, Reserved: other.Roles[0].Resources}}
+	p := plan.Make(in)
+	return &File{Eltrain: "0.1.0", Made: at, Home: "file /a/eltrain.state", Settings: lang.Settings{State: lang.State{Type: "file"}},
+		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: view.PlanFacts{Input: in, Plan: p, Version: "0.1.0"}, Expects: Expect(&in, &p)}
+}
+
+// saved writes the sample and gives its path.
+func saved(t *testing.T, f *File) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plan")
+	if err := f.Write(path, []string{longSecret, shortSecret}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestASavedPlanIsWhatWasSaved(t *testing.T) {
+	f := sample()
+	path := saved(t, f)
+	got, err := Read(path, "0.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Unseal([]string{"something else", shortSecret, longSecret}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(f.Facts.Input.Jobs, got.Facts.Input.Jobs); diff != "" {
+		t.Errorf("the jobs came back otherwise (-saved +read):\n%s", diff)
+	}
+	again := got.Facts.Input
+	again.NewUID = f.Facts.Input.NewUID
+	if p := plan.Make(again); fmt.Sprint(p.Summary(), len(p.Changes)) != fmt.Sprint(f.Facts.Plan.Summary(), len(f.Facts.Plan.Changes)) {
+		t.Errorf("what was read gives the plan %+v, and what was saved %+v", p.Summary(), f.Facts.Plan.Summary())
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file's mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// Sensitive values are in no part of the file, and the plan that is read shows as the one that was made.
+func TestASavedPlanHoldsNoSecret(t *testing.T) {
+	f := sample()
+	got, err := Read(saved(t, f), "0.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%+v", *got); strings.Contains(text, longSecret) {
+		t.Errorf("the file has the secret in it: %s", text)
+	}
+	if env := got.Facts.Input.Jobs[0].Roles[0].Env["N"]; env != "17x7" {
+		t.Errorf("what only looks like a short secret became %q", env)
+	}
+	if cmd := got.Facts.Input.Jobs[0].Roles[0].Command[3]; cmd == shortSecret {
+		t.Error("the short secret is in the file")
+	}
+	live, read := view.NewRedactor(f.Facts.Input.Jobs), view.NewRedactor(nil)
+	read.AddTexts(got.Placeholders()...)
+	for _, write := range []func(*bytes.Buffer, *view.PlanModel){
+		func(b *bytes.Buffer, m *view.PlanModel) { view.WritePlan(view.Screen{Writer: b}, m) },
+		func(b *bytes.Buffer, m *view.PlanModel) { view.WriteJSON(b, m) },
+		func(b *bytes.Buffer, m *view.PlanModel) { view.WritePlanMarkdown(b, m) },
+	} {
+		var a, b bytes.Buffer
+		write(&a, view.NewPlan(f.Facts, live))
+		write(&b, view.NewPlan(got.Facts, read))
+		if diff := cmp.Diff(a.String(), b.String()); diff != "" {
+			t.Errorf("the saved plan shows otherwise (-made +read):\n%s", diff)
+		}
+	}
+}
+
+func TestUnsealWantsTheVeryValues(t *testing.T) {
+	got, err := Read(saved(t, sample()), "0.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Sealed() {
+		t.Fatal("a plan with secrets is not sealed")
+	}
+	var missing *MissingError
+	if err := got.Unseal([]string{longSecret, "another"}); !errors.As(err, &missing) || !reflect.DeepEqual(missing.Jobs, []string{"new"}) {
+		t.Errorf("without one of the values: %v", err)
+	}
+	if !got.Sealed() {
+		t.Error("a refused unsealing changed the file")
+	}
+	none := sample()
+	none.Facts.Input.Jobs[0].Roles[0].Program = job.Program{Command: []string{"true"}}
+	none.Facts.Input.Jobs[0].Roles[0].Pod = nil
+	if got, err = Read(saved(t, none), "0.1.0"); err != nil || got.Sealed() || got.Unseal(nil) != nil {
+		t.Errorf("a plan whose jobs have no secret in them asks for some: %v", err)
+	}
+}
+
+func TestReadRefusesWhatIsNotTheWholePlan(t *testing.T) {
+	path := saved(t, sample())
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newline := bytes.IndexByte(whole, '\n')
+	edited := bytes.Clone(whole)
+	edited[len(edited)-20] ^= 1
+	header := strings.Replace(string(whole[:newline]), "plan 1", "plan 2", 1)
+	var version *VersionError
+	for name, c := range map[string]struct {
+		text []byte
+		is   func(error) bool
+	}{
+		"empty":               {nil, is(ErrNoPlan)},
+		"cut in the header":   {whole[:newline/2], is(ErrCut)},
+		"cut in the word":     {whole[:5], is(ErrCut)},
+		"without its body":    {whole[:newline+1], is(ErrCut)},
+		"cut by a byte":       {whole[:len(whole)-1], is(ErrCut)},
+		"edited":              {edited, is(ErrEdited)},
+		"with more behind":    {append(bytes.Clone(whole), '\n'), is(ErrEdited)},
+		"a newer format":      {append([]byte(header), whole[newline:]...), func(err error) bool { return errors.As(err, &version) }},
+		"something else":      {[]byte("job \"x\" {\n}\n"), is(ErrNoPlan)},
+		"a plan of Terraform": {[]byte("PK\x03\x04 and so on"), is(ErrNoPlan)},
+	} {
+		other := filepath.Join(t.TempDir(), "plan")
+		if err := os.WriteFile(other, c.text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(other, "0.1.0"); err == nil || !c.is(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Read(path, "0.2.0"); !errors.As(err, &version) || !strings.Contains(err.Error(), "eltrain 0.1.0") {
+		t.Errorf("of another eltrain: %v", err)
+	}
+	if _, err := Read(t.TempDir(), "0.1.0"); err == nil {
+		t.Error("a directory is read as a plan")
+	}
+}
+
+func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+
+// A file is replaced whole: a plan that cannot be written leaves the one before.
+func TestWriteLeavesNoHalfPlan(t *testing.T) {
+	dir := t.TempDir()
+	if err := sample().Write(filepath.Join(dir, "missing", "plan"), nil); err == nil {
+		t.Error("a plan is saved in a directory that is not there")
+	}
+	path := filepath.Join(dir, "plan")
+	for range 2 {
+		if err := sample().Write(path, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("beside the plan there is %v, %v", entries, err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		happens func(in *plan.Input)
+		stale   string // part of why; "" if it is applied
+		besides int
+	}{
+		{name: "nothing", happens: func(*plan.Input) {}},
+		{name: "a foreign load elsewhere that leaves room", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 500 }},
+		{name: "a node joins", happens: func(in *plan.Input) {
+			in.Snapshot.Nodes = append(in.Snapshot.Nodes, job.Node{Name: "n0", Provider: "local", Capacity: job.Resources{CPU: 1}})
+		}},
+		{name: "a slot of another job dies", besides: 1, happens: func(in *plan.Input) {
+			in.Snapshot.Incarnations[0].State, in.Snapshot.Incarnations[0].Exit = job.Gone, &job.Exit{Code: 1}
+		}},
+		{name: "the node is closed", stale: "node n1, which is closed (cordoned)", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Closed = "cordoned" }},
+		{name: "the node is full", stale: "nothing to create any more", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 }},
+		{name: "somebody started it", stale: "was not running, and is incarnation 1 on n1", happens: func(in *plan.Input) {
+			in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
+				Slot: job.Address{Job: "new", Role: "worker", Index: 1}, UID: "u-new", Number: 1, Node: "n1", Provider: "local", State: job.Up})
+		}},
+	} {
+		f := sample()
+		in := f.Facts.Input
+		in.Snapshot.Nodes = append([]job.Node{}, in.Snapshot.Nodes...)
+		in.Snapshot.Incarnations = append([]job.Incarnation{}, in.Snapshot.Incarnations...)
+		c.happens(&in)
+		now := plan.Make(in)
+		besides, err := f.Check(&in, &now)
+		var stale *StaleError
+		switch {
+		case c.stale == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.stale != "" && (!errors.As(err, &stale) || !strings.Contains(err.Error(), c.stale)):
+			t.Errorf("%s: %v, want %q", c.name, err, c.stale)
+		case len(besides) != c.besides:
+			t.Errorf("%s: besides there is %v", c.name, besides)
+		}
+	}
+}
+
+func TestCheckState(t *testing.T) {
+	f := &File{Lineage: "l1", Serial: 7}
+	for _, c := range []struct {
+		lineage string
+		serial  uint64
+		stale   string
+	}{{"l1", 7, ""}, {"l1", 8, "its serial is 8, and was 7"}, {"l2", 7, "lineage"}, {"", 0, "lineage"}} {
+		err := f.CheckState(c.lineage, c.serial)
+		if (err == nil) != (c.stale == "") || err != nil && !strings.Contains(err.Error(), c.stale) {
+			t.Errorf("%s %d: %v", c.lineage, c.serial, err)
+		}
+	}
+	if err := new(File).CheckState("l1", 1); err == nil || !strings.Contains(err.Error(), "there was no state") {
+		t.Errorf("a state that came into being: %v", err)
+	}
+}
+
+func TestStaleErrorStaysShort(t *testing.T) {
+	e := &StaleError{}
+	for i := range 1000 {
+		e.Why = append(e.Why, fmt.Sprint(i))
+	}
+	if text := e.Error(); !strings.Contains(text, "and 990 more") || strings.Count(text, "\n") > 20 {
+		t.Error(text)
+	}
+}

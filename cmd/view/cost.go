@@ -1,0 +1,271 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// What becomes of a job's world.
+const (
+	worldForms    = "forms"    // the first one
+	worldRestarts = "restarts" // it ends, and the next one goes on from a checkpoint
+	worldEnds     = "ends"
+)
+
+// JobCost is what a plan costs a job: work that is done again, and places that it gives up. Only what is known is
+// said: which step the newest checkpoint is of, nobody but the script knows.
+type JobCost struct {
+	Address string `json:"address"`
+	World   string `json:"world,omitempty"` // "forms", "restarts" or "ends"; "" if it trains on as it is
+	// Generation and Slots are of the world that restarts or ends.
+	Generation int `json:"generation,omitempty"`
+	Slots      int `json:"slots,omitempty"`
+	// LastStep is the last step seen; 0 if none was. It is live if a master that runs told it, and otherwise of the
+	// last world that ended.
+	LastStep int64 `json:"last_step,omitempty"`
+	Live     bool  `json:"live,omitempty"`
+	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop.
+	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
+	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
+	// StepsAtMost is how many steps are done again at the most, if the last one is known, and SecondsAtMost how long
+	// the job has trained so far.
+	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
+	SecondsAtMost float64 `json:"seconds_again_at_most,omitempty"`
+	// SecondsBefore is how long, on average, this job did steps again after a restart so far.
+	SecondsBefore float64 `json:"seconds_again_per_restart,omitempty"`
+	// GivesUp is what it has less of afterwards though it goes on; Takes what it has more of.
+	GivesUp *Exchange `json:"gives_up,omitempty"`
+	Takes   *Exchange `json:"takes,omitempty"`
+}
+
+// Exchange is places that change hands.
+type Exchange struct {
+	Slots     int      `json:"slots"`
+	Resources string   `json:"resources"` // "2 cpu, 8 nvidia.com/gpu"
+	Reasons   []string `json:"reasons,omitempty"`
+}
+
+// costs are the jobs of which the plan costs anything, in the plan's order.
+func (b *planBuilder) costs() []JobCost {
+	byJob := map[string][]*plan.Change{}
+	var order []string
+	for i := range b.facts.Plan.Changes {
+		c := &b.facts.Plan.Changes[i]
+		if byJob[c.Job] == nil {
+			order = append(order, c.Job)
+		}
+		byJob[c.Job] = append(byJob[c.Job], c)
+	}
+	var out []JobCost
+	for _, name := range order {
+		cost := b.cost(name, byJob[name])
+		if cost.World != "" || cost.GivesUp != nil || cost.Takes != nil {
+			out = append(out, cost)
+		}
+	}
+	return out
+}
+
+func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
+	rec, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
+	cost := JobCost{Address: "job." + name, World: b.world(name, changes)}
+	goesOn := rec != nil && next != nil && rec.UID == next.UID && b.goesOn(name)
+	if rec != nil && (cost.World == worldRestarts || cost.World == worldEnds) {
+		b.again(&cost, rec)
+	}
+	var less, more exchange
+	for _, c := range changes {
+		switch {
+		case ofJob(c):
+		case c.Action == plan.Create && next != nil:
+			more.add(next.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
+		case c.Action == plan.Delete && goesOn:
+			less.add(rec.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
+		}
+	}
+	cost.GivesUp, cost.Takes = less.sum(), more.sum()
+	return cost
+}
+
+// goesOn tells whether the job is wanted after the plan too.
+func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.facts.Input.Keep }
+
+// world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
+func (b *planBuilder) world(name string, changes []*plan.Change) string {
+	rec := b.facts.Input.Records[name]
+	if rec == nil || rec.World.Generation == 0 {
+		if slices.ContainsFunc(changes, func(c *plan.Change) bool { return c.Action == plan.Create && b.ranked(c) }) {
+			return worldForms
+		}
+		return ""
+	}
+	if rec.World.Broken || rec.Phase.Ended() {
+		return "" // it does not train now: nothing is lost that was not lost before
+	}
+	members := map[job.Address]bool{}
+	for _, m := range rec.World.Members {
+		members[m.Slot] = true
+	}
+	ends := slices.ContainsFunc(changes, func(c *plan.Change) bool {
+		switch c.Action {
+		case plan.Create:
+			return b.ranked(c)
+		case plan.Restart, plan.Replace, plan.Delete:
+			return members[c.Slot] && c.UID == rec.UID
+		}
+		return false
+	})
+	switch {
+	case !ends:
+		return ""
+	case b.goesOn(name):
+		return worldRestarts
+	}
+	return worldEnds
+}
+
+func (b *planBuilder) ranked(c *plan.Change) bool {
+	rec := b.facts.Plan.Records[c.Job]
+	if rec == nil {
+		return false
+	}
+	r := rec.Spec.Role(c.Slot.Role)
+	return r != nil && r.Ranked
+}
+
+// again is what is known of the work that is lost or done again.
+func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
+	cost.Generation, cost.Slots = rec.World.Generation, len(rec.World.Members)
+	cost.LastStep = rec.Goodput.Reached
+	if live, ok := b.facts.Reached[rec.Spec.Name]; ok && live.Step > 0 {
+		cost.LastStep, cost.Live = live.Step, true
+	}
+	if c := rec.Spec.Checkpoint; c != nil {
+		cost.CheckpointDir, cost.CheckpointSignal = b.text(c.Dir), c.Signal
+	}
+	if cost.World != worldRestarts {
+		return
+	}
+	goodput := rec.Goodput.Until(b.facts.Input.Now)
+	cost.SecondsAtMost = tenths(goodput.Productive)
+	if cost.Live {
+		cost.StepsAtMost = cost.LastStep
+	}
+	if restarts := rec.World.Generation - 1; restarts > 0 {
+		cost.SecondsBefore = tenths(goodput.Lost.RedoneSteps / float64(restarts))
+	}
+}
+
+func tenths(seconds float64) float64 { return float64(int64(seconds*10+0.5)) / 10 }
+
+// exchange gathers slots.
+type exchange struct {
+	slots   int
+	amount  job.Resources
+	reasons []string
+}
+
+func (e *exchange) add(s *job.Slot, reasons []string) {
+	e.slots++
+	if s != nil {
+		e.amount = e.amount.Add(s.Reserved)
+	}
+	if len(reasons) > 0 && !slices.Contains(e.reasons, reasons[0]) && len(e.reasons) < maxReasons {
+		e.reasons = append(e.reasons, reasons[0])
+	}
+}
+
+func (e *exchange) sum() *Exchange {
+	if e.slots == 0 {
+		return nil
+	}
+	return &Exchange{e.slots, e.amount.String(), e.reasons}
+}
+
+// sentences are a job's cost for a person. That places are taken which were free costs nobody anything.
+func (c *JobCost) sentences() []string {
+	var out []string
+	switch c.World {
+	case worldRestarts:
+		out = append(out, c.Address+": "+c.what("restarts")+", and goes on from "+c.from()+"."+c.howMuch())
+	case worldEnds:
+		out = append(out, c.Address+": "+c.what("ends")+"."+c.stays())
+	}
+	if c.GivesUp != nil {
+		out = append(out, fmt.Sprintf("%s: gives up %s (%s): %s.", c.Address, plural(c.GivesUp.Slots, "slot"), c.GivesUp.Resources,
+			strings.TrimSuffix(strings.Join(c.GivesUp.Reasons, "; "), ".")))
+	}
+	return out
+}
+
+func (c *JobCost) what(verb string) string {
+	text := fmt.Sprintf("its world of %s (generation %d) %s", plural(c.Slots, "slot"), c.Generation, verb)
+	if c.LastStep == 0 {
+		return text
+	}
+	if c.Live {
+		return text + " at step " + strconv.FormatInt(c.LastStep, 10)
+	}
+	return text + ", at step " + strconv.FormatInt(c.LastStep, 10) + " or later"
+}
+
+func (c *JobCost) from() string {
+	dir := ""
+	if c.CheckpointDir != "" {
+		dir = " in " + c.CheckpointDir
+	}
+	switch {
+	case c.CheckpointSignal != "":
+		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped"
+	case dir != "":
+		return "the newest checkpoint" + dir + "; of which step that is, is not known here"
+	}
+	return "what its script saved; no checkpoint is declared"
+}
+
+// howMuch is how much work may be done again. Where a checkpoint is asked for that is next to nothing.
+func (c *JobCost) howMuch() string {
+	var parts []string
+	if most := c.most(); c.CheckpointSignal == "" && most != "" {
+		parts = append(parts, "At the most "+most+" is done again.")
+	}
+	if c.SecondsBefore > 0 {
+		parts = append(parts, "Restarts so far cost "+seconds(c.SecondsBefore)+" of steps done again each.")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " " + strings.Join(parts, " ")
+}
+
+// most is all that the job has done so far, as far as it is known.
+func (c *JobCost) most() string {
+	switch {
+	case c.StepsAtMost > 0 && c.SecondsAtMost > 0:
+		return fmt.Sprintf("the work of %d steps, %s of training,", c.StepsAtMost, seconds(c.SecondsAtMost))
+	case c.StepsAtMost > 0:
+		return fmt.Sprintf("the work of %d steps", c.StepsAtMost)
+	case c.SecondsAtMost > 0:
+		return "all training so far, " + seconds(c.SecondsAtMost) + ","
+	}
+	return ""
+}
+
+func (c *JobCost) stays() string {
+	if c.CheckpointDir == "" {
+		return ""
+	}
+	return " Checkpoints stay in " + c.CheckpointDir + "."
+}
+
+func seconds(s float64) string {
+	if s < 120 {
+		return strconv.FormatFloat(s, 'f', -1, 64) + " s"
+	}
+	return strconv.FormatFloat(s/60, 'f', 0, 64) + " min"
+}

@@ -1,0 +1,218 @@
+package view
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/eltrain/eltrain/plan"
+)
+
+// maxMarkdown is how many characters a comment on GitHub may have.
+const maxMarkdown = 65_536
+
+// Of that, the table and the lists get a share each, so that the diff has the rest; and the notes on what was left
+// out have room.
+const (
+	maxTable = maxMarkdown / 4
+	maxList  = maxMarkdown / 8
+	noteRoom = 200
+)
+
+// WritePlanMarkdown writes a plan as the comment on a pull request: a line with the count, a table by job, what the
+// plan costs and what waits, and the changes as a diff in a fold. It has at most 65,536 characters; what does not fit
+// is counted.
+func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
+	var out markdown
+	out.line("**eltrain plan:** %s", headline(m))
+	out.table(m)
+	out.list("What it costs", costItems(m))
+	out.list("What waits", waitItems(m))
+	out.list("Not enforced here", m.Eltrain.Caveats)
+	out.diff(m)
+	_, err := w.Write(out.buf.Bytes())
+	return err
+}
+
+func headline(m *PlanModel) string {
+	t := planText{}
+	return strings.TrimPrefix(t.conclusion(m), "Plan: ")
+}
+
+type markdown struct{ buf bytes.Buffer }
+
+func (m *markdown) line(format string, args ...any) { fmt.Fprintf(&m.buf, format+"\n", args...) }
+
+// left is how many characters may still come.
+func (m *markdown) left() int { return maxMarkdown - noteRoom - utf8.RuneCount(m.buf.Bytes()) }
+
+// jobRow is a job's line in the table.
+type jobRow struct {
+	plan.Summary
+	world string
+	waits int
+}
+
+func jobRows(m *PlanModel) map[string]*jobRow {
+	rows := map[string]*jobRow{}
+	of := func(address string) *jobRow {
+		name, _, _ := strings.Cut(strings.TrimPrefix(address, "job."), ".")
+		if rows[name] == nil {
+			rows[name] = &jobRow{}
+		}
+		return rows[name]
+	}
+	for _, c := range m.changes() {
+		row := of("job." + c.Job)
+		switch c.Action {
+		case plan.Create:
+			row.Add++
+		case plan.Update, plan.Restart:
+			row.Change++
+		case plan.Replace:
+			row.Add++
+			row.Remove++
+		case plan.Delete:
+			if !c.ofJob() {
+				row.Remove++
+			}
+		}
+	}
+	for _, c := range m.Eltrain.Costs {
+		of(c.Address).world = c.World
+	}
+	for _, w := range m.Eltrain.Waits {
+		of(w.Address).waits++
+	}
+	return rows
+}
+
+func (m *markdown) table(model *PlanModel) {
+	rows := jobRows(model)
+	if len(rows) == 0 {
+		return
+	}
+	m.line("\n| job | add | change | remove | world | waits |\n|---|---:|---:|---:|---|---|")
+	budget := maxTable
+	names := slices.SortedFunc(maps.Keys(rows), natural)
+	for i, name := range names {
+		r := rows[name]
+		waits := ""
+		if r.waits > 0 {
+			waits = "yes"
+		}
+		line := fmt.Sprintf("| `job.%s` | %d | %d | %d | %s | %s |", name, r.Add, r.Change, r.Remove, r.world, waits)
+		if budget -= utf8.RuneCountInString(line) + 1; budget < 0 {
+			m.line("\n… and %s.", plural(len(names)-i, "more job"))
+			return
+		}
+		m.line("%s", line)
+	}
+}
+
+func costItems(m *PlanModel) []string {
+	var items []string
+	for i := range m.Eltrain.Costs {
+		items = append(items, m.Eltrain.Costs[i].sentences()...)
+	}
+	return items
+}
+
+func waitItems(m *PlanModel) []string {
+	var items []string
+	for _, w := range m.Eltrain.Waits {
+		for _, reason := range folded(w.Reasons) {
+			items = append(items, w.Address+": "+reason)
+		}
+	}
+	return items
+}
+
+func (m *markdown) list(title string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	m.line("\n**%s**\n", title)
+	budget := maxList
+	for i, item := range items {
+		line := "- " + inline(item)
+		if budget -= utf8.RuneCountInString(line) + 1; budget < 0 {
+			m.line("- … and %d more", len(items)-i)
+			return
+		}
+		m.line("%s", line)
+	}
+}
+
+// inline is a text in which nothing means anything to Markdown: reasons quote what programs and people wrote. An
+// @name would call that person.
+var inlineEscapes = strings.NewReplacer("\\", "\\\\", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]",
+	"<", "&lt;", ">", "&gt;", "|", "\\|", "@", "&#64;", "#", "\\#", "~", "\\~", "\n", " ")
+
+func inline(s string) string { return inlineEscapes.Replace(s) }
+
+// diff is the changes in a fold. Their marks are in the first column, where a diff's colours come from: "!" for what
+// is changed and what is replaced.
+func (m *markdown) diff(model *PlanModel) {
+	changes := model.changes()
+	if len(changes) == 0 {
+		return
+	}
+	t := planText{}
+	for _, b := range blocks(changes) {
+		t.block(b)
+	}
+	lines := strings.Split(strings.Trim(t.buf.String(), "\n"), "\n")
+	fence := fenceAround(t.buf.String())
+	m.line("\n<details><summary>Show the changes</summary>\n\n%sdiff", fence)
+	budget := m.left()
+	for i, line := range lines {
+		line = diffLine(line)
+		if budget -= utf8.RuneCountInString(line) + 1; budget < 0 {
+			m.line("%s\n\n… and %s. `eltrain show` has all of the plan.\n\n</details>", fence, plural(len(lines)-i, "more line"))
+			return
+		}
+		m.line("%s", line)
+	}
+	m.line("%s\n\n</details>", fence)
+}
+
+// fenceAround is longer than any run of backquotes in the text.
+func fenceAround(text string) string {
+	longest, run := 2, 0
+	for _, r := range text {
+		if r != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	return strings.Repeat("`", longest+1)
+}
+
+// In a plan's text a block's mark ends in the third column, and an attribute's is in the seventh.
+const (
+	blockMark     = 2
+	attributeMark = 6
+)
+
+// diffLine is a line of a plan's text with its mark in the first column, and all of it two columns to the left.
+func diffLine(line string) string {
+	if strings.HasPrefix(line, "-/+ ") {
+		return "!" + line[blockMark+1:]
+	}
+	line = strings.TrimPrefix(line, "  ")
+	const at = attributeMark - blockMark
+	if len(line) > at && strings.TrimLeft(line[:at], " ") == "" && strings.IndexByte("+-~", line[at]) >= 0 {
+		line = string(line[at]) + line[:at] + line[at+1:]
+	}
+	if strings.HasPrefix(line, "~") {
+		return "!" + line[1:]
+	}
+	return line
+}

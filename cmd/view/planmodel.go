@@ -1,0 +1,770 @@
+package view
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// The versions of Terraform's formats that the JSON of a plan keeps to. Tools tell by them that a file is a plan.
+const (
+	planFormatVersion  = "1.2"
+	stateFormatVersion = "1.0"
+	terraformVersion   = "1.11.4"
+)
+
+// The kinds of resource in a plan.
+const (
+	slotType = "eltrain_slot"
+	jobType  = "eltrain_job"
+)
+
+// PlanFacts is what a plan is shown from.
+type PlanFacts struct {
+	Input plan.Input `json:"input"`
+	Plan  plan.Plan  `json:"plan"`
+	// Version is eltrain's own.
+	Version   string                `json:"version"`
+	Variables map[string]GivenValue `json:"variables,omitempty"`
+	Outputs   map[string]GivenValue `json:"outputs,omitempty"`
+	// Reached is how far jobs are by the word of the master that runs them, by name. Without a master it is empty,
+	// and what the records have is all that is known.
+	Reached map[string]Reached `json:"reached,omitempty"`
+}
+
+// GivenValue is a variable or an output. A sensitive one has no value here.
+type GivenValue struct {
+	Value       json.RawMessage `json:"value,omitempty"`
+	Type        json.RawMessage `json:"type,omitempty"` // as cty writes types
+	Description string          `json:"description,omitempty"`
+	Sensitive   bool            `json:"sensitive,omitempty"`
+}
+
+// Reached is how far a job is.
+type Reached struct {
+	Step int64   `json:"step"`
+	Rate float64 `json:"steps_per_second,omitempty"`
+}
+
+// PlanModel is a plan as JSON, in the form of terraform show -json of a plan: what policy tools for Terraform read.
+// What Terraform has no word for is under Eltrain. The texts for people are made from it too. Every value in it
+// has passed a Redactor.
+type PlanModel struct {
+	FormatVersion    string                  `json:"format_version"`
+	TerraformVersion string                  `json:"terraform_version"`
+	Variables        map[string]PlanVariable `json:"variables,omitempty"`
+	PlannedValues    PlanValues              `json:"planned_values"`
+	ResourceDrift    []ResourceChange        `json:"resource_drift,omitempty"`
+	ResourceChanges  []ResourceChange        `json:"resource_changes"`
+	OutputChanges    map[string]OutputChange `json:"output_changes,omitempty"`
+	PriorState       PlanState               `json:"prior_state"`
+	Configuration    PlanConfiguration       `json:"configuration"`
+	Timestamp        time.Time               `json:"timestamp"`
+	Applyable        bool                    `json:"applyable"` // there is something to do
+	Complete         bool                    `json:"complete"`  // nothing that is asked for has to wait
+	Errored          bool                    `json:"errored"`
+	Eltrain          PlanExtras              `json:"eltrain"`
+}
+
+// PlanVariable is a variable's value.
+type PlanVariable struct {
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// PlanExtras is what Terraform's plans do not have.
+type PlanExtras struct {
+	Version string       `json:"version"`
+	Summary plan.Summary `json:"summary"`
+	Waits   []PlanWait   `json:"waits,omitempty"`
+	Caveats []string     `json:"caveats,omitempty"`
+	Costs   []JobCost    `json:"costs,omitempty"`
+}
+
+// PlanWait is something that is not as asked for and needs what is not there.
+type PlanWait struct {
+	Address string   `json:"address"`
+	Reasons []string `json:"reasons"`
+	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change
+}
+
+// ResourceChange is one object of a plan: a slot or a job, changed or not.
+type ResourceChange struct {
+	Resource
+	Change ObjectChange `json:"change"`
+	// ActionReason is one of Terraform's words where one fits; the sentences are in Eltrain.
+	ActionReason string `json:"action_reason,omitempty"`
+	// Eltrain is set where the plan has something to do, and on what is only implied by that it is not.
+	Eltrain *PlannedChange `json:"eltrain,omitempty"`
+}
+
+// Resource names an object as Terraform does.
+type Resource struct {
+	Address  string `json:"address"`
+	Mode     string `json:"mode"`
+	Type     string `json:"type"`
+	Name     string `json:"name"`
+	Index    *int   `json:"index,omitempty"`
+	Provider string `json:"provider_name"`
+}
+
+// ObjectChange is what becomes of an object.
+type ObjectChange struct {
+	Actions         []string        `json:"actions"`
+	Before          any             `json:"before"`
+	After           any             `json:"after"`
+	AfterUnknown    map[string]bool `json:"after_unknown"`
+	BeforeSensitive any             `json:"before_sensitive"`
+	AfterSensitive  any             `json:"after_sensitive"`
+	ReplacePaths    [][]any         `json:"replace_paths,omitempty"`
+}
+
+// PlannedChange is a change as eltrain makes it.
+type PlannedChange struct {
+	Action      plan.Action  `json:"action"`
+	Job         string       `json:"job"`
+	Role        string       `json:"role,omitempty"`
+	UID         string       `json:"uid"`
+	Reasons     []string     `json:"reasons,omitempty"` // most telling first
+	Fields      []FieldShown `json:"fields,omitempty"`  // for a creation all that is set, else what differs
+	Node        string       `json:"node,omitempty"`
+	Incarnation int          `json:"incarnation,omitempty"`
+	Stop        []int        `json:"stop,omitempty"` // incarnations that are stopped for it
+	Grace       job.Duration `json:"grace,omitempty"`
+	// Wave orders the changes of a job from 0 on. Follows are the roles that a later wave waits for.
+	Wave    int      `json:"wave"`
+	Follows []string `json:"follows,omitempty"`
+
+	index int // of the slot; 0 for a job
+	at    int // in the plan's own order, which is that of the declarations
+}
+
+// FieldShown is one difference, as HCL texts; "" is nothing.
+type FieldShown struct {
+	Path   string `json:"path"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	Forces bool   `json:"forces_replacement,omitempty"`
+}
+
+// PlanValues are objects and outputs, without what they change from or to.
+type PlanValues struct {
+	Outputs    map[string]OutputValue `json:"outputs,omitempty"`
+	RootModule PlanModule             `json:"root_module"`
+}
+
+// PlanModule holds all objects: jobs of modules have flat names, and are here too.
+type PlanModule struct {
+	Resources []ResourceValues `json:"resources,omitempty"`
+}
+
+// ResourceValues is an object at one time.
+type ResourceValues struct {
+	Resource
+	SchemaVersion int `json:"schema_version"`
+	Values        any `json:"values"`
+	Sensitive     any `json:"sensitive_values"`
+}
+
+// OutputValue is an output.
+type OutputValue struct {
+	Sensitive bool            `json:"sensitive"`
+	Type      json.RawMessage `json:"type,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+}
+
+// OutputChange is what becomes of an output. Nothing remembers outputs, so nothing of them is ever changed.
+type OutputChange struct {
+	Actions         []string        `json:"actions"`
+	Before          json.RawMessage `json:"before"`
+	After           json.RawMessage `json:"after"`
+	AfterUnknown    bool            `json:"after_unknown"`
+	BeforeSensitive bool            `json:"before_sensitive"`
+	AfterSensitive  bool            `json:"after_sensitive"`
+}
+
+// PlanState is the state that a plan was made from.
+type PlanState struct {
+	FormatVersion    string     `json:"format_version"`
+	TerraformVersion string     `json:"terraform_version"`
+	Values           PlanValues `json:"values"`
+}
+
+// PlanConfiguration is the configuration as policy tools look through it.
+type PlanConfiguration struct {
+	Providers  map[string]ConfiguredProvider `json:"provider_config,omitempty"`
+	RootModule ConfiguredModule              `json:"root_module"`
+}
+
+// ConfiguredProvider names a provider that jobs use.
+type ConfiguredProvider struct {
+	Name     string `json:"name"`
+	FullName string `json:"full_name"`
+}
+
+// ConfiguredModule is what is declared.
+type ConfiguredModule struct {
+	Outputs   map[string]ConfiguredValue `json:"outputs,omitempty"`
+	Resources []ConfiguredResource       `json:"resources,omitempty"`
+	Variables map[string]ConfiguredValue `json:"variables,omitempty"`
+}
+
+// ConfiguredValue is a declared variable or output.
+type ConfiguredValue struct {
+	Description string `json:"description,omitempty"`
+	Sensitive   bool   `json:"sensitive,omitempty"`
+}
+
+// ConfiguredResource is a job, or the slots of a role.
+type ConfiguredResource struct {
+	Address           string                `json:"address"`
+	Mode              string                `json:"mode"`
+	Type              string                `json:"type"`
+	Name              string                `json:"name"`
+	ProviderConfigKey string                `json:"provider_config_key"`
+	Expressions       map[string]Expression `json:"expressions,omitempty"`
+	SchemaVersion     int                   `json:"schema_version"`
+	Count             *Expression           `json:"count_expression,omitempty"`
+	DependsOn         []string              `json:"depends_on,omitempty"`
+}
+
+// Expression is an argument. All that was referred to has been evaluated by then.
+type Expression struct {
+	Constant any `json:"constant_value"`
+}
+
+// Terraform's words for what is done to an object.
+var (
+	actsNothing = []string{"no-op"}
+	actsCreate  = []string{"create"}
+	actsUpdate  = []string{"update"}
+	actsReplace = []string{"delete", "create"}
+	actsDelete  = []string{"delete"}
+)
+
+func acts(a plan.Action) []string {
+	switch a {
+	case plan.Create:
+		return actsCreate
+	case plan.Update, plan.Restart:
+		return actsUpdate
+	case plan.Replace:
+		return actsReplace
+	}
+	return actsDelete
+}
+
+// NewPlan makes the model of a plan. Sensitive values are those that r knows, and what stood in their places
+// before. It takes time linear in the number of slots.
+func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
+	for i := range f.Input.Jobs {
+		if before := f.Input.Records[f.Input.Jobs[i].Name]; before != nil {
+			r.AddFormer(&before.Spec, &f.Input.Jobs[i])
+		}
+	}
+	b := newPlanBuilder(&f, r)
+	m := &PlanModel{
+		FormatVersion: planFormatVersion, TerraformVersion: terraformVersion,
+		Timestamp: f.Input.Now.UTC(),
+		Applyable: len(f.Plan.Changes) > 0,
+		Complete:  len(f.Plan.Waits) == 0,
+		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
+	}
+	for _, w := range f.Plan.Waits {
+		m.Eltrain.Waits = append(m.Eltrain.Waits, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never})
+	}
+	m.ResourceChanges = b.changes()
+	m.ResourceDrift = b.drift()
+	m.PriorState = PlanState{stateFormatVersion, terraformVersion, PlanValues{RootModule: b.values(m.ResourceChanges, before)}}
+	m.PlannedValues = PlanValues{Outputs: outputValues(f.Outputs), RootModule: b.values(m.ResourceChanges, after)}
+	m.Variables, m.OutputChanges = planVariables(f.Variables), outputChanges(f.Outputs)
+	m.Configuration = b.configuration()
+	m.Eltrain.Costs = b.costs()
+	return m
+}
+
+// planBuilder makes a model.
+type planBuilder struct {
+	facts    *PlanFacts
+	redactor *Redactor
+	// shown are differences that were redacted, by their first: like slots share a list.
+	shown map[*job.FieldChange][]FieldShown
+	roles map[roleAt]roleObject // like slots share most of their attributes
+	jobs  map[string]*job.Job   // as declared
+	at    map[*plan.Change]int
+}
+
+func newPlanBuilder(f *PlanFacts, r *Redactor) *planBuilder {
+	b := &planBuilder{facts: f, redactor: r, shown: map[*job.FieldChange][]FieldShown{}, roles: map[roleAt]roleObject{},
+		jobs: map[string]*job.Job{}, at: make(map[*plan.Change]int, len(f.Plan.Changes))}
+	for i := range f.Input.Jobs {
+		b.jobs[f.Input.Jobs[i].Name] = &f.Input.Jobs[i]
+	}
+	for i := range f.Plan.Changes {
+		b.at[&f.Plan.Changes[i]] = i
+	}
+	return b
+}
+
+// roleAt is a role of one of the two times.
+type roleAt struct {
+	spec *job.Job
+	role string
+}
+
+// roleObject is what all slots of a role have in common, redacted.
+type roleObject struct {
+	values map[string]any
+	marks  any
+}
+
+func (b *planBuilder) text(s string) string { return b.redactor.Text(s) }
+
+// changes are all objects, those that stay as they are too: jobs by name, each before its slots, by address.
+func (b *planBuilder) changes() []ResourceChange {
+	type planned struct {
+		job   *plan.Change
+		slots map[job.Address][]*plan.Change
+	}
+	byJob := map[string]*planned{}
+	of := func(name string) *planned {
+		if byJob[name] == nil {
+			byJob[name] = &planned{slots: map[job.Address][]*plan.Change{}}
+		}
+		return byJob[name]
+	}
+	for i := range b.facts.Plan.Changes {
+		c := &b.facts.Plan.Changes[i]
+		if ofJob(c) {
+			of(c.Job).job = c
+			continue
+		}
+		of(c.Job).slots[c.Slot] = append(of(c.Job).slots[c.Slot], c)
+	}
+	for name := range b.facts.Input.Records {
+		of(name)
+	}
+	for i := range b.facts.Input.Jobs {
+		of(b.facts.Input.Jobs[i].Name)
+	}
+	out := []ResourceChange{}
+	for _, name := range slices.Sorted(maps.Keys(byJob)) {
+		p := byJob[name]
+		out = append(out, b.jobChange(name, p.job))
+		at := map[job.Address]bool{}
+		for a := range p.slots {
+			at[a] = true
+		}
+		for _, rec := range b.records(name) {
+			for i := range rec.Slots {
+				at[rec.Slots[i].Address] = true
+			}
+		}
+		for _, a := range slices.SortedFunc(maps.Keys(at), job.Address.Compare) {
+			if len(p.slots[a]) == 0 {
+				out = append(out, b.slotChange(a, nil)...)
+			}
+			for _, c := range p.slots[a] {
+				out = append(out, b.slotChange(a, c)...)
+			}
+		}
+	}
+	return out
+}
+
+// records are a job's before and after the plan, those that there are.
+func (b *planBuilder) records(name string) []*job.Record {
+	both := []*job.Record{b.facts.Input.Records[name], b.facts.Plan.Records[name]}
+	return slices.DeleteFunc(both, func(rec *job.Record) bool { return rec == nil })
+}
+
+// jobChange is a job. One that begins or ends is said to, though what is done about it is done to its slots.
+func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
+	before, now := b.facts.Input.Records[name], b.jobs[name]
+	if now == nil && b.facts.Input.Keep && before != nil {
+		now = &before.Spec
+	}
+	rc := ResourceChange{Resource: Resource{Address: "job." + name, Mode: "managed", Type: jobType, Name: name}}
+	rc.Change = ObjectChange{Actions: actsNothing, AfterUnknown: map[string]bool{}, BeforeSensitive: false, AfterSensitive: false}
+	if before != nil {
+		rc.Provider = before.Spec.Provider
+		rc.Change.Before, rc.Change.BeforeSensitive = b.jobObject(&before.Spec, before.UID)
+	}
+	if now != nil {
+		rc.Provider = now.Provider
+		uid := ""
+		if rec := b.facts.Plan.Records[name]; rec != nil {
+			uid = rec.UID
+		}
+		rc.Change.After, rc.Change.AfterSensitive = b.jobObject(now, uid)
+	}
+	switch {
+	case c != nil && c.Action == plan.Update:
+		rc.Change.Actions = actsUpdate
+	case now == nil:
+		rc.Change.Actions = actsDelete
+		if !b.facts.Input.Destroy {
+			rc.ActionReason = "delete_because_no_resource_config"
+		}
+	case before == nil:
+		rc.Change.Actions = actsCreate
+	case b.facts.Plan.Records[name] != nil && b.facts.Plan.Records[name].UID != before.UID:
+		rc.Change.Actions = actsReplace
+	case len(job.Diff(before.Spec, *now)) > 0:
+		rc.Change.Actions = actsUpdate
+	}
+	if c == nil {
+		return rc
+	}
+	rc.Eltrain = b.planned(c)
+	if rc.Provider == "" {
+		rc.Provider = c.Provider
+	}
+	return rc
+}
+
+func (b *planBuilder) jobObject(j *job.Job, uid string) (values, marks any) {
+	values, marks = b.redactor.hidden(attributes(reflect.ValueOf(*j)))
+	values.(map[string]any)["uid"] = uid
+	return values, orEmpty(marks)
+}
+
+// orEmpty marks nothing, as Terraform writes that of an object.
+func orEmpty(marks any) any {
+	if marks == nil {
+		return map[string]any{}
+	}
+	return marks
+}
+
+// slotChange is a slot with what is done to it; c is nil if that is nothing. A slot that neither was nor will be
+// there gives none.
+func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange {
+	index := a.Index
+	rc := ResourceChange{Resource: Resource{Address: a.String(), Mode: "managed", Type: slotType, Name: a.Job + "." + a.Role, Index: &index}}
+	rc.Change = ObjectChange{Actions: actsNothing, AfterUnknown: map[string]bool{}, BeforeSensitive: false, AfterSensitive: false}
+	old, next := b.facts.Input.Records[a.Job], b.facts.Plan.Records[a.Job]
+	if old != nil && slotThere(old, a) || c != nil && len(c.Stop) > 0 {
+		rc.Change.Before, rc.Change.BeforeSensitive = b.slotObject(old, a, c, false)
+	}
+	if c != nil && c.Action != plan.Delete || c == nil && next != nil && slotThere(next, a) {
+		rc.Change.After, rc.Change.AfterSensitive = b.slotObject(next, a, c, true)
+	}
+	switch {
+	case c == nil && rc.Change.Before == nil && rc.Change.After == nil:
+		return nil
+	case c == nil && (rc.Change.Before == nil || rc.Change.After == nil):
+		// Its phase moved with the facts: it ended, or is on its way. Nothing is to be done about it.
+		rc.Change.After, rc.Change.AfterSensitive = b.either(rc.Change)
+		rc.Change.Before, rc.Change.BeforeSensitive = rc.Change.After, rc.Change.AfterSensitive
+	}
+	for _, rec := range b.records(a.Job) {
+		rc.Provider = rec.Spec.Provider
+	}
+	if c == nil {
+		return []ResourceChange{rc}
+	}
+	if c.Provider != "" {
+		rc.Provider = c.Provider
+	}
+	rc.Change.Actions = acts(c.Action)
+	if c.Action == plan.Create {
+		rc.Change.Before, rc.Change.BeforeSensitive = nil, false
+	}
+	if c.Node == "" && rc.Change.After != nil || c.Launch != nil && b.hinted(rc.Provider) {
+		rc.Change.AfterUnknown["node"] = true
+	}
+	rc.ActionReason = b.reason(a, c)
+	rc.Eltrain = b.planned(c)
+	for _, f := range c.Fields {
+		if c.Action == plan.Replace && forces(f) {
+			rc.Change.ReplacePaths = append(rc.Change.ReplacePaths, replacePath(withinRole(f.Path)))
+		}
+	}
+	return []ResourceChange{rc}
+}
+
+func (b *planBuilder) either(c ObjectChange) (values, marks any) {
+	if c.After != nil {
+		return c.After, c.AfterSensitive
+	}
+	return c.Before, c.BeforeSensitive
+}
+
+// slotThere tells whether a slot is one that runs or is to: not one that ended or was released.
+func slotThere(rec *job.Record, a job.Address) bool {
+	s := rec.Slot(a.Role, a.Index)
+	return s != nil && (s.Phase.Live() || s.Phase == job.Succeeded)
+}
+
+// hinted tells whether a scheduler chooses the nodes of a provider.
+func (b *planBuilder) hinted(provider string) bool {
+	c, known := b.facts.Input.Capabilities[provider]
+	return known && !c.Places
+}
+
+// slotObject is a slot before or after the plan.
+func (b *planBuilder) slotObject(rec *job.Record, a job.Address, c *plan.Change, next bool) (values, marks any) {
+	var common roleObject
+	var s *job.Slot
+	if rec != nil {
+		common, s = b.role(rec, a), rec.Slot(a.Role, a.Index)
+	}
+	object := make(map[string]any, len(common.values)+4)
+	maps.Copy(object, common.values)
+	object["job"], object["role"] = a.Job, a.Role
+	if s != nil {
+		object["node"], object["incarnation"] = orNull(s.Node), s.Incarnation
+	}
+	switch {
+	case next && c != nil && c.Incarnation > 0:
+		object["node"], object["incarnation"] = orNull(c.Node), c.Incarnation
+	case !next && c != nil && len(c.Stop) > 0:
+		object["incarnation"] = slices.Max(c.Stop)
+	}
+	return object, orEmpty(common.marks)
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// role is what the slot has of its role. Where programs differ by slot it is made for each.
+func (b *planBuilder) role(rec *job.Record, a job.Address) roleObject {
+	r := rec.Spec.Role(a.Role)
+	if r == nil {
+		return roleObject{}
+	}
+	key := roleAt{&rec.Spec, a.Role}
+	if made, ok := b.roles[key]; ok {
+		return made
+	}
+	values, marks := b.redactor.hidden(slotAttributes(r, a.Index))
+	made := roleObject{values.(map[string]any), marks}
+	if r.PerSlot == nil {
+		b.roles[key] = made
+	}
+	return made
+}
+
+// reason is Terraform's word for why, if it has one.
+func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
+	now := b.jobs[a.Job]
+	switch {
+	case c.Action == plan.Replace && slices.ContainsFunc(c.Fields, forces):
+		return "replace_because_cannot_update"
+	case c.Action == plan.Replace:
+		return "replace_because_tainted" // what is there is damaged, or its place is
+	case c.Action != plan.Delete || b.facts.Input.Destroy:
+		return ""
+	case now == nil || now.Role(a.Role) == nil:
+		return "delete_because_no_resource_config"
+	}
+	next := b.facts.Plan.Records[a.Job]
+	if next != nil && a.Index >= next.Counts[a.Role] {
+		return "delete_because_count_index"
+	}
+	return ""
+}
+
+// replacePath is a field's path as Terraform writes paths: "resources.cpu" is ["resources", "cpu"].
+func replacePath(path string) []any {
+	path, key, keyed := strings.Cut(path, "[")
+	var out []any
+	for part := range strings.SplitSeq(path, ".") {
+		out = append(out, part)
+	}
+	if keyed {
+		out = append(out, strings.Trim(strings.TrimSuffix(key, "]"), `"`))
+	}
+	return out
+}
+
+// planned is a change with its texts redacted.
+func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
+	return &PlannedChange{
+		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, Reasons: b.redactor.Texts(c.Reasons),
+		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
+		Wave: c.Wave, Follows: b.follows(c), index: c.Slot.Index, at: b.at[c],
+	}
+}
+
+func (b *planBuilder) fields(c *plan.Change) []FieldShown {
+	if len(c.Fields) == 0 {
+		return nil
+	}
+	if made, ok := b.shown[&c.Fields[0]]; ok {
+		return made
+	}
+	out := make([]FieldShown, len(c.Fields))
+	for i, f := range c.Fields {
+		path := f.Path
+		if c.Action != plan.Update { // a slot's: it stands in its role's block
+			path = withinRole(path)
+		}
+		s := FieldShown{Path: b.text(path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), Forces: c.Action == plan.Replace && forces(f)}
+		if c.Action == plan.Create {
+			s.Before = "" // of a new slot nothing was before, whatever a zero value says
+		}
+		if s.After == sensitive && s.Before != "" {
+			s.Before = sensitive // what stands where a secret stands is one
+		}
+		out[i] = s
+	}
+	b.shown[&c.Fields[0]] = out
+	return out
+}
+
+// follows are the roles that a change of a later wave waits for: a start for those it depends on, a stop for those
+// that depend on it.
+func (b *planBuilder) follows(c *plan.Change) []string {
+	record := b.facts.Plan.Records[c.Job]
+	if c.Wave == 0 || record == nil {
+		return nil
+	}
+	var others []string
+	if c.Action == plan.Delete {
+		for i := range record.Spec.Roles {
+			r := &record.Spec.Roles[i]
+			if slices.ContainsFunc(r.DependsOn, func(on string) bool { return roleName(on) == c.Slot.Role }) {
+				others = append(others, r.Name)
+			}
+		}
+		return others
+	}
+	if r := record.Spec.Role(c.Slot.Role); r != nil {
+		for _, on := range r.DependsOn {
+			others = append(others, roleName(on))
+		}
+	}
+	return others
+}
+
+// drift is what others edited of what runs: Before as it was launched, After as it is now.
+func (b *planBuilder) drift() []ResourceChange {
+	var out []ResourceChange
+	for i := range b.facts.Input.Snapshot.Incarnations {
+		inc := &b.facts.Input.Snapshot.Incarnations[i]
+		if len(inc.Drift) == 0 || inc.State == job.Gone {
+			continue
+		}
+		index := inc.Slot.Index
+		launched, now := map[string]any{}, map[string]any{}
+		for _, f := range inc.Drift {
+			launched[b.text(f.Path)], now[b.text(f.Path)] = orNull(f.After), orNull(f.Before)
+		}
+		c := ObjectChange{Actions: actsUpdate, AfterUnknown: map[string]bool{}}
+		c.Before, c.BeforeSensitive = b.redactor.hidden(launched)
+		c.After, c.AfterSensitive = b.redactor.hidden(now)
+		c.BeforeSensitive, c.AfterSensitive = orEmpty(c.BeforeSensitive), orEmpty(c.AfterSensitive)
+		out = append(out, ResourceChange{Change: c, Resource: Resource{Address: inc.Slot.String(), Mode: "managed", Type: slotType,
+			Name: inc.Slot.Job + "." + inc.Slot.Role, Index: &index, Provider: inc.Provider}})
+	}
+	return out
+}
+
+// The two sides of a change.
+func before(c *ObjectChange) (values, marks any) { return c.Before, c.BeforeSensitive }
+func after(c *ObjectChange) (values, marks any)  { return c.After, c.AfterSensitive }
+
+// values are the objects that are there on one side.
+func (b *planBuilder) values(changes []ResourceChange, side func(*ObjectChange) (values, marks any)) PlanModule {
+	var m PlanModule
+	for i := range changes {
+		values, marks := side(&changes[i].Change)
+		last := len(m.Resources) - 1
+		if values == nil || last >= 0 && m.Resources[last].Address == changes[i].Address {
+			continue // not there, or there once though two things are done about it
+		}
+		m.Resources = append(m.Resources, ResourceValues{Resource: changes[i].Resource, Values: values, Sensitive: marks})
+	}
+	return m
+}
+
+// hiddenText is what stands for a sensitive value in JSON.
+var hiddenText = json.RawMessage(`"` + sensitive + `"`)
+
+func (v GivenValue) shown() json.RawMessage {
+	if v.Sensitive {
+		return hiddenText
+	}
+	return v.Value
+}
+
+func planVariables(given map[string]GivenValue) map[string]PlanVariable {
+	out := map[string]PlanVariable{}
+	for name, v := range given {
+		out[name] = PlanVariable{v.shown()}
+	}
+	return out
+}
+
+func outputValues(given map[string]GivenValue) map[string]OutputValue {
+	out := map[string]OutputValue{}
+	for name, v := range given {
+		out[name] = OutputValue{v.Sensitive, v.Type, v.shown()}
+	}
+	return out
+}
+
+func outputChanges(given map[string]GivenValue) map[string]OutputChange {
+	out := map[string]OutputChange{}
+	for name, v := range given {
+		out[name] = OutputChange{Actions: actsNothing, Before: v.shown(), After: v.shown(), BeforeSensitive: v.Sensitive, AfterSensitive: v.Sensitive}
+	}
+	return out
+}
+
+// configuration is what is declared, each role's slots as one resource with a count.
+func (b *planBuilder) configuration() PlanConfiguration {
+	c := PlanConfiguration{Providers: map[string]ConfiguredProvider{}}
+	c.RootModule.Variables, c.RootModule.Outputs = configuredValues(b.facts.Variables), configuredValues(b.facts.Outputs)
+	for i := range b.facts.Input.Jobs {
+		j := &b.facts.Input.Jobs[i]
+		c.Providers[j.Provider] = ConfiguredProvider{j.Provider, j.Provider}
+		alone := *j
+		alone.Roles = nil
+		c.RootModule.Resources = append(c.RootModule.Resources, ConfiguredResource{
+			Address: "job." + j.Name, Mode: "managed", Type: jobType, Name: j.Name, ProviderConfigKey: j.Provider,
+			Expressions: b.expressions(attributes(reflect.ValueOf(alone))),
+		})
+		for k := range j.Roles {
+			r := &j.Roles[k]
+			role := ConfiguredResource{
+				Address: "job." + j.Name + "." + r.Name, Mode: "managed", Type: slotType, Name: j.Name + "." + r.Name, ProviderConfigKey: j.Provider,
+				Expressions: b.expressions(slotAttributes(r, 0)), Count: &Expression{r.Replicas},
+			}
+			for _, on := range r.DependsOn {
+				role.DependsOn = append(role.DependsOn, "job."+j.Name+"."+roleName(on))
+			}
+			c.RootModule.Resources = append(c.RootModule.Resources, role)
+		}
+	}
+	return c
+}
+
+func (b *planBuilder) expressions(values map[string]any) map[string]Expression {
+	out := map[string]Expression{}
+	for name, v := range values {
+		if shown, _ := b.redactor.hidden(v); shown != nil {
+			out[name] = Expression{shown}
+		}
+	}
+	return out
+}
+
+func configuredValues(given map[string]GivenValue) map[string]ConfiguredValue {
+	out := map[string]ConfiguredValue{}
+	for name, v := range given {
+		out[name] = ConfiguredValue{v.Description, v.Sensitive}
+	}
+	return out
+}

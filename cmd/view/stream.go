@@ -1,0 +1,136 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eltrain/eltrain/plan"
+)
+
+// uiVersion is that of Terraform's machine-readable UI which the lines keep to.
+const uiVersion = "1.2"
+
+// Stream writes Terraform's machine-readable UI: one JSON object a line, each with its type. What it writes has
+// passed a Redactor before, but for diagnostics, which are made to be shown.
+type Stream struct {
+	mu  sync.Mutex
+	w   io.Writer
+	now func() time.Time
+}
+
+// NewStream writes to w, beginning with the line of the versions.
+func NewStream(w io.Writer, version string, now func() time.Time) *Stream {
+	s := &Stream{w: w, now: now}
+	s.line("info", "eltrain "+version, "version", map[string]any{"eltrain": version, "ui": uiVersion})
+	return s
+}
+
+// line writes one object. The first four keys are those of Terraform's logger, and have to be there in each.
+func (s *Stream) line(level, message, kind string, more map[string]any) {
+	object := map[string]any{
+		"@level": level, "@message": message, "@module": "eltrain.ui",
+		"@timestamp": s.now().Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind,
+	}
+	for key, value := range more {
+		object[key] = value
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	enc := json.NewEncoder(s.w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(object) // an error is a reader's that has gone; the run is not the worse for it
+}
+
+// Diagnostics are lines of the type diagnostic.
+func (s *Stream) Diagnostics(diags []Diagnostic) {
+	for _, d := range diags {
+		level, headline := "error", "Error: "
+		if d.Severity == severityWarning {
+			level, headline = "warn", "Warning: "
+		}
+		s.line(level, headline+d.Summary, "diagnostic", map[string]any{"diagnostic": d})
+	}
+}
+
+// StreamResource names an object in a line.
+type StreamResource struct {
+	Addr     string `json:"addr"`
+	Module   string `json:"module"`
+	Resource string `json:"resource"`
+	Provider string `json:"implied_provider"`
+	Type     string `json:"resource_type"`
+	Name     string `json:"resource_name"`
+	Key      *int   `json:"resource_key"`
+}
+
+// StreamChange is a change in a line.
+type StreamChange struct {
+	Resource StreamResource `json:"resource"`
+	Action   string         `json:"action"`
+	Reason   string         `json:"reason,omitempty"`
+	Eltrain  *PlannedChange `json:"eltrain,omitempty"`
+}
+
+// streamReasons are Terraform's words in this format for its words in a plan's JSON, where they differ.
+var streamReasons = map[string]string{
+	"replace_because_cannot_update": "cannot_update",
+	"replace_because_tainted":       "tainted",
+	"replace_by_request":            "requested",
+}
+
+func streamChange(rc *ResourceChange) StreamChange {
+	reason := rc.ActionReason
+	if word, ok := streamReasons[reason]; ok {
+		reason = word
+	}
+	action := rc.Change.Actions[0]
+	if len(rc.Change.Actions) > 1 {
+		action = "replace"
+	}
+	return StreamChange{Action: action, Reason: reason, Eltrain: rc.Eltrain, Resource: StreamResource{
+		Addr: rc.Address, Resource: rc.Address, Provider: rc.Provider, Type: rc.Type, Name: rc.Name, Key: rc.Index,
+	}}
+}
+
+// Plan writes a plan: what others changed, each change, what waits and what it costs, and the count. The operation is
+// "plan" or "destroy".
+func (s *Stream) Plan(m *PlanModel, operation string) {
+	for i := range m.ResourceDrift {
+		rc := &m.ResourceDrift[i]
+		s.line("info", rc.Address+": Drift detected (update)", "resource_drift", map[string]any{"change": streamChange(rc)})
+	}
+	byChange := make(map[*PlannedChange]*ResourceChange, len(m.ResourceChanges))
+	for i := range m.ResourceChanges {
+		byChange[m.ResourceChanges[i].Eltrain] = &m.ResourceChanges[i]
+	}
+	for _, c := range m.changes() {
+		change := streamChange(byChange[c])
+		s.line("info", change.Resource.Addr+": Plan to "+change.Action, "planned_change", map[string]any{"change": change})
+	}
+	for _, w := range m.Eltrain.Waits {
+		s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
+	}
+	for i := range m.Eltrain.Costs {
+		c := &m.Eltrain.Costs[i]
+		message := strings.Join(c.sentences(), " ")
+		if message == "" {
+			continue // what was free is taken: it costs nobody anything
+		}
+		s.line("info", message, "planned_cost", map[string]any{"cost": c})
+	}
+	if len(m.PlannedValues.Outputs) > 0 {
+		s.line("info", "Outputs: "+itoa(len(m.PlannedValues.Outputs)), "outputs", map[string]any{"outputs": m.PlannedValues.Outputs})
+	}
+	s.summary("Plan: %d to add, %d to change, %d to destroy.", m.Eltrain.Summary, operation)
+}
+
+// summary is the line of the counts.
+func (s *Stream) summary(format string, n plan.Summary, operation string) {
+	s.line("info", fmt.Sprintf(format, n.Add, n.Change, n.Remove), "change_summary", map[string]any{
+		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": 0, "remove": n.Remove, "operation": operation},
+	})
+}

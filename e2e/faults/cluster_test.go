@@ -1,0 +1,232 @@
+package faults
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// While etcd is restarted nothing can be written or read. The master waits, training goes on, and ends as if
+// nothing had been.
+func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
+	c := rough.start(t)
+	s := newSite(t, c)
+	s.write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	m := s.watch()
+	s.awaitWorld(2, 1)
+	c.Etcd.Kill(t)
+	time.Sleep(2 * time.Second) // what the API server is asked for meanwhile fails
+	c.Etcd.Start(t)
+	s.endsRight()
+	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
+		t.Errorf("training processes were started: %v", starts)
+	}
+	m.interrupt()
+	s.destroyed()
+}
+
+// An admission webhook that says no three times costs three tries.
+func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	hook := s.cluster.Webhook(t, testbed.Refusals{Namespace: s.namespace, Times: 3, Message: "the policy is not loaded yet"})
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	out := s.must(applying...)
+	has(t, out, "the policy is not loaded yet")
+	if hook.Refused() != 3 {
+		t.Errorf("%d creates were refused", hook.Refused())
+	}
+	s.trainsUndisturbed(workers)
+	s.destroyed()
+}
+
+// A quota that is too small is named, by a master that watches and by one that does not; raised, the job comes up
+// by itself.
+func TestQuotaExceededThenRaised(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	quotas := s.cluster.Admin().CoreV1().ResourceQuotas(s.namespace)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
+	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the quota is in force", func() bool {
+		q, err := quotas.Get(t.Context(), "small", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) > 0
+	})
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	m := s.watch()
+	m.heard("exceeded quota: small")
+	if n := len(s.pods()); n > 1 {
+		t.Errorf("%d pods under a quota of 1", n)
+	}
+	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
+	if _, err := quotas.Patch(t.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitWorld(workers, 1)
+	s.trainsUndisturbed(workers)
+	m.interrupt()
+	s.destroyed()
+}
+
+// What somebody edits of a pod is shown by plan and set back by the next apply, and nothing is restarted for it.
+func TestPodEditedByHandIsShownThenMended(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	s.must(applying...)
+	edited := s.pods()[0].Name
+	pods := s.cluster.Admin().CoreV1().Pods(s.namespace)
+	if _, err := pods.Patch(t.Context(), edited, types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/name":"mine"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	has(t, s.must("plan"), "1 to change", "it was edited")
+	s.must(applying...)
+	has(t, s.must("plan"), "No changes")
+	s.trainsUndisturbed(workers)
+	s.destroyed()
+}
+
+// A namespace that is deleted takes the job with it. The master says so, makes nothing more there, and ends when
+// its lock is gone with the rest.
+func TestNamespaceThatTerminates(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	g := newGate(t, s.cluster)
+	s.through(g)
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	m := s.watch()
+	s.awaitWorld(workers, 1)
+	g.stopAt(0, "", false)
+	if err := s.cluster.Admin().CoreV1().Namespaces().Delete(t.Context(), s.namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the namespace is gone", func() bool {
+		_, err := s.cluster.Admin().CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	if code := m.wait(); code == 0 {
+		t.Error("a master whose namespace is gone ends as if nothing had been")
+	}
+	has(t, m.out.String(), "nothing can be made in a namespace that is being deleted")
+	if tries := len(g.asked()); tries > 40 { // each slot, and the state, with a growing pause
+		t.Errorf("%d writes into a namespace that is being deleted", tries)
+	}
+	if out, code := s.run(applying...); code == 0 {
+		t.Errorf("apply into a namespace that is gone:\n%s", out)
+	}
+	s.ranOnce()
+	s.nothingLeft()
+}
+
+// A token that expires under a master: training goes on, the master says what is wrong and loses its lock, and
+// the next one, with a new token, finds all as it was.
+func TestTokenExpires(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	s.must(applying...)
+	user := s.user()
+	user.TokenLife = 5 * time.Second
+	s.kubeconfig = s.cluster.Kubeconfig(t, user)
+	m := s.watch()
+	if code := m.wait(); code == 0 {
+		t.Error("a master without a valid token ends as if nothing had been")
+	}
+	has(t, m.out.String(), "lock was lost", "jobs run on")
+	out, code := s.run("plan")
+	if code == 0 {
+		t.Error("plan without a valid token succeeds")
+	}
+	has(t, out, "may have expired")
+	s.kubeconfig = s.cluster.Kubeconfig(t, s.user())
+	has(t, s.must(applying...), "No changes")
+	s.trainsUndisturbed(workers)
+	s.destroyed()
+}
+
+// Whatever happens to requests on their way, it converges and no pod is made twice.
+func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
+	const busy = http.StatusTooManyRequests
+	for name, faults := range map[string][]testbed.Fault{
+		"429 with Retry-After":     {{Verb: "create", Status: busy, RetryAfter: time.Second, Times: 4}, {Verb: "patch", Status: busy, RetryAfter: time.Second, Times: 4}},
+		"a storm of 429":           {{Status: busy, RetryAfter: time.Second, Fraction: 0.3, Times: 40}},
+		"409 and 500":              {{Verb: "patch", Status: http.StatusConflict, Times: 2}, {Verb: "create", Status: http.StatusInternalServerError, Times: 3}},
+		"503":                      {{Status: http.StatusServiceUnavailable, Fraction: 0.1, Times: 30}},
+		"lost answers to creates":  {{Verb: "create", LoseAnswer: true, Times: 4}},
+		"lost answers to patches":  {{Verb: "patch", LoseAnswer: true, Times: 5}},
+		"lost answers to updates":  {{Verb: "update", LoseAnswer: true, Fraction: 0.5, Times: 5}},
+		"410 to watches and lists": {{Verb: "watch", Status: http.StatusGone, Times: 4}, {Verb: "list", Status: http.StatusGone, Times: 2}},
+		"latency":                  {{Delay: 300 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, calm.start(t))
+			g := newGate(t, s.cluster)
+			s.through(g)
+			s.write("job.hcl", settings+provider()+s.resting(workers))
+			var out string
+			hits := 0
+			for _, round := range [][]string{applying, destroying} {
+				var injected []*testbed.Injected
+				for _, f := range faults {
+					injected = append(injected, g.proxy.Inject(f))
+				}
+				out = s.must(round...)
+				for _, i := range injected {
+					hits += i.Hits()
+					i.Remove()
+				}
+				if round[0] == "apply" {
+					s.trainsUndisturbed(workers)
+				}
+			}
+			if hits == 0 {
+				t.Error("no request met a fault")
+			}
+			if problems := s.remains(); len(problems) > 0 {
+				t.Errorf("%v\n%s", problems, out)
+			}
+		})
+	}
+}
+
+// Watches that break all the time are opened again, and what happened between is not missed.
+func TestWatchesBreakAllTheTime(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	g := newGate(t, s.cluster)
+	s.through(g)
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			n += g.proxy.BreakWatches()
+			time.Sleep(200 * time.Millisecond)
+		}
+		broken <- n
+	}()
+	s.write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	m := s.watch()
+	s.endsRight()
+	cancel()
+	if n := <-broken; n < 10 {
+		t.Errorf("%d watches were broken", n)
+	}
+	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
+		t.Errorf("training processes were started: %v", starts)
+	}
+	m.interrupt()
+	s.destroyed()
+}

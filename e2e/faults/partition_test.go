@@ -1,0 +1,135 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// relay is the address that agents are told; it passes requests on to the master. Which agents reach it is the
+// test's to say: pods are on one machine here, and no firewall is between them.
+type relay struct {
+	server  *httptest.Server
+	forward *httputil.ReverseProxy
+
+	mu     sync.Mutex
+	cut    []string // "worker[2] 1": slots with their incarnations
+	open   map[int]passing
+	opened int // numbers the requests
+}
+
+// passing is a request that is under way.
+type passing struct {
+	agent  string
+	hangUp func()
+}
+
+func newRelay(t *testing.T, master string) *relay {
+	t.Helper()
+	r := &relay{open: map[int]passing{}}
+	r.forward = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: master})
+	r.forward.ErrorLog = log.New(io.Discard, "", 0) // of a master that is not there yet
+	r.server = httptest.NewServer(r)
+	t.Cleanup(func() {
+		r.server.CloseClientConnections()
+		r.server.Close()
+	})
+	return r
+}
+
+func (r *relay) address() string { return r.server.Listener.Addr().String() }
+
+// cutOff lets these agents reach the master no more.
+func (r *relay) cutOff(agents ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = agents
+	for _, p := range r.open {
+		if slices.Contains(agents, p.agent) {
+			p.hangUp()
+		}
+	}
+}
+
+func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	var from struct {
+		Slot        string `json:"slot"`
+		Incarnation int    `json:"incarnation"`
+	}
+	if err := json.Unmarshal(body, &from); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	ctx, hangUp := context.WithCancel(request.Context())
+	defer hangUp()
+	agent := fmt.Sprintf("%s %d", from.Slot, from.Incarnation)
+	r.mu.Lock()
+	cut, open := slices.Contains(r.cut, agent), r.opened
+	r.opened++
+	r.open[open] = passing{agent, hangUp}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.open, open)
+	}()
+	if cut {
+		panic(http.ErrAbortHandler) // net/http's way to break a connection
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	r.forward.ServeHTTP(w, request.WithContext(ctx))
+}
+
+// Half of a job's agents reach the master no more, but each other they do: their processes train on with those of
+// the others. When their leases are over they are replaced, the zombies are left alone by everybody, and the job
+// ends as if nothing had been.
+func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, calm.start(t))
+	listen := freeAddress(t)
+	r := newRelay(t, listen)
+	s.write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4, 40))
+	m := s.watch("-listen=" + listen)
+	s.awaitWorld(4, 1)
+	r.cutOff("worker[2] 1", "worker[3] 1")
+	after := s.awaitWorld(4, 2)
+	for _, slot := range after.Slots {
+		lost := strings.HasSuffix(slot.Address, "[2]") || strings.HasSuffix(slot.Address, "[3]")
+		if want := 1 + map[bool]int{true: 1}[lost]; slot.Incarnation != want {
+			t.Errorf("%s is incarnation %d, wanted %d", slot.Address, slot.Incarnation, want)
+		}
+	}
+	for _, i := range after.Incidents {
+		if i.Cause != "lease_lost" {
+			t.Errorf("an incident is %+v", i)
+		}
+	}
+	s.endsRight()
+	m.interrupt()
+	s.destroyed()
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

@@ -1,0 +1,179 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// workers is how many slots the jobs of these tests have: enough for two creates side by side, and for a gang.
+const workers = 2
+
+var (
+	applying   = []string{"apply", "-auto-approve", "-input=false", waiting}
+	destroying = []string{"destroy", "-auto-approve", "-input=false", waiting}
+)
+
+// stopped is a job whose command is stopped at one write of its own: the n-th, or with 0 the first of a kind. On a
+// busy machine news come one by one and are stored one by one, so that a number alone may miss a kind.
+type stopped struct {
+	*site
+	*gate
+	n       int
+	which   int  // with n 0: which of the kinds
+	done    bool // the API server had done it
+	master  *master
+	held    <-chan struct{}
+	release chan<- struct{}
+}
+
+// writes says what an undisturbed apply and destroy write, in order.
+func writes(t *testing.T, c *testbed.Cluster) (apply, destroy []string) {
+	t.Helper()
+	s, g := newSite(t, c), newGate(t, c)
+	s.through(g)
+	s.write("job.hcl", settings+provider()+s.resting(workers))
+	s.must(applying...)
+	s.trainsUndisturbed(workers)
+	apply = g.asked()
+	g.stopAt(0, "", false)
+	s.destroyed()
+	return apply, g.asked()
+}
+
+// eachWrite gives one job for each write of the longest of the rounds and one for each kind of write, of each of the
+// gate's modes.
+func eachWrite(t *testing.T, c *testbed.Cluster, rounds []round, modes ...bool) []*stopped {
+	t.Helper()
+	var all []*stopped
+	add := func(s *stopped) {
+		s.site, s.gate = newSite(t, c), newGate(t, c)
+		s.through(s.gate)
+		s.write("job.hcl", settings+provider()+s.resting(workers))
+		all = append(all, s)
+	}
+	for _, done := range modes {
+		for n := range max(rounds[0].longest, rounds[1].longest) {
+			add(&stopped{n: n + 1, done: done})
+		}
+	}
+	for which := range max(len(rounds[0].kinds), len(rounds[1].kinds)) {
+		add(&stopped{which: which, done: modes[which%len(modes)]})
+	}
+	return all
+}
+
+func (s *stopped) String() string {
+	when := "before"
+	if s.done {
+		when = "after"
+	}
+	asked := s.asked()
+	if s.n > 0 {
+		return fmt.Sprintf("%s: %s write %d of %v", s.namespace, when, s.n, asked[:min(s.n, len(asked))])
+	}
+	return fmt.Sprintf("%s: %s the first %q of %v", s.namespace, when, s.kind, asked)
+}
+
+// round is a command that is stopped at each of its writes, and what has to be so after it was completed.
+type round struct {
+	args     []string
+	longest  int      // how many writes it has, undisturbed
+	kinds    []string // of them
+	problems func(*stopped) []string
+}
+
+// twoRounds are an apply and a destroy.
+func twoRounds(t *testing.T, c *testbed.Cluster) []round {
+	apply, destroy := writes(t, c)
+	kinds := func(writes []string) []string { return slices.Compact(slices.Sorted(slices.Values(writes))) }
+	return []round{
+		{applying, len(apply), kinds(apply), func(s *stopped) []string { return s.disturbances(workers) }},
+		{destroying, len(destroy), kinds(destroy), func(s *stopped) []string { return s.remains() }},
+	}
+}
+
+// stopEach runs the command for every job and waits until each is stopped at its write. One that has fewer writes
+// ends before; one of each kind has to be met.
+func (r round) stopEach(t *testing.T, all []*stopped) {
+	t.Helper()
+	for _, s := range all {
+		kind := ""
+		if s.n == 0 && s.which < len(r.kinds) {
+			kind = r.kinds[s.which]
+		}
+		s.held, s.release = s.stopAt(s.n, kind, s.done)
+		s.master = s.start(r.args...)
+	}
+	for _, s := range all {
+		select {
+		case <-s.held:
+		case <-s.master.ended:
+			if !slices.Contains(s.asked(), s.kind) && s.kind != "" {
+				t.Errorf("%v: not stopped there:\n%s", s, s.master.out)
+			}
+		case <-time.After(bound):
+			t.Fatalf("%v: it comes to no end:\n%s", s, s.master.out)
+		}
+	}
+}
+
+// complete waits for the commands, and checks what they have left.
+func (r round) complete(t *testing.T, all []*stopped) {
+	t.Helper()
+	for _, s := range all {
+		if code := s.master.wait(); code != 0 {
+			t.Errorf("%v: %s ends with exit code %d:\n%s", s, r.args[0], code, s.master.out)
+		} else if problems := r.problems(s); len(problems) > 0 {
+			t.Errorf("%v: %s: %v\n%s", s, r.args[0], problems, s.master.out)
+		}
+	}
+}
+
+// A master that is killed after any of its writes leaves what the next one completes: the same job, no pod made
+// twice, nothing started twice. So does one that destroys.
+func TestMasterKilledAfterEachWrite(t *testing.T) {
+	t.Parallel()
+	c := calm.start(t)
+	rounds := twoRounds(t, c)
+	all := eachWrite(t, c, rounds, true)
+	for _, r := range rounds {
+		r.stopEach(t, all)
+		for _, s := range all {
+			s.master.kill()
+			close(s.release)
+		}
+		for _, s := range all {
+			s.master = s.start(r.args...)
+		}
+		r.complete(t, all)
+	}
+}
+
+// An API server that is killed before or after any write of a master, and comes back, costs time and nothing
+// else.
+func TestAPIServerKilledAtEachWrite(t *testing.T) {
+	c := rough.start(t)
+	rounds := twoRounds(t, c)
+	all := eachWrite(t, c, rounds, false, true)
+	for _, r := range rounds {
+		r.stopEach(t, all)
+		c.APIServer.Kill(t)
+		for _, s := range all {
+			close(s.release)
+		}
+		c.APIServer.Start(t)
+		for _, s := range all {
+			// An API server that has just started refuses everybody for a moment, whatever their rights. A command
+			// that meets it with its lock, which is all it has to begin with, may end.
+			if s.master.wait() != 0 && strings.Contains(s.master.out.String(), "The state cannot be locked") {
+				s.master = s.start(r.args...)
+			}
+		}
+		r.complete(t, all)
+	}
+}

@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// drain moves slots off the nodes that are to be emptied: each is stopped with a checkpoint and started anew where there
+// is room, all of a job's together, so that its world forms once. Where there is none, an elastic role gives up what it
+// has above its min; what is left stays, and a Wait says so.
+func (p *pass) drain() {
+	for _, w := range p.turn {
+		leaving := p.onDrained(w)
+		if len(leaving) == 0 || p.held(w) != "" {
+			continue
+		}
+		t := &txn{sp: p.space(w.spec.Provider)}
+		homeless := t.putSome(leaving)
+		if p.giveUp(w, homeless) {
+			t.undo()
+			homeless = t.putSome(p.onDrained(w))
+		}
+		if t.now() {
+			p.move(w, t)
+		} // else the places are kept for them, and they go once these are free
+		if len(homeless) > 0 {
+			p.wait(w, "", p.stuckOn(homeless))
+		}
+	}
+}
+
+// onDrained lists the job's slots that are on drained nodes and may start anew, those first that go first. One that is
+// not heard of cannot save what it has: its lease decides.
+func (p *pass) onDrained(w *work) []*job.Slot {
+	sp := p.space(w.spec.Provider)
+	if !sp.drained {
+		return nil
+	}
+	var slots []*job.Slot
+	for _, s := range w.slots {
+		pl := sp.byName[s.Node]
+		if pl == nil || pl.node.Drained == "" || !startedPhase(s) || s.Phase == job.Suspect || p.hinted(w, s) {
+			continue
+		}
+		if role := w.spec.Role(s.Address.Role); role != nil && !w.succeeded(role.Name) {
+			slots = append(slots, s)
+		}
+	}
+	slices.SortStableFunc(slots, victimOrder)
+	return slots
+}
+
+// putSome places those of the slots that fit on what is or soon will be free, in their order, and gives the others.
+func (t *txn) putSome(slots []*job.Slot) (homeless []*job.Slot) {
+	for _, s := range slots {
+		if !t.put(s, s.Reserved, "", "", true) {
+			homeless = append(homeless, s)
+		}
+	}
+	return homeless
+}
+
+// giveUp shrinks elastic roles by the slots that fit nowhere, as far as their min allows. False if none can.
+func (p *pass) giveUp(w *work, homeless []*job.Slot) bool {
+	shrunk := false
+	for _, v := range w.elastic() {
+		n := 0
+		var last *job.Slot
+		for _, s := range homeless {
+			if s.Address.Role == v.role.Name {
+				n, last = n+1, s
+			}
+		}
+		least, _ := v.role.Bounds()
+		goal := max(v.role.Floor(v.left-n), v.role.Ceil(least))
+		if n == 0 || goal >= v.left {
+			continue
+		}
+		drained := func(s *job.Slot) bool { return p.drained(w, s.Node) != "" && s.Phase != job.Canceling }
+		p.shrinkTo(w, v.role, goal, drained, p.drained(w, last.Node))
+		shrunk = true
+	}
+	return shrunk
+}
+
+// drained says that a node of the job's provider is drained, and why; "" if it is not.
+func (p *pass) drained(w *work, node string) string {
+	pl := p.space(w.spec.Provider).byName[node]
+	if pl == nil || pl.node.Drained == "" {
+		return ""
+	}
+	return fmt.Sprintf("node %s is drained (%s)", node, pl.node.Drained)
+}
+
+// move begins the planned stop of the slots for which places were found. They are placed once they have stopped; until
+// then recover holds places for them.
+func (p *pass) move(w *work, t *txn) {
+	for _, x := range t.taken {
+		s := x.slot
+		w.because(s, "%s", p.drained(w, s.Node))
+		s.Cause, s.Exit = job.Eviction, nil
+		s.Avoid, s.Node = s.Node, ""
+		w.on(s).promised = x.at.node.Name
+		p.out.Dirty = true
+		if len(w.running(s)) == 0 { // it is still to be launched
+			s.Recover = true
+			p.step(s, job.Evicted)
+			continue
+		}
+		s.Return = true
+		p.step(s, job.Cancel)
+	}
+}
+
+// stuckOn says which slots stay on drained nodes.
+func (p *pass) stuckOn(slots []*job.Slot) string {
+	var nodes []string
+	for _, s := range slots {
+		if !slices.Contains(nodes, s.Node) {
+			nodes = append(nodes, s.Node)
+		}
+	}
+	slices.Sort(nodes)
+	what := "Node " + nodes[0] + " is"
+	if len(nodes) > 1 {
+		what = "Nodes " + strings.Join(nodes[:min(len(nodes), nodesNamed)], ", ") + " are"
+		if more := len(nodes) - nodesNamed; more > 0 {
+			what = fmt.Sprintf("Nodes %s and %d more are", strings.Join(nodes[:nodesNamed], ", "), more)
+		}
+	}
+	if len(slots) == 1 {
+		return fmt.Sprintf("%s drained, and no other node has room for %s: it stays.", what, slots[0].Address.Short())
+	}
+	return fmt.Sprintf("%s drained, and no other node has room for the %d slots there: they stay.", what, len(slots))
+}

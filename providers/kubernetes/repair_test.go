@@ -1,0 +1,351 @@
+package kubernetes
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// Whatever a running master's job has beside its pods can be deleted by hand: the next Prepare makes it again, and
+// agents that run have the right token still.
+func TestWhatWasDeletedByHandIsMadeAgain(t *testing.T) {
+	w := newPaperwork(t)
+	token := w.prepare(job.GroupRole{Role: "worker", Min: 1}, job.GroupRole{Role: "ps", Min: 1})
+	all := w.objects()
+	admin, now := w.cluster.Admin(), metav1.DeleteOptions{}
+	for what, remove := range map[string]func() error{
+		"a PodDisruptionBudget": func() error {
+			return admin.PolicyV1().PodDisruptionBudgets(w.namespace).Delete(t.Context(), "gpt-0b0e9-ps", now)
+		},
+		"the Service": func() error { return admin.CoreV1().Services(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
+		"the Secret":  func() error { return admin.CoreV1().Secrets(w.namespace).Delete(t.Context(), "gpt-0b0e9", now) },
+	} {
+		w.ok(remove())
+		if again := w.prepare(job.GroupRole{Role: "worker", Min: 1}, job.GroupRole{Role: "ps", Min: 1}); again != token {
+			t.Errorf("without %s, the token is another", what)
+		}
+		if now := w.objects(); !slices.Equal(now, all) {
+			t.Errorf("without %s, Prepare leaves %q", what, now)
+		}
+	}
+}
+
+// A pod whose owner is not there would be collected: Launch makes none, and says what is to be done first.
+func TestAnAnchorThatIsGone(t *testing.T) {
+	w := newPaperwork(t)
+	if err := w.p.Launch(t.Context(), w.launch("worker", 0, 1)); !errors.Is(err, providers.ErrNotPrepared) {
+		t.Errorf("launched before it was prepared: %v", err)
+	}
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
+	w.until("collected", func() bool { return len(w.objects()) == 0 })
+	time.Sleep(anchorStands)
+	if err := w.p.Launch(t.Context(), w.launch("worker", 0, 1)); !errors.Is(err, providers.ErrNotPrepared) {
+		t.Errorf("launched without an anchor: %v", err)
+	}
+	if left := w.objects(); len(left) > 0 {
+		t.Errorf("it made %q", left)
+	}
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	w.pod("worker", 0, 1)
+}
+
+func TestWhatWasRemovedIsNotLaunchedAgain(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	w.ok(w.cluster.Admin().CoreV1().Pods(w.namespace).Delete(t.Context(), w.pod("worker", 0, 1).Name, metav1.DeleteOptions{}))
+	w.await("worker", 0, 1, job.Gone)
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	if n := w.podCount(); n != 0 {
+		t.Error("the incarnation was started twice")
+	}
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 2)))
+	w.pod("worker", 0, 2)
+}
+
+// An anchor that was deleted without what it owns leaves the token of agents that run.
+func TestASecretThatAFormerAnchorHasLeft(t *testing.T) {
+	w := newPaperwork(t)
+	token := w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	core := w.cluster.Admin().CoreV1()
+	orphan := metav1.DeletePropagationOrphan
+	w.ok(core.ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+	w.until("gone", func() bool {
+		_, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	next := w.open()
+	again, err := next.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
+	w.ok(err)
+	if again != token {
+		t.Error("the token is another")
+	}
+	anchor, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	secret, err := core.Secrets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if owners := secret.OwnerReferences; len(owners) != 1 || owners[0].UID != anchor.UID {
+		t.Errorf("the Secret's owners are %+v", owners)
+	}
+	edit := `{"metadata":{"labels":{"eltrain.dev/uid":"another"}}}`
+	_, err = core.Secrets(w.namespace).Patch(t.Context(), "gpt-0b0e9", types.MergePatchType, []byte(edit), metav1.PatchOptions{})
+	w.ok(err)
+	if _, err := w.open().Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1})); err == nil || !strings.Contains(err.Error(), "of another job of this name, of UID another") {
+		t.Errorf("another's Secret was taken: %v", err)
+	}
+}
+
+// 409 is the answer to two writes that come together as well as to one that is for another pod.
+func TestAConflictIsNoEnd(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 2})
+	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Status: 409, Times: 2})
+	for index := range 2 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
+	}
+	w.until("let go", func() bool {
+		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
+	})
+	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", Status: 409, Times: 2})
+	w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second))
+	if n := w.podCount(); n != 1 {
+		t.Errorf("%d pods after the stop of one of two", n)
+	}
+	conflicts := proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", Status: 409})
+	stopped := w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, 1, time.Second)
+	conflicts.Remove()
+	if n := w.podCount(); stopped == nil || n != 1 {
+		t.Errorf("nothing but conflicts: %v, %d pods", stopped, n)
+	}
+}
+
+// What the API server refused to delete was not deleted by this master, whoever does it then.
+func TestADeletionThatWasRefused(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", Status: 403, Times: 1})
+	if err := w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, 0); err == nil {
+		t.Fatal("it was not refused")
+	}
+	w.ok(w.cluster.Admin().CoreV1().Pods(w.namespace).Delete(t.Context(), w.pod("worker", 0, 1).Name, metav1.DeleteOptions{}))
+	if i := w.await("worker", 0, 1, job.Gone); i.Cause != job.Deletion {
+		t.Errorf("its cause is %q: %q", i.Cause, i.Evidence)
+	}
+}
+
+// end is what a kubelet says of a pod that has failed.
+func (w *work) end(role string, index, incarnation int) {
+	w.Helper()
+	_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Patch(w.Context(), w.pod(role, index, incarnation).Name,
+		types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	w.ok(err)
+	w.await(role, index, incarnation, job.Gone)
+}
+
+// Ended pods beyond the newest three go, also those that could not when it was their turn; no launch fails for it.
+func TestEndedPodsAreSwept(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	launch := func(number int) {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, number)))
+		w.end("worker", 0, number)
+	}
+	refusals := proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", Status: 403})
+	for number := range 5 {
+		launch(number + 1)
+	}
+	if n := w.podCount(); n != 5 {
+		t.Fatalf("%d pods of 5", n)
+	}
+	refusals.Remove()
+	time.Sleep(holdMost) // the refusal stands for a while
+	launch(6)
+	if n := w.podCount(); n != keptIncarnations {
+		t.Errorf("%d pods are kept of 6 incarnations", n)
+	}
+}
+
+// Forgetting thousands of pods is one request, not one for each or for each look.
+func TestForgetIsOneRequest(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 8})
+	for index := range 8 {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
+		w.end("worker", index, 1)
+	}
+	lists := proxy.Requests("list", "pods")
+	w.ok(w.p.Forget(t.Context(), testUID, "gpt"))
+	if n := proxy.Requests("deletecollection", "pods"); n != 1 {
+		t.Errorf("%d requests to delete 8 pods", n)
+	}
+	if n := proxy.Requests("list", "pods") - lists; n != 0 {
+		t.Errorf("%d lists", n)
+	}
+	if left := w.objects(); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
+}
+
+// A job whose world has formed once starts a replacement at once, however few of its gang there are.
+func TestOnlyWhatIsHeldWaitsForItsGang(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 3})
+	held, free := w.launch("worker", 0, 1), w.launch("worker", 1, 4)
+	free.Held = false
+	w.ok(w.p.Launch(t.Context(), held))
+	w.ok(w.p.Launch(t.Context(), free))
+	if !gatedBy(w.pod("worker", 0, 1), gangGate) || gatedBy(w.pod("worker", 1, 4), gangGate) {
+		t.Error("the one that is held has no gate, or the other has one")
+	}
+}
+
+func TestWholeGangs(t *testing.T) {
+	g := job.Group{Roles: []job.GroupRole{{Role: "ps", Min: 2}, {Role: "worker"}}}
+	for name, test := range map[string]struct {
+		have liveByRole
+		want bool
+	}{
+		"nothing":                   {liveByRole{}, false},
+		"half":                      {liveByRole{"ps": 1, "worker": 9}, false},
+		"worker starts when ps run": {liveByRole{"ps": 2}, true},
+		"more":                      {liveByRole{"ps": 3, "worker": 1}, true},
+	} {
+		if got := whole(g, test.have); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Two states may share a namespace: each knows its own, and none takes a job of the other's.
+func TestWhoseAJobIs(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	pod := w.pod("worker", 0, 1)
+	if pod.Annotations[annotationState] != "kubernetes ml/main" || len(pod.Labels[labelState]) != stateHash {
+		t.Errorf("the pod has %v and %v", pod.Labels, pod.Annotations)
+	}
+	other := w.openAs("file laptop:/jobs/eltrain.state")
+	o, err := other.Observe(t.Context())
+	w.ok(err)
+	if len(o.Incarnations) != 1 || o.Incarnations[0].Owner != "kubernetes ml/main" {
+		t.Errorf("observed %+v", o.Incarnations)
+	}
+	namespace, err := w.cluster.Admin().CoreV1().Namespaces().Get(t.Context(), w.namespace, metav1.GetOptions{})
+	w.ok(err)
+	if c := other.Capabilities(); c.Owner != "file laptop:/jobs/eltrain.state" || c.Site != string(namespace.UID) || c.NodesUnknown {
+		t.Errorf("capabilities %+v", c)
+	}
+	theirs := w.group(job.GroupRole{Role: "worker", Min: 1})
+	theirs.UID = testUID[:5] + "-of-another-job"
+	if _, err := other.Prepare(t.Context(), theirs); err == nil || !strings.Contains(err.Error(), `in the state "kubernetes ml/main"`) {
+		t.Errorf("another's anchor was taken: %v", err)
+	}
+	// The same job in another state: it was moved there.
+	_, err = other.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
+	w.ok(err)
+	anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+	w.ok(err)
+	if anchor.Annotations[annotationState] != "file laptop:/jobs/eltrain.state" {
+		t.Errorf("the anchor is of %v", anchor.Annotations)
+	}
+}
+
+func TestANamespaceThatIsNotKnown(t *testing.T) {
+	w := newPaperwork(t)
+	w.config.Kubeconfig = w.cluster.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{role}, Without: []testbed.Permission{{Verb: "get", Resource: "namespaces"}}})
+	p := w.openAs("")
+	if _, err := p.Observe(t.Context()); err != nil {
+		t.Errorf("it does not go on without: %v", err)
+	}
+	c := p.Capabilities()
+	caveat := slices.ContainsFunc(c.Caveats, func(s string) bool { return strings.Contains(s, "the verb get on namespaces") })
+	if c.Site != "" || !caveat || c.Refused != "" {
+		t.Errorf("capabilities %+v", c)
+	}
+	missing := &whereabouts{told: make(chan struct{})}
+	missing.learn("", apierrors.NewNotFound(corev1.Resource("namespaces"), "ml"))
+	w.ok(missing.ready(t.Context()))
+	var refused job.Capabilities
+	missing.tell(&refused, "ml")
+	if !strings.Contains(refused.Refused, `no namespace "ml"`) {
+		t.Errorf("it says %q", refused.Refused)
+	}
+}
+
+// TestPodSecurityStandards: jobs' pods are let into a namespace that enforces baseline as they come, and into one that
+// enforces restricted with the overlay that docs/kubernetes.md gives.
+func TestPodSecurityStandards(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	enforce := func(standard string) {
+		label := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"` + standard + `"}}}`
+		_, err := w.cluster.Admin().CoreV1().Namespaces().Patch(t.Context(), w.namespace, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		w.ok(err)
+	}
+	enforce("baseline")
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	enforce("restricted")
+	// Of the init container there is nothing to say.
+	w.until("enforced", func() bool {
+		err := w.p.Launch(t.Context(), w.launch("worker", 1, 1))
+		if err == nil {
+			w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, 1, 0))
+			return false
+		}
+		if !strings.Contains(err.Error(), "restricted") || strings.Contains(err.Error(), agentContainer) && !strings.Contains(err.Error(), "runAsNonRoot") {
+			t.Errorf("it says %v", err)
+		}
+		return true
+	})
+	w.ok(w.p.Close())
+	w.config.Pod = documentedOverlay(t)
+	w.p = w.open()
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 2, 1)))
+	if pod := w.pod("worker", 2, 1); pod.Spec.SecurityContext.SeccompProfile == nil || *pod.Spec.SecurityContext.RunAsUser == 0 {
+		t.Errorf("its security context is %+v", pod.Spec.SecurityContext)
+	}
+}
+
+// documentedOverlay is the first provider's block in the section on Pod Security Standards.
+func documentedOverlay(t *testing.T) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "### Pod Security Standards")
+	_, block, fenced := strings.Cut(section, "```hcl\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !fenced || !closed {
+		t.Fatal("docs/kubernetes.md has no overlay for the standard restricted")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "eltrain.hcl"), []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, diags := lang.Load(dir, lang.Options{Version: "0.1.0", Providers: map[string]reflect.Type{Name: reflect.TypeFor[Config]()}})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	return cfg.Providers[0].Value.(Config).Pod
+}

@@ -1,0 +1,505 @@
+package volcano
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
+	"volcano.sh/apis/pkg/client/clientset/versioned"
+	scheduling "volcano.sh/apis/pkg/client/clientset/versioned/typed/scheduling/v1beta1"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/kubernetes"
+)
+
+const (
+	// keepRetry is when a PodGroup that could not be made again is tried again, and keepTimeout bounds one attempt.
+	keepRetry   = time.Second
+	keepTimeout = 30 * time.Second
+	// askRetry is when the server is asked again what it knows, while it could not be asked or lacks something.
+	askRetry = 5 * time.Second
+	// askAgain is how old may be what is known of it otherwise: an upgrade, or an edit of the scheduler's configuration,
+	// is a matter of hours.
+	askAgain   = 5 * time.Minute
+	askTimeout = 10 * time.Second
+)
+
+// gang keeps one PodGroup for each job.
+type gang struct {
+	site    kubernetes.Site
+	config  Config
+	client  versioned.Interface
+	asked   chan struct{} // closed once the server was asked what it knows
+	changed chan struct{} // gets a value when a PodGroup may have to be made again
+
+	mu       sync.Mutex
+	server   *server
+	means    []string // of the scheduler's configuration
+	trouble  error    // why the server could not be asked, the last time
+	jobs     map[string]kubernetes.Job
+	groups   map[string]*v1beta1.PodGroup // by UID of the job: as they were seen last
+	queues   queues
+	nodes    map[string]*v1alpha1.HyperNode // by name
+	network  *network                       // of them; nil without any
+	labelled map[string]labelled            // by node
+}
+
+// labelled is a node's labels with those that the network adds.
+type labelled struct{ of, with map[string]string }
+
+// newGang begins to watch.
+func newGang(site kubernetes.Site, config Config) (kubernetes.Gang, error) {
+	client, err := versioned.NewForConfig(site.Config())
+	if err != nil {
+		return nil, err
+	}
+	g := &gang{
+		site: site, config: config, client: client, asked: make(chan struct{}), changed: make(chan struct{}, 1),
+		jobs: map[string]kubernetes.Job{}, groups: map[string]*v1beta1.PodGroup{}, nodes: map[string]*v1alpha1.HyperNode{},
+	}
+	g.watch()
+	site.Go(g.ask)
+	site.Go(g.keep)
+	return g, nil
+}
+
+func (g *gang) podGroups() scheduling.PodGroupInterface {
+	return g.client.SchedulingV1beta1().PodGroups(g.site.Namespace())
+}
+
+func (g *gang) watch() {
+	ours := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = kubernetes.Ours()
+		return o
+	}
+	g.site.Watch(kubernetes.Watch{
+		What: fmt.Sprintf("PodGroups in namespace %q", g.site.Namespace()), Kind: &v1beta1.PodGroup{},
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return g.podGroups().List(ctx, ours(o))
+		},
+		Open: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return g.podGroups().Watch(ctx, ours(o))
+		},
+		One: func(o runtime.Object, gone bool) { g.see(o.(*v1beta1.PodGroup), gone) },
+		All: g.seeAll,
+	})
+	all := g.client.SchedulingV1beta1().Queues()
+	g.site.Watch(kubernetes.Watch{
+		What: "queues", Kind: &v1beta1.Queue{},
+		Lack: "Whether the queue exists, is open and has room is not known; a gang that it does not let in waits",
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		Open: all.Watch,
+		One:  func(o runtime.Object, gone bool) { g.seeQueue(o.(*v1beta1.Queue), gone) },
+		All:  g.seeQueues,
+	})
+	tree := g.client.TopologyV1alpha1().HyperNodes()
+	g.site.Watch(kubernetes.Watch{
+		What: "HyperNodes", Kind: &v1alpha1.HyperNode{},
+		Lack: "Where nodes are in the network is not known: topology.rank_by has their own labels only",
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return tree.List(ctx, o) },
+		Open: tree.Watch,
+		One:  func(o runtime.Object, gone bool) { g.seeHyperNode(o.(*v1alpha1.HyperNode), gone) },
+		All:  g.seeHyperNodes,
+	})
+}
+
+// see enters a PodGroup as it is, or takes out one that is gone. What is older than what is known changes nothing.
+func (g *gang) see(o *v1beta1.PodGroup, gone bool) {
+	uid := kubernetes.JobOf(o.Labels)
+	g.mu.Lock()
+	was := g.groups[uid]
+	switch {
+	case uid == "", was != nil && was.UID == o.UID && !newer(o.ResourceVersion, was.ResourceVersion):
+		g.mu.Unlock()
+		return
+	case !gone:
+		g.groups[uid] = o
+	case was != nil && was.UID == o.UID:
+		delete(g.groups, uid)
+	}
+	g.mu.Unlock()
+	g.tell()
+}
+
+// newer compares resource versions of objects of one kind. What is no number counts as newer: then the order of
+// arrival decides.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}
+
+func (g *gang) seeAll(all []runtime.Object) {
+	g.mu.Lock()
+	g.groups = map[string]*v1beta1.PodGroup{}
+	for _, o := range all {
+		group := o.(*v1beta1.PodGroup)
+		g.groups[kubernetes.JobOf(group.Labels)] = group
+	}
+	g.mu.Unlock()
+	g.tell()
+}
+
+func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
+	g.mu.Lock()
+	if g.queues == nil {
+		g.queues = queues{}
+	}
+	g.queues[o.Name] = o
+	if gone {
+		delete(g.queues, o.Name)
+	}
+	g.mu.Unlock()
+	if o.Name == g.config.queue() { // what others' use of theirs is changes all the time
+		g.site.Changed()
+	}
+}
+
+func (g *gang) seeQueues(all []runtime.Object) {
+	g.mu.Lock()
+	g.queues = queues{}
+	for _, o := range all {
+		queue := o.(*v1beta1.Queue)
+		g.queues[queue.Name] = queue
+	}
+	g.mu.Unlock()
+	g.site.Changed()
+}
+
+func (g *gang) seeHyperNode(o *v1alpha1.HyperNode, gone bool) {
+	g.mu.Lock()
+	g.nodes[o.Name] = o
+	if gone {
+		delete(g.nodes, o.Name)
+	}
+	g.connect()
+	g.mu.Unlock()
+	g.site.Changed()
+}
+
+func (g *gang) seeHyperNodes(all []runtime.Object) {
+	g.mu.Lock()
+	g.nodes = map[string]*v1alpha1.HyperNode{}
+	for _, o := range all {
+		node := o.(*v1alpha1.HyperNode)
+		g.nodes[node.Name] = node
+	}
+	g.connect()
+	g.mu.Unlock()
+	g.site.Changed()
+}
+
+// connect makes the network anew when it is asked for next. g.mu is held.
+func (g *gang) connect() { g.network, g.labelled = nil, map[string]labelled{} }
+
+// tell wakes the loop and keep.
+func (g *gang) tell() {
+	g.site.Changed()
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+// ask finds out what the server knows and how the scheduler is configured, and again every while.
+func (g *gang) ask(ctx context.Context) {
+	for again := time.NewTimer(0); ; {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return
+		}
+		again.Reset(g.askOnce(ctx))
+	}
+}
+
+// askOnce gives when to ask again.
+func (g *gang) askOnce(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	known, err := askServer(ctx, g.client.SchedulingV1beta1().RESTClient())
+	var means []string
+	if err == nil {
+		means, err = g.config.askScheduler(ctx, g.site.Client())
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.trouble = err
+	if err != nil {
+		return askRetry // what was known stays
+	}
+	differs := !reflect.DeepEqual(known, g.server) || !slices.Equal(means, g.means)
+	g.server, g.means = known, means
+	select {
+	case <-g.asked:
+	default:
+		close(g.asked)
+	}
+	if differs {
+		g.site.Changed()
+	}
+	if known.lacks(g.config) != "" {
+		return askRetry
+	}
+	return askAgain
+}
+
+// Ready implements kubernetes.Gang.
+func (g *gang) Ready(ctx context.Context) error {
+	select {
+	case <-g.asked:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.trouble != nil {
+		return g.trouble
+	}
+	return fmt.Errorf("ask the API server which fields PodGroups have: %w", ctx.Err())
+}
+
+// Can implements kubernetes.Gang.
+func (g *gang) Can(c *job.Capabilities) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.asked:
+	default:
+		return // Observe says why
+	}
+	if c.Refused = g.server.lacks(g.config); c.Refused != "" {
+		return
+	}
+	c.Caveats = append(c.Caveats, g.means...)
+	if why := g.queues.shut(g.config.queue()); why != "" {
+		c.Caveats = append(c.Caveats, fmt.Sprintf("No job is let in: %s.", why))
+	}
+	if !g.server.knows("minTaskMember") {
+		c.Caveats = append(c.Caveats, "This Volcano is older than spec.minTaskMember of PodGroups: of a job with several roles it counts the pods of all together.")
+	}
+}
+
+// Prepare implements kubernetes.Gang.
+func (g *gang) Prepare(ctx context.Context, j kubernetes.Job) error {
+	if err := g.Ready(ctx); err != nil {
+		return err
+	}
+	if err := g.make(ctx, j); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.jobs[j.Group.UID] = j
+	g.mu.Unlock()
+	return nil
+}
+
+// make applies the PodGroup of a job, unless it is as it is to be.
+func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
+	g.mu.Lock()
+	server, there := g.server, g.groups[j.Group.UID]
+	g.mu.Unlock()
+	if why := server.lacks(g.config); why != "" {
+		return fmt.Errorf("its PodGroup cannot be made: %s", why)
+	}
+	spec := g.config.specOf(j.Group, server)
+	if there != nil && current(there, j, spec) {
+		return nil
+	}
+	var made *v1beta1.PodGroup
+	err := g.site.Write(ctx, j.Group.UID+" the PodGroup", func(ctx context.Context) (err error) {
+		made, err = g.podGroups().Apply(ctx, apply(j, g.site.Namespace(), spec),
+			metav1.ApplyOptions{FieldManager: kubernetes.FieldManager, Force: true})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the PodGroup: %w", err)
+	}
+	g.see(made, false)
+	return nil
+}
+
+// keep makes PodGroups again that somebody deleted: without it the scheduler does not know what is to be together.
+func (g *gang) keep(ctx context.Context) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	failing := false
+	for {
+		select {
+		case <-g.changed:
+		case <-retry.C:
+		case <-ctx.Done():
+			return
+		}
+		err := g.restore(ctx)
+		if err != nil && ctx.Err() == nil {
+			retry.Reset(keepRetry)
+			if !failing {
+				g.site.Log().Warn("A PodGroup was deleted and cannot be made again; it is tried again.", "error", err)
+			}
+		}
+		failing = err != nil
+	}
+}
+
+// restore makes every PodGroup that is lacking.
+func (g *gang) restore(ctx context.Context) error {
+	var errs []error
+	for _, j := range g.bereft() {
+		if err := g.restoreOne(ctx, j); err != nil {
+			errs = append(errs, fmt.Errorf("job.%s: %w", j.Group.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restoreOne makes the PodGroup again of a job that still has its anchor. Without that the job was forgotten, by another
+// master, or everything of it was deleted: what the next Prepare makes is another's.
+func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	anchor, err := g.site.Client().CoreV1().ConfigMaps(g.site.Namespace()).Get(ctx, j.Owner.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look for its anchor: %w", err)
+	}
+	if err == nil && anchor.UID == j.Owner.UID {
+		return g.make(ctx, j)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.jobs[j.Group.UID].Owner.UID == j.Owner.UID {
+		delete(g.jobs, j.Group.UID)
+	}
+	return nil
+}
+
+// bereft are the jobs that have been prepared and have no PodGroup.
+func (g *gang) bereft() []kubernetes.Job {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []kubernetes.Job
+	for uid, j := range g.jobs {
+		if g.groups[uid] == nil {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// Schedule implements kubernetes.Gang.
+func (g *gang) Schedule(group job.Group, slot job.Address) kubernetes.Scheduling {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.config.schedule(g.jobs[group.UID].Name, group, slot)
+}
+
+// aloneItFits begins what the scheduler says of a pod that has room while its gang has none.
+const aloneItFits = "Schedulable:"
+
+// Complete implements kubernetes.Gang. It tells which jobs are not let in yet; of pods of which the scheduler says
+// nothing, what it says of their PodGroup; and of nodes, where they are in the network.
+func (g *gang) Complete(o *providers.Observation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o.Held = map[string]string{}
+	for uid, group := range g.groups {
+		if why := g.queues.held(group, g.config.scheduler()); why != "" {
+			o.Held[uid] = why
+		}
+	}
+	for uid, j := range g.jobs {
+		if g.groups[uid] == nil {
+			o.Held[uid] = fmt.Sprintf("PodGroup %s was deleted, and is being made again", j.Name)
+		}
+	}
+	for i := range o.Incarnations {
+		inc := &o.Incarnations[i]
+		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, aloneItFits) {
+			inc.Waiting = g.waiting(inc.UID)
+		}
+	}
+	g.label(o.Nodes)
+}
+
+// waiting is why a pod waits of which its scheduler says nothing. g.mu is held.
+func (g *gang) waiting(uid string) string {
+	group := g.groups[uid]
+	if group == nil {
+		return kubernetes.WaitsForScheduler
+	}
+	if why := g.queues.held(group, g.config.scheduler()); why != "" {
+		return why
+	}
+	if why := unschedulable(group); why != "" {
+		return why
+	}
+	return fmt.Sprintf("%s %q, which has said nothing of it", kubernetes.WaitsForScheduler, g.config.scheduler())
+}
+
+// label adds to nodes where they are in the network. g.mu is held.
+func (g *gang) label(nodes []job.Node) {
+	if len(g.nodes) == 0 {
+		return
+	}
+	if g.network == nil {
+		g.network = newNetwork(slices.Collect(maps.Values(g.nodes)))
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		l, known := g.labelled[n.Name]
+		if !known || !maps.Equal(l.of, n.Labels) {
+			l = labelled{of: n.Labels, with: n.Labels}
+			if tiers := g.network.tiers(n); tiers != nil {
+				maps.Copy(tiers, n.Labels)
+				l.with = tiers
+			}
+			g.labelled[n.Name] = l
+		}
+		n.Labels = l.with
+	}
+}
+
+// Forget implements kubernetes.Gang.
+func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
+	uid := j.Group.UID
+	g.mu.Lock()
+	delete(g.jobs, uid)
+	g.mu.Unlock()
+	there, err := g.podGroups().Get(ctx, j.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // nor is there any where Volcano is not
+		g.forget(uid)
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for its PodGroup: %w", err)
+	case kubernetes.JobOf(there.Labels) != uid:
+		return nil
+	}
+	err = g.podGroups().Delete(ctx, j.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &there.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete PodGroup %s/%s: %w", g.site.Namespace(), j.Name, err)
+	}
+	g.forget(uid)
+	return nil
+}
+
+func (g *gang) forget(uid string) {
+	g.mu.Lock()
+	delete(g.groups, uid)
+	g.mu.Unlock()
+	g.site.Changed()
+}

@@ -1,0 +1,100 @@
+package volcano
+
+import (
+	"cmp"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	schedulingapply "volcano.sh/apis/pkg/client/applyconfiguration/scheduling/v1beta1"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/kubernetes"
+)
+
+// specOf is the PodGroup of a job: what is to be placed whole or not at all. minMember is the sum of minTaskMember,
+// or the scheduler ignores the latter (JobInfo.CheckTaskValid). minResources is never left out: a PodGroup without is
+// let into its queue whether that has room or not (the action enqueue).
+func (c Config) specOf(g job.Group, server *server) v1beta1.PodGroupSpec {
+	resources := corev1.ResourceList{}
+	spec := v1beta1.PodGroupSpec{Queue: c.queue(), PriorityClassName: c.PriorityClass, MinResources: &resources}
+	for _, r := range g.Roles {
+		if r.Min == 0 {
+			continue
+		}
+		spec.MinMember += int32(r.Min)
+		if server.knows("minTaskMember") {
+			if spec.MinTaskMember == nil {
+				spec.MinTaskMember = map[string]int32{}
+			}
+			spec.MinTaskMember[r.Role] = int32(r.Min)
+		}
+		for name, each := range kubernetes.Quantities(r.Each) {
+			each.Mul(int64(r.Min))
+			sum := resources[name]
+			sum.Add(each)
+			resources[name] = sum
+		}
+	}
+	if t := c.NetworkTopology; t != nil {
+		spec.NetworkTopology = &v1beta1.NetworkTopologySpec{
+			Mode: v1beta1.NetworkTopologyMode(cmp.Or(t.Mode, string(v1beta1.HardNetworkTopologyMode))),
+		}
+		if t.HighestTier > 0 {
+			spec.NetworkTopology.HighestTierAllowed = &t.HighestTier
+		}
+	}
+	return spec
+}
+
+// fields are those of a PodGroup's spec that jobs cannot do without, each with what of the configuration asks for it.
+func (c Config) fields() []needed {
+	all := []needed{{"minMember", "a gang"}, {"minResources", "a gang"}, {"queue", "queue"}}
+	if c.PriorityClass != "" {
+		all = append(all, needed{"priorityClassName", "priority_class"})
+	}
+	if t := c.NetworkTopology; t != nil {
+		all = append(all, needed{"networkTopology.mode", "network_topology"})
+		if t.HighestTier > 0 {
+			all = append(all, needed{"networkTopology.highestTierAllowed", "highest_tier of network_topology"})
+		}
+	}
+	return all
+}
+
+// needed is a field that the server has to know.
+type needed struct{ field, by string }
+
+// apply is the PodGroup as eltrain applies it. It is its anchor's, not its pods', and outlives them: a gang that is
+// formed again keeps its age in the queue.
+func apply(j kubernetes.Job, namespace string, spec v1beta1.PodGroupSpec) *schedulingapply.PodGroupApplyConfiguration {
+	to := schedulingapply.PodGroupSpec().
+		WithMinMember(spec.MinMember).WithQueue(spec.Queue).WithMinResources(*spec.MinResources)
+	to.MinTaskMember = maps.Clone(spec.MinTaskMember)
+	if spec.PriorityClassName != "" {
+		to.WithPriorityClassName(spec.PriorityClassName)
+	}
+	if t := spec.NetworkTopology; t != nil {
+		network := schedulingapply.NetworkTopologySpec().WithMode(t.Mode)
+		network.HighestTierAllowed = t.HighestTierAllowed
+		to.WithNetworkTopology(network)
+	}
+	return schedulingapply.PodGroup(j.Name, namespace).WithLabels(j.Labels).WithOwnerReferences(ownerOf(j.Owner)).WithSpec(to)
+}
+
+func ownerOf(o metav1.OwnerReference) *metaapply.OwnerReferenceApplyConfiguration {
+	return metaapply.OwnerReference().WithAPIVersion(o.APIVersion).WithKind(o.Kind).WithName(o.Name).WithUID(o.UID)
+}
+
+// current tells whether a PodGroup is already as it is to be.
+func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpec) bool {
+	if there.DeletionTimestamp != nil || len(there.OwnerReferences) != 1 || there.OwnerReferences[0].UID != j.Owner.UID {
+		return false
+	}
+	have := there.Spec
+	have.SubGroupPolicy = nil // never ours
+	return equality.Semantic.DeepEqual(have, spec)
+}

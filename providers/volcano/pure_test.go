@@ -1,0 +1,268 @@
+package volcano
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/kubernetes"
+)
+
+func TestValidateNamesEveryMistake(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   []string
+	}{
+		{Config{}, nil},
+		{Config{Queue: "Research"}, []string{`queue "Research" cannot name a queue`}},
+		{Config{SchedulerName: "a b"}, []string{`scheduler_name "a b" cannot name a scheduler`}},
+		{Config{SchedulerConfig: "conf"}, []string{`scheduler_config "conf" cannot name a ConfigMap: write it as "volcano-system/volcano-scheduler-configmap"`}},
+		{Config{NetworkTopology: &NetworkTopology{}}, nil},
+		{Config{NetworkTopology: &NetworkTopology{Mode: "firm", HighestTier: -1}}, []string{`mode of network_topology is "firm"`, `highest_tier of network_topology is -1`}},
+		{Config{Config: kubernetes.Config{QPS: -1}}, []string{"qps is -1"}},
+	} {
+		errs := c.config.Validate()
+		if len(errs) != len(c.want) {
+			t.Errorf("%+v: %v", c.config, errs)
+			continue
+		}
+		for i, err := range errs {
+			if !strings.Contains(err.Error(), c.want[i]) {
+				t.Errorf("%+v: %v, not %q", c.config, err, c.want[i])
+			}
+		}
+	}
+}
+
+// What makes a pod one of its gang cannot be taken from it by an overlay.
+func TestOverlaysKeepTheirHandsOffTheGang(t *testing.T) {
+	spec := func(field string, value any) map[string]any {
+		return map[string]any{"spec": map[string]any{field: value}}
+	}
+	annotation := func(name string) map[string]any {
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{name: "x"}}}
+	}
+	config := Config{Config: kubernetes.Config{Image: "train:1"}}
+	for _, c := range []struct {
+		pod  map[string]any
+		want string
+	}{
+		{spec("schedulerName", "other"), "it cannot change spec.schedulerName: set the provider's scheduler_name"},
+		{annotation("scheduling.k8s.io/group-name"), `it cannot change metadata.annotations["scheduling.k8s.io/group-name"]: the scheduler keeps the gang by it`},
+		{annotation("volcano.sh/task-spec"), `it cannot change metadata.annotations["volcano.sh/task-spec"]`},
+		{annotation("volcano.sh/preemptable"), `it cannot change metadata.annotations["volcano.sh/preemptable"]`},
+		{annotation("volcano.sh/numa-topology-policy"), ""},
+		{spec("schedulerName", "volcano"), ""},
+	} {
+		err := config.Check(&job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}, Pod: c.pod})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, not %q", c.pod, err, c.want)
+		}
+	}
+}
+
+func TestTheServerIsAskedForNothingItDoesNotKnow(t *testing.T) {
+	document := func(properties string) []byte {
+		return []byte(`{"components": {"schemas": {
+			"sh.volcano.scheduling.v1beta1.Queue": {"x-kubernetes-group-version-kind": [{"kind": "Queue"}]},
+			"sh.volcano.scheduling.v1beta1.PodGroup": {"x-kubernetes-group-version-kind": [{"kind": "PodGroup"}],
+				"properties": {"spec": {"properties": {` + properties + `}}}}}}}`)
+	}
+	const base = `"minMember": {}, "minResources": {}, "queue": {}, "priorityClassName": {}`
+	wide := Config{NetworkTopology: &NetworkTopology{HighestTier: 2}}
+	for _, c := range []struct {
+		document []byte
+		config   Config
+		lacks    string
+	}{
+		{[]byte(`{}`), Config{}, "This cluster has no Volcano"},
+		{document(base), Config{}, ""},
+		{document(base), wide, `asks for network_topology, and the Volcano that this cluster has is older than that: its PodGroups have no spec.networkTopology.mode, only minMember, minResources, priorityClassName, queue.`},
+		{document(base + `, "networkTopology": {"properties": {"mode": {}}}`), wide, "asks for highest_tier of network_topology, and the Volcano that this cluster has is older than that: its PodGroups have no spec.networkTopology.highestTierAllowed"},
+		{document(base + `, "networkTopology": {"allOf": [{"properties": {"mode": {}, "highestTierAllowed": {}}}]}`), wide, ""},
+		{document(`"minMember": {}`), Config{}, "asks for a gang"},
+	} {
+		s, err := readSchema(c.document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.lacks(c.config); c.lacks == "" && got != "" || !strings.Contains(got, c.lacks) {
+			t.Errorf("%s\nlacks %q, not %q", c.document, got, c.lacks)
+		}
+	}
+	// minTaskMember is left out where the server does not know it: of one role it says nothing more.
+	old, err := readSchema(document(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec := (Config{}).specOf(group("old", 2, core), old); spec.MinTaskMember != nil || spec.MinMember != 2 {
+		t.Errorf("the spec is %+v", spec)
+	}
+}
+
+func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
+	const plugins = "tiers:\n- plugins:\n  - name: priority\n  - name: gang%s\n- plugins:\n  - name: proportion\n"
+	stock := func(gang string) string { return strings.Replace(plugins, "%s", gang, 1) }
+	for name, c := range map[string]struct {
+		conf string
+		want []string // beginnings
+	}{
+		"as installed":                {"actions: \"enqueue, allocate, backfill\"\n" + stock("\n    enablePreemptable: false"), []string{`The scheduler preempts nobody (its actions are "enqueue, allocate, backfill")`}},
+		"only preempt added":          {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enablePreemptable: false"), []string{"The scheduler preempts and its plugin gang has enablePreemptable: false"}},
+		"preempt with the gang floor": {"actions: \"enqueue,allocate,preempt\"\n" + stock(""), nil},
+		"shares before age":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n", []string{"The scheduler's plugin drf serves jobs that hold less first"}},
+		"age before shares":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n    enableJobOrder: false\n", nil},
+		"no gang":                     {"actions: \"enqueue, allocate, preempt\"\ntiers:\n- plugins:\n  - name: capacity\n", []string{"The scheduler's plugin gang is off"}},
+		"a gang that is not ready":    {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enableJobReady: false"), []string{"The scheduler's plugin gang is off"}},
+		"no queue":                    {"actions: \"allocate, preempt\"\ntiers:\n- plugins:\n  - name: gang\n", []string{"The scheduler has no action enqueue", "The scheduler has neither the plugin proportion nor capacity"}},
+		"no YAML":                     {"actions: [", []string{"The scheduler's configuration cannot be read"}},
+	} {
+		got := meaning(c.conf)
+		ok := len(got) == len(c.want)
+		for i := range min(len(got), len(c.want)) {
+			ok = ok && strings.HasPrefix(got[i], c.want[i])
+		}
+		if !ok {
+			t.Errorf("%s: %q, not %q", name, got, c.want)
+		}
+	}
+}
+
+func TestWhyAGangIsHeld(t *testing.T) {
+	some := func(phase v1beta1.PodGroupPhase, conditions ...v1beta1.PodGroupCondition) *v1beta1.PodGroup {
+		return &v1beta1.PodGroup{
+			ObjectMeta: metav1.ObjectMeta{Name: "gpt-0b0e9"},
+			Spec:       v1beta1.PodGroupSpec{Queue: "q", MinMember: 2, MinResources: &corev1.ResourceList{"cpu": resource.MustParse("4")}},
+			Status:     v1beta1.PodGroupStatus{Phase: phase, Conditions: conditions},
+		}
+	}
+	queue := func(state v1beta1.QueueState, capability, allocated string) queues {
+		q := &v1beta1.Queue{Status: v1beta1.QueueStatus{State: state}}
+		if capability != "" {
+			q.Spec.Capability = corev1.ResourceList{"cpu": resource.MustParse(capability)}
+			q.Status.Allocated = corev1.ResourceList{"cpu": resource.MustParse(allocated)}
+		}
+		return queues{"q": q}
+	}
+	waits := v1beta1.PodGroupCondition{Type: v1beta1.PodGroupUnschedulableType, Status: corev1.ConditionTrue, Reason: v1beta1.NotEnoughResourcesReason, Message: "2/0 tasks"}
+	for name, c := range map[string]struct {
+		group  *v1beta1.PodGroup
+		queues queues
+		want   string
+	}{
+		"let in":                       {some(v1beta1.PodGroupInqueue), queue("Open", "", ""), ""},
+		"runs":                         {some(v1beta1.PodGroupRunning), queue("Open", "", ""), ""},
+		"heals":                        {some(v1beta1.PodGroupUnknown), queue("Closed", "4", "4"), ""},
+		"runs, and its queue is gone":  {some(v1beta1.PodGroupRunning), queues{}, ""},
+		"ended":                        {some(v1beta1.PodGroupCompleted), queue("Closed", "", ""), ""},
+		"no queue":                     {some(v1beta1.PodGroupPending), queues{}, `queue "q" does not exist: make it, or name another one in the provider's queue`},
+		"closing":                      {some(v1beta1.PodGroupInqueue), queue("Closing", "", ""), `queue "q" is closing: it takes nobody in until it is opened`},
+		"new":                          {some(""), queue("Open", "", ""), `the scheduler "volcano" has not taken up PodGroup gpt-0b0e9: it does so at once where it runs`},
+		"queue without its controller": {some(v1beta1.PodGroupInqueue), queue("", "", ""), ""},
+		"full":                         {some(v1beta1.PodGroupPending, waits), queue("Open", "6", "3"), `queue "q" has no room: the gang wants cpu 4, and of its 6 there are 3 in use`},
+		"cluster full":                 {some(v1beta1.PodGroupPending, waits), queue("Open", "8", "3"), `queue "q" has not let PodGroup gpt-0b0e9 in: the cluster has no room for all of it (2 pods, cpu 4)`},
+		"queues not seen":              {some(v1beta1.PodGroupPending, waits), nil, `queue "q" has not let PodGroup gpt-0b0e9 in`},
+	} {
+		if got := c.queues.held(c.group, "volcano"); got != c.want {
+			t.Errorf("%s: %q, not %q", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatTheSchedulerSaysLastCounts(t *testing.T) {
+	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	earlier := metav1.NewTime(now.Add(-time.Minute))
+	no := v1beta1.PodGroupCondition{Type: v1beta1.PodGroupUnschedulableType, Status: corev1.ConditionTrue, Reason: "NotEnoughResources", Message: "1/4 tasks"}
+	yes := v1beta1.PodGroupCondition{Type: v1beta1.PodGroupScheduled, Status: corev1.ConditionTrue}
+	at := func(c v1beta1.PodGroupCondition, t metav1.Time) v1beta1.PodGroupCondition {
+		c.LastTransitionTime = t
+		return c
+	}
+	for name, c := range map[string]struct {
+		phase      v1beta1.PodGroupPhase
+		conditions []v1beta1.PodGroupCondition
+		want       string
+	}{
+		"nothing":         {v1beta1.PodGroupInqueue, nil, ""},
+		"no":              {v1beta1.PodGroupInqueue, []v1beta1.PodGroupCondition{at(no, now)}, "NotEnoughResources: 1/4 tasks"},
+		"no, then yes":    {v1beta1.PodGroupInqueue, []v1beta1.PodGroupCondition{at(no, earlier), at(yes, now)}, ""},
+		"at once":         {v1beta1.PodGroupInqueue, []v1beta1.PodGroupCondition{at(no, now), at(yes, now)}, ""},
+		"yes, then no":    {v1beta1.PodGroupUnknown, []v1beta1.PodGroupCondition{at(no, now), at(yes, earlier)}, "NotEnoughResources: 1/4 tasks"},
+		"its min are up":  {v1beta1.PodGroupRunning, []v1beta1.PodGroupCondition{at(no, now)}, ""},
+		"no, and no more": {v1beta1.PodGroupInqueue, []v1beta1.PodGroupCondition{at(yes, earlier), at(no, now)}, "NotEnoughResources: 1/4 tasks"},
+	} {
+		g := &v1beta1.PodGroup{Status: v1beta1.PodGroupStatus{Phase: c.phase, Conditions: c.conditions}}
+		if got := unschedulable(g); got != c.want {
+			t.Errorf("%s: %q, not %q", name, got, c.want)
+		}
+	}
+}
+
+// testdata/network.yaml is two spines with two leaves each, whose nodes are selected in each of the three ways.
+func TestNodesShowWhereTheyAreInTheNetwork(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "network.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*v1alpha1.HyperNode
+	for _, part := range strings.Split(string(text), "---\n") {
+		h := &v1alpha1.HyperNode{}
+		if err := yaml.UnmarshalStrict([]byte(part), h); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+	n := newNetwork(all)
+	at := func(tiers ...string) map[string]string {
+		labels := map[string]string{}
+		for i, name := range tiers {
+			labels[tierLabel(i+1)] = name
+		}
+		return labels
+	}
+	for _, c := range []struct {
+		node job.Node
+		want map[string]string
+	}{
+		{job.Node{Name: "n0"}, at("leaf-0", "spine-0", "core")},
+		{job.Node{Name: "n1"}, at("leaf-0", "spine-0", "core")},
+		{job.Node{Name: "n10"}, at("leaf-1", "spine-0", "core")},
+		{job.Node{Name: "a", Labels: map[string]string{"rack": "2"}}, at("leaf-2", "spine-1", "core")},
+		{job.Node{Name: "b", Labels: map[string]string{"rack": "3"}}, at("leaf-3", "spine-1", "core")},
+		{job.Node{Name: "ring-node"}, at("ring-1", "ring-2")},
+		{job.Node{Name: "nowhere"}, nil},
+	} {
+		if diff := cmp.Diff(c.want, n.tiers(&c.node)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.node.Name, diff)
+		}
+	}
+}
+
+// The block has all arguments of provider "kubernetes", and nothing that hides one.
+func TestTheBlockIsThatOfKubernetesAndMore(t *testing.T) {
+	names := map[string]bool{}
+	for _, f := range job.Fields(reflect.TypeFor[Config]()) {
+		names[f.Name] = true
+	}
+	for _, f := range job.Fields(reflect.TypeFor[kubernetes.Config]()) {
+		if !names[f.Name] {
+			t.Errorf("%s is not there", f.Name)
+		}
+		delete(names, f.Name)
+	}
+	if want := map[string]bool{"queue": true, "scheduler_name": true, "scheduler_config": true, "network_topology": true}; !reflect.DeepEqual(names, want) {
+		t.Errorf("beyond that it has %v", names)
+	}
+}

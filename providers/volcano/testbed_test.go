@@ -1,0 +1,378 @@
+package volcano
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+	"volcano.sh/apis/pkg/client/clientset/versioned"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/kubernetes"
+	"github.com/eltrain/eltrain/providers/providertest"
+	"github.com/eltrain/eltrain/testbed"
+	"github.com/eltrain/eltrain/testbed/kubelet"
+)
+
+// TestMain: started as eltrain in a pod, the test binary is the agent; it brings itself there as eltrain does.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "agent" {
+		if path, asked := strings.CutPrefix(os.Args[2], "-copy-to="); asked {
+			os.Exit(copySelf(path))
+		}
+		os.Exit(providertest.Agent(os.Args[2:]))
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
+	code := m.Run()
+	if bed.cluster != nil {
+		if err := bed.cluster.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func copySelf(path string) int {
+	b, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(path, b, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// role is what deploy/ grants eltrain: the tests have no other rights.
+var role = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
+
+const mark = "ELTRAIN_TEST_MARK"
+
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("brings up a Kubernetes control plane: not with -short")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the process kubelet needs root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := testbed.Start(t, testbed.Options{
+		Volcano: &testbed.Volcano{},
+		ProcessNodes: []kubelet.Node{{Name: "process-1", Capacity: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}},
+		Images: map[string]kubelet.Image{
+			"host":     {},
+			"stand-in": {Mounts: []kubelet.Mount{{HostPath: self, Path: "/usr/local/bin/eltrain", ReadOnly: true}}},
+		},
+	})
+	providertest.Run(t, func(t *testing.T) providertest.Harness {
+		namespace := cluster.Namespace(t)
+		config := Config{Config: kubernetes.Config{
+			Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}),
+			Image:      "host", AgentImage: "stand-in",
+		}}
+		sh := func(script string) job.Program {
+			return job.Program{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{mark: namespace}}
+		}
+		t.Cleanup(func() { killAll(t, namespace) })
+		return providertest.Harness{
+			Open: func() (providers.Provider, error) {
+				return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
+			},
+			Node:     "process-1",
+			Trains:   sh("sleep 300 & setsid sleep 300 & echo training; wait"),
+			Stubborn: sh("trap '' TERM; sleep 300 & echo training; while :; do wait; sleep 1; done"),
+			Ends:     sh("echo done"),
+			KillAgent: func(i job.Incarnation) error {
+				pid, err := cluster.Kubelet.PID(namespace, i.Name, "main")
+				if err != nil {
+					return err
+				}
+				return syscall.Kill(pid, syscall.SIGKILL)
+			},
+			Remains: func() []string { return remains(t, namespace) },
+			Removes: true,
+			Bound:   time.Minute, // pods are scheduled, copied into and started; many tests run beside this one
+		}
+	})
+}
+
+// remains finds processes by what the pods have in their environment.
+func remains(t *testing.T, namespace string) []string {
+	entries, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, path := range entries {
+		env, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(env, []byte(mark+"="+namespace+"\x00")) {
+			left = append(left, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return left
+}
+
+// killAll is for tests that failed half-way.
+func killAll(t *testing.T, namespace string) {
+	for _, pid := range remains(t, namespace) {
+		if pid, err := strconv.Atoi(pid); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// bed is one control plane with Volcano and four nodes of four cores that only pretend, for all tests that are about
+// what the scheduler does. They run one after the other, each on the empty cluster.
+var bed struct {
+	once    sync.Once
+	err     error
+	cluster *testbed.Cluster
+}
+
+const nodes = 4
+
+func newBed(t *testing.T) *testbed.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("brings up a Kubernetes control plane: not with -short")
+	}
+	bed.once.Do(func() {
+		bed.cluster, bed.err = testbed.New(testbed.Options{Nodes: nodes, Node: fourCores, Volcano: &testbed.Volcano{}})
+	})
+	if bed.err != nil {
+		t.Fatal(bed.err)
+	}
+	return bed.cluster
+}
+
+var fourCores = testbed.KWOKNode{Capacity: corev1.ResourceList{
+	corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi")}}
+
+// work is a provider in a namespace of its own.
+type work struct {
+	*testing.T
+	cluster   *testbed.Cluster
+	config    Config
+	namespace string
+	p         *kubernetes.Provider
+	volcano   versioned.Interface // as the administrator
+	bound     time.Duration
+}
+
+func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
+	t.Helper()
+	namespace := cluster.Namespace(t)
+	w := &work{T: t, cluster: cluster, namespace: namespace, bound: 30 * time.Second, config: Config{Config: kubernetes.Config{
+		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}), Image: "train:1", AgentPath: "/eltrain",
+	}}}
+	if edit != nil {
+		edit(&w.config)
+	}
+	admin := cluster.Config()
+	admin.ContentType = runtime.ContentTypeJSON
+	w.volcano = versioned.NewForConfigOrDie(admin)
+	w.p = w.open()
+	return w
+}
+
+// preparedWithoutWriting: nothing is written where nothing changed. It is a master that may not write PodGroups which
+// prepares the group once more.
+func (w *work) preparedWithoutWriting(g job.Group) {
+	w.Helper()
+	config := w.config
+	config.Kubeconfig = w.cluster.Kubeconfig(w.T, testbed.User{Namespace: w.namespace, Name: "reader", Roles: []string{role},
+		Without: []testbed.Permission{{Verb: "patch", Resource: "podgroups"}, {Verb: "create", Resource: "podgroups"}}})
+	p, err := New(Options{Config: config, Logger: slog.New(slog.DiscardHandler), Version: "0"})
+	w.ok(err)
+	defer p.Close()
+	_, err = p.Observe(w.Context())
+	w.ok(err)
+	_, err = p.Prepare(w.Context(), g)
+	w.ok(err)
+}
+
+// open is another master.
+func (w *work) open() *kubernetes.Provider {
+	w.Helper()
+	p, err := New(Options{Config: w.config, Logger: slog.New(slog.NewTextHandler(w.Output(), nil)), Version: "0"})
+	w.ok(err)
+	w.Cleanup(func() { p.Close() })
+	return p
+}
+
+func (w *work) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// group is a job of workers that reserve some cores each. Its name is its UID's.
+func group(name string, least int, cores job.CPU) job.Group {
+	return job.Group{UID: name + "00000", Name: name, Roles: []job.GroupRole{{Role: "worker", Min: least, Each: job.Resources{CPU: cores}}}}
+}
+
+const core = job.CPU(1000)
+
+// podGroupOf is what a group's objects are called.
+func podGroupOf(g job.Group) string { return g.Name + "-" + g.UID[:5] }
+
+func (w *work) prepare(g job.Group) {
+	w.Helper()
+	_, err := w.p.Prepare(w.Context(), g)
+	w.ok(err)
+}
+
+// launch launches slots of a group's workers, as one incarnation.
+func (w *work) launch(g job.Group, incarnation int, indices ...int) {
+	w.Helper()
+	for _, index := range indices {
+		w.ok(w.p.Launch(w.Context(), job.Launch{
+			UID: g.UID, Slot: slot(g, index), Incarnation: incarnation, Processes: 1, Ranked: true, Reserved: g.Roles[0].Each,
+			Program: job.Program{Command: []string{"train"}}, StopGrace: job.Duration(time.Second), Fingerprint: "f1",
+		}))
+	}
+}
+
+// start prepares a group, waits until it is let in, and launches so many.
+func (w *work) start(g job.Group, count int) {
+	w.Helper()
+	w.prepare(g)
+	w.until(g.Name+" let in", func(o providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.launch(g, 1, first(count)...)
+}
+
+func first(n int) []int {
+	var all []int
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+func slot(g job.Group, index int) job.Address {
+	return job.Address{Job: g.Name, Role: "worker", Index: index}
+}
+
+// end stops all that runs of a group, and forgets it.
+func (w *work) end(g job.Group) {
+	w.Helper()
+	for _, i := range w.of(w.observe(), g) {
+		w.ok(w.p.Stop(w.Context(), g.UID, i.Slot, i.Number, 0))
+	}
+	w.until(g.Name+" stopped", func(o providers.Observation) bool {
+		return !slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.State != job.Gone })
+	})
+	w.ok(w.p.Forget(w.Context(), g.UID, g.Name))
+}
+
+func (w *work) observe() providers.Observation {
+	w.Helper()
+	o, err := w.p.Observe(w.Context())
+	w.ok(err)
+	return o
+}
+
+func (w *work) of(o providers.Observation, g job.Group) []job.Incarnation {
+	return slices.DeleteFunc(slices.Clone(o.Incarnations), func(i job.Incarnation) bool { return i.UID != g.UID })
+}
+
+// up counts those of a group that run.
+func (w *work) up(o providers.Observation, g job.Group) (n int) {
+	for _, i := range w.of(o, g) {
+		if i.State == job.Up {
+			n++
+		}
+	}
+	return n
+}
+
+// until waits for an observation by what Changes tells: a change that is not signalled fails the test.
+func (w *work) until(what string, holds func(providers.Observation) bool) providers.Observation {
+	w.Helper()
+	deadline := time.After(w.bound)
+	for {
+		o := w.observe()
+		if holds(o) {
+			return o
+		}
+		select {
+		case <-w.p.Changes():
+		case <-deadline:
+			w.Fatalf("after %s not %s:\nheld %v\n%s", w.bound, what, o.Held, w.show(o))
+		}
+	}
+}
+
+func (w *work) show(o providers.Observation) string {
+	var b strings.Builder
+	for _, i := range o.Incarnations {
+		fmt.Fprintf(&b, "%s incarnation %d %s on %q, %s %v\n", i.Slot, i.Number, i.State, i.Node, i.Waiting, i.Evidence)
+	}
+	groups, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		return b.String() + err.Error()
+	}
+	for _, g := range groups.Items {
+		fmt.Fprintf(&b, "PodGroup %s: %+v\n%+v\n", g.Name, g.Spec, g.Status)
+	}
+	return b.String()
+}
+
+func (w *work) podGroup(name string) *v1beta1.PodGroup {
+	w.Helper()
+	g, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
+	w.ok(err)
+	return g
+}
+
+// nothingLeft: of a job that was forgotten the API server soon has no PodGroup.
+func (w *work) nothingLeft() {
+	w.Helper()
+	deadline := time.Now().Add(collected)
+	for {
+		left, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).List(w.Context(), metav1.ListOptions{})
+		w.ok(err)
+		if len(left.Items) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("left behind: %+v", left.Items)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// collected bounds the garbage collector, which looks every 30 s which kinds there are.
+const collected = 2 * time.Minute
+
+// settle gives the scheduler time to do what it must not.
+func (w *work) settle() { time.Sleep(settle) }
+
+// settle is fifteen sessions of the scheduler.
+const settle = 1500 * time.Millisecond

@@ -1,0 +1,107 @@
+package volcano
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+)
+
+// queues are those of the cluster by name; nil where this master may not see them.
+type queues map[string]*v1beta1.Queue
+
+// held is why no pod of a PodGroup may be made yet, in words; "" if they may. Once some run it is never held: the phase
+// Unknown (some run, the others have no place) is what healing begins with, and Pending with pods that are bound comes
+// from a gang that lost one before it trained.
+func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
+	switch g.Status.Phase {
+	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown, v1beta1.PodGroupCompleted:
+		return ""
+	}
+	if why := q.shut(g.Spec.Queue); why != "" {
+		return why
+	}
+	if g.Status.Phase == v1beta1.PodGroupInqueue {
+		return ""
+	}
+	if g.Status.Phase == "" && len(g.Status.Conditions) == 0 {
+		return fmt.Sprintf("the scheduler %q has not taken up PodGroup %s: it does so at once where it runs", scheduler, g.Name)
+	}
+	why := fmt.Sprintf("queue %q has not let PodGroup %s in", g.Spec.Queue, g.Name)
+	if q[g.Spec.Queue] != nil {
+		if full := noRoom(g, q[g.Spec.Queue]); full != "" {
+			why = fmt.Sprintf("queue %q has no room: %s", g.Spec.Queue, full)
+		} else {
+			why += ": the cluster has no room for all of it (" + wants(g) + ")"
+		}
+	}
+	return why
+}
+
+// shut is why a queue takes nobody in, whatever has room; "" if it does, or if that cannot be seen.
+func (q queues) shut(name string) string {
+	if q == nil {
+		return ""
+	}
+	queue := q[name]
+	if queue == nil {
+		return fmt.Sprintf("queue %q does not exist: make it, or name another one in the provider's queue", name)
+	}
+	switch queue.Status.State {
+	case v1beta1.QueueStateClosed, v1beta1.QueueStateClosing:
+		return fmt.Sprintf("queue %q is %s: it takes nobody in until it is opened", name, strings.ToLower(string(queue.Status.State)))
+	}
+	return ""
+}
+
+// noRoom is what of a queue's capability is used up; "" if it would do.
+func noRoom(g *v1beta1.PodGroup, q *v1beta1.Queue) string {
+	if g.Spec.MinResources == nil {
+		return ""
+	}
+	var short []string
+	for name, most := range q.Spec.Capability {
+		want := (*g.Spec.MinResources)[name]
+		used := q.Status.Allocated[name]
+		after := used.DeepCopy()
+		after.Add(want)
+		if after.Cmp(most) > 0 {
+			short = append(short, fmt.Sprintf("the gang wants %s %s, and of its %s there are %s in use", name, want.String(), most.String(), used.String()))
+		}
+	}
+	slices.Sort(short)
+	return strings.Join(short, "; ")
+}
+
+// wants is what a gang asks for.
+func wants(g *v1beta1.PodGroup) string {
+	var parts []string
+	if g.Spec.MinResources != nil {
+		for name, q := range *g.Spec.MinResources {
+			parts = append(parts, string(name)+" "+q.String())
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(append([]string{fmt.Sprintf("%d pods", g.Spec.MinMember)}, parts...), ", ")
+}
+
+// unschedulable is what the scheduler says last of why it does not place a gang; "" if it does, or says nothing. It
+// keeps one condition of each type, with times in whole seconds.
+func unschedulable(g *v1beta1.PodGroup) string {
+	if g.Status.Phase == v1beta1.PodGroupRunning {
+		return ""
+	}
+	var last *v1beta1.PodGroupCondition
+	for i := range g.Status.Conditions {
+		c := &g.Status.Conditions[i]
+		if last == nil || !c.LastTransitionTime.Before(&last.LastTransitionTime) {
+			last = c
+		}
+	}
+	if last == nil || last.Type != v1beta1.PodGroupUnschedulableType || last.Status != corev1.ConditionTrue {
+		return ""
+	}
+	return last.Reason + ": " + last.Message
+}
