@@ -118,11 +118,13 @@ type Slot struct {
 	// InPlace is the number of restarts in place asked of the current incarnation; the agent echoes it,
 	// so that a restart is asked once and survives a change of master.
 	InPlace int `json:"in_place,omitempty"`
-	// Return: once it has stopped (Canceling) it is started anew, on the reservation that it keeps.
+	// Return: once it has stopped (Canceling) it is started anew, on the reservation that it keeps; or elsewhere, if it
+	// left its node.
 	Return bool `json:"return,omitempty"`
 	// Recover: it lost its place by a fault and is placed ahead of all new work.
 	Recover bool `json:"recover,omitempty"`
-	// Avoid is the node where it was lost last: the next start goes elsewhere if there is room.
+	// Avoid is the node where it was lost last, or that it left as that was drained: the next start goes elsewhere if
+	// there is room.
 	Avoid string `json:"avoid,omitempty"`
 	// Crashes counts agents in a row that ended before they registered; it spaces the next start.
 	Crashes int `json:"crashes,omitempty"`

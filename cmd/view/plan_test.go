@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	tfjson "github.com/hashicorp/terraform-json"
 
@@ -40,7 +43,7 @@ func TestPlan(t *testing.T) {
 	for _, name := range cases(t, "plan") {
 		t.Run(name, func(t *testing.T) {
 			c, m := readPlanCase(t, name)
-			var text, code, comment bytes.Buffer
+			var text, code, comment, lines bytes.Buffer
 			WritePlan(Screen{Writer: &text}, m)
 			if err := WriteJSON(&code, m); err != nil {
 				t.Fatal(err)
@@ -48,7 +51,8 @@ func TestPlan(t *testing.T) {
 			if err := WritePlanMarkdown(&comment, m); err != nil {
 				t.Fatal(err)
 			}
-			for _, out := range []*bytes.Buffer{&text, &code, &comment} {
+			NewStream(&lines, "0.1.0", func() time.Time { return time.Unix(1767225600, 0).UTC() }).Plan(m, "plan")
+			for _, out := range []*bytes.Buffer{&text, &code, &comment, &lines} {
 				for _, secret := range c.Secrets {
 					if strings.Contains(out.String(), secret) {
 						t.Errorf("the plan shows the secret %q:\n%s", secret, out)
@@ -58,6 +62,7 @@ func TestPlan(t *testing.T) {
 			golden(t, filepath.Join("plan", name, "plan.txt"), text.String())
 			golden(t, filepath.Join("plan", name, "plan.json"), code.String())
 			golden(t, filepath.Join("plan", name, "plan.md"), comment.String())
+			golden(t, filepath.Join("plan", name, "plan.jsonl"), lines.String())
 		})
 	}
 }
@@ -113,6 +118,144 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 		if counted != m.Eltrain.Summary {
 			t.Errorf("%s: the JSON's actions add up to %+v, the summary says %+v", name, counted, m.Eltrain.Summary)
 		}
+	}
+}
+
+// What stood where a secret stands now was one: it is shown nowhere, though only the record of the job has it.
+func TestFormerSecretsAreHidden(t *testing.T) {
+	_, m := readPlanCase(t, "costs")
+	var code bytes.Buffer
+	if err := WriteJSON(&code, m); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(code.String(), "the-old-token") {
+		t.Error("the JSON shows the value that was replaced by a sensitive one")
+	}
+	for i := range m.ResourceChanges {
+		rc := &m.ResourceChanges[i]
+		if rc.Address != "job.edited.worker[0]" {
+			continue
+		}
+		want := map[string]any{"env": map[string]any{"TOKEN": true}}
+		if !reflect.DeepEqual(rc.Change.BeforeSensitive, want) || !reflect.DeepEqual(rc.Change.AfterSensitive, want) {
+			t.Errorf("marked are %v and %v, want %v", rc.Change.BeforeSensitive, rc.Change.AfterSensitive, want)
+		}
+		if rc.ActionReason != "replace_because_cannot_update" || len(rc.Change.ReplacePaths) != 2 {
+			t.Errorf("the reason is %q, by %v", rc.ActionReason, rc.Change.ReplacePaths)
+		}
+		return
+	}
+	t.Error("the slot is not in the plan")
+}
+
+// An OPA policy sees these two words where Terraform has them.
+func TestPlanJSONSaysWhySlotsGo(t *testing.T) {
+	_, m := readPlanCase(t, "costs")
+	reasons := map[string]string{}
+	for i := range m.ResourceChanges {
+		reasons[m.ResourceChanges[i].Address] = m.ResourceChanges[i].ActionReason
+	}
+	for address, want := range map[string]string{
+		"job.gone": "delete_because_no_resource_config", "job.gone.worker[0]": "delete_because_no_resource_config",
+		"job.low.worker[3]": "delete_because_count_index", "job.high.worker[0]": "", "job.low.worker[0]": "",
+	} {
+		if got, there := reasons[address]; !there || got != want {
+			t.Errorf("%s: %q, %t; want %q", address, got, there, want)
+		}
+	}
+}
+
+// Every line is one of Terraform's machine-readable UI, by the library that its users read them with.
+func TestStreamIsTheUIOfTerraform(t *testing.T) {
+	_, m := readPlanCase(t, "costs")
+	var out bytes.Buffer
+	s := NewStream(&out, "0.1.0", time.Now)
+	s.Diagnostics([]Diagnostic{Problem("Planning failed", "Why."), Caution("Beware", "")})
+	s.Plan(m, "plan")
+	kinds := map[string]int{}
+	for line := range strings.Lines(out.String()) {
+		msg, err := tfjson.UnmarshalLogMessage([]byte(line))
+		if err != nil || msg.Message() == "" || msg.Timestamp().IsZero() {
+			t.Errorf("%v: %s", err, line)
+		}
+		var kind struct{ Type string }
+		if err := json.Unmarshal([]byte(line), &kind); err != nil {
+			t.Fatal(err)
+		}
+		kinds[kind.Type]++
+		if d, ok := msg.(tfjson.DiagnosticLogMessage); ok && d.Summary == "" {
+			t.Errorf("a diagnostic without its summary: %s", line)
+		}
+	}
+	want := map[string]int{"version": 1, "diagnostic": 2, "planned_change": len(m.changes()), "planned_wait": 1, "planned_cost": 3, "outputs": 1, "change_summary": 1}
+	if !maps.Equal(kinds, want) {
+		t.Errorf("the lines are %v, want %v", kinds, want)
+	}
+}
+
+// A comment on GitHub has 65,536 characters: what is beyond is counted, and no fold or fence stays open.
+func TestMarkdownFitsAComment(t *testing.T) {
+	p := plan.Plan{}
+	for i := range 3000 {
+		name := fmt.Sprintf("job-%04d", i)
+		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Job: name, Slot: job.Address{Job: name, Role: "wörker"},
+			Reasons: []string{"new job ```` with a fence, <b>HTML</b>, | and @somebody"}})
+		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x`"}})
+	}
+	var out bytes.Buffer
+	if err := WritePlanMarkdown(&out, NewPlan(PlanFacts{Plan: p}, NewRedactor(nil))); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if n := utf8.RuneCountInString(text); n > maxMarkdown || n < maxMarkdown/2 {
+		t.Errorf("it has %d characters of %d", n, maxMarkdown)
+	}
+	if strings.Count(text, "`````") != 2 || strings.Count(text, "<details>") != strings.Count(text, "</details>") {
+		t.Error("a fence or a fold stays open")
+	}
+	for _, want := range []string{"more jobs", "more lines", "more\n", "&#64;somebody", "&lt;script&gt;"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	before, _, _ := strings.Cut(text, "<details>")
+	if strings.Contains(before, "@somebody") || strings.Contains(before, "<script>") {
+		t.Error("outside of the fence Markdown or HTML is not escaped")
+	}
+}
+
+func TestDiffLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"-/+ role \"w\" {":          "! role \"w\" {",
+		"  ~ job \"j\" {":           "! job \"j\" {",
+		"  + role \"w\"":            "+ role \"w\"",
+		"  - role \"w\"":            "- role \"w\"",
+		"  # job.j will be created": "# job.j will be created",
+		"      ~ cpu = 1 -> 2":      "!     cpu = 1 -> 2",
+		"      + cpu = 1":           "+     cpu = 1",
+		"        nodes = n1":        "      nodes = n1",
+		"    }":                     "  }",
+		"":                          "",
+	} {
+		if got := diffLine(in); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+}
+
+// All of a plan over 10,000 slots is made in a moment: nothing in it is quadratic.
+func TestPlanJSONOfManySlots(t *testing.T) {
+	m := big(10_000, true)
+	start := time.Now()
+	var out bytes.Buffer
+	if err := WriteJSON(&out, m); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 10*time.Second { // a bound against quadratic work, not a benchmark
+		t.Errorf("it took %v", took)
+	}
+	if got := len(m.ResourceChanges); got != 10_001 {
+		t.Errorf("there are %d resources", got)
 	}
 }
 

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/lang"
+	pods "github.com/eltrain/eltrain/providers/kubernetes"
+	"github.com/eltrain/eltrain/providers/local"
+	"github.com/eltrain/eltrain/providers/volcano"
+)
+
+// sensitiveWorkers is twoWorkers with a password.
+const sensitiveWorkers = `variable "token" {
+  type      = string
+  sensitive = true
+}
+` + twoWorkers
+
+func withToken(text string) string {
+	return strings.Replace(text, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    env        = { TOKEN = var.token }", 1)
+}
+
+// in runs the binary in dir with more in its environment.
+func in(t *testing.T, dir string, environ []string, args ...string) outcome {
+	t.Helper()
+	cmd := commandIn(dir, args...)
+	cmd.Env = clean(environ...)
+	return run(t, cmd)
+}
+
+func TestSavedPlanIsShownAndApplied(t *testing.T) {
+	const token = "hunter2hunter2"
+	dir := directoryWith(t, map[string]string{"main.hcl": withToken(sensitiveWorkers)})
+	t.Cleanup(func() { in(t, dir, []string{"ELTRAIN_VAR_token=x"}, "destroy", "-auto-approve") })
+	set := []string{"ELTRAIN_VAR_token=" + token}
+	made := in(t, dir, set, "plan", "-out=p", "-json-into=lines").check(t, exitDone, "Plan: 2 to add", "Saved the plan to: p", `eltrain apply "p"`)
+	text, _, _ := strings.Cut(made.out, "\nSaved the plan")
+	if shown := eltrain(t, dir, "show", "p").check(t, exitDone); shown.out != text {
+		t.Errorf("show gives\n%s\nand plan gave\n%s", shown.out, text)
+	}
+	var p tfjson.Plan
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").check(t, exitDone).out), &p); err != nil || len(p.ResourceChanges) != 3 {
+		t.Errorf("the JSON has %d resources, %v", len(p.ResourceChanges), err)
+	}
+	markdown := eltrain(t, dir, "show", "-markdown", "p").check(t, exitDone, "**eltrain plan:** 2 to add", "```diff\n# job.tiny.worker[0-1]")
+	if live := in(t, dir, set, "plan", "-markdown").check(t, exitDone); live.out != markdown.out {
+		t.Errorf("plan -markdown gives\n%s\nand show\n%s", live.out, markdown.out)
+	}
+	if lines := read(t, filepath.Join(dir, "lines")); !strings.Contains(lines, `"type":"change_summary"`) || strings.Contains(lines, token) {
+		t.Errorf("-json-into gives %s", lines)
+	}
+
+	// The value is wanted again, and the same; what the files say by now is not asked.
+	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny", "ELTRAIN_VAR_x")
+	in(t, dir, []string{"ELTRAIN_VAR_token=another"}, "apply", "p").check(t, exitError, "are not what they were")
+	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
+		t.Fatal("a plan that was refused left a state behind")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(withToken(sensitiveWorkers), "replicas   = 2", "replicas   = 3", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 removed.")
+
+	// What was applied is not applied again.
+	in(t, dir, set, "apply", "p").check(t, exitError, "there was no state when the plan was made", "nothing was changed")
+	in(t, dir, set, "plan", "-out=p3").check(t, exitDone, "Plan: 1 to add")
+	in(t, dir, set, "apply", "-auto-approve").check(t, exitDone)
+	in(t, dir, set, "apply", "p3").check(t, exitError, "the state was written since")
+
+	// The state, as JSON of Terraform's.
+	var state tfjson.State
+	if err := json.Unmarshal([]byte(in(t, dir, set, "show", "-json").check(t, exitDone).out), &state); err != nil || len(state.Values.RootModule.Resources) != 4 {
+		t.Errorf("the state is %+v, %v", state, err)
+	}
+
+	// A plan to destroy is one as well, and has no secret of the records in it.
+	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 3 to remove.", "its world of 3 slots")
+	f, err := planfile.Read(filepath.Join(dir, "gone"), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env := f.Facts.Input.Records["tiny"].Spec.Roles[0].Env["TOKEN"]; env == token || env == "" {
+		t.Errorf("the record in the file has the value %q", env)
+	}
+	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 3 removed.")
+}
+
+func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	edited := strings.Replace(twoWorkers, "echo step", "echo Step", 1)
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to remove.")
+	before := read(t, filepath.Join(dir, defaultState))
+	// Somebody kills an agent: the state does not know, the object is not as it was.
+	var status struct {
+		Jobs []struct {
+			Slots []struct {
+				AgentPID int `json:"agent_pid"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").check(t, exitDone).out), &status); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(status.Jobs[0].Slots[1].AgentPID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is not running now", "nothing was changed")
+	if after := read(t, filepath.Join(dir, defaultState)); after != before {
+		t.Error("a plan that was refused changed the state")
+	}
+}
+
+func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	other := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	path := filepath.Join(dir, "p")
+	eltrain(t, other, "apply", path).check(t, exitError, "another directory")
+	whole := read(t, path)
+	for name, text := range map[string]string{"cut": whole[:len(whole)-7], "edited": whole[:len(whole)-7] + "1234567", "plan": "not a plan\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eltrain(t, dir, "apply", name).check(t, exitError, "cannot be used")
+		eltrain(t, dir, "show", name).check(t, exitError, "cannot be used")
+	}
+	eltrain(t, dir, "apply", "missing").check(t, exitError, "missing: no such file")
+	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
+		t.Error("a refused plan left a state behind")
+	}
+}
+
+func TestWhatGoesWithNoSavedPlan(t *testing.T) {
+	for args, want := range map[string]string{
+		"-var=a=1 p": "-var", "p -var-file=x": "-var", "-destroy p": "plan -destroy", "-watch p": "-watch", "-prune=false p": "-prune",
+		"p q": `"q" is not expected`, "-parallelism=-1 p": "-parallelism",
+	} {
+		if _, err := parseApply(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("apply %s: %v, want %q", args, err, want)
+		}
+	}
+	if a, err := parseApply(&newScreenless("").session, []string{"p"}); err != nil || a.planFile != "p" {
+		t.Errorf("apply p: %+v, %v", a, err) // nobody is asked, so nobody need be there
+	}
+	for args, want := range map[string]string{"-json -markdown p": "exclude", "": "eltrain status", "-var=a=1 p": "-var", "p q": "not expected"} {
+		if _, err := parseShow(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("show %s: %v, want %q", args, err, want)
+		}
+	}
+	if _, err := parsePlan(&newScreenless("").session, []string{"-json", "-markdown"}); err == nil {
+		t.Error("plan takes -json and -markdown together")
+	}
+}
+
+// The provider's block comes out of a saved plan as it went in, or the master would work with another.
+func TestProviderBlocksSurviveAPlanFile(t *testing.T) {
+	kubernetes := pods.Config{Context: "prod", Namespace: "ml", QPS: 2.5, Parallelism: 7, Pod: map[string]any{"spec": map[string]any{"priority": 3.0}}}
+	blocks := []lang.ProviderConfig{
+		{Name: local.Name, Value: local.Config{Nodes: []local.Node{{Name: "n1", CPU: 1500, Memory: 3 << 20, Devices: map[string]int{"gpu": 2}, Labels: map[string]string{"rack": "r"}}}}},
+		{Name: pods.Name, Value: kubernetes},
+		{Name: volcano.Name, Value: volcano.Config{Config: kubernetes, Queue: "q", NetworkTopology: &volcano.NetworkTopology{Mode: "soft", HighestTier: 2}}},
+	}
+	f := &planfile.File{}
+	for _, p := range blocks {
+		text, err := json.Marshal(p.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Providers = append(f.Providers, planfile.Provider{Name: p.Name, Config: text})
+	}
+	cfg, err := new(session).configOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(cfg.Providers, blocks) {
+		t.Errorf("got %+v\nwant %+v", cfg.Providers, blocks)
+	}
+}
+
+// Errors of plan -json are JSON too, and nothing else is on either output.
+func TestPlanJSONTellsErrors(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": `job "x" {}`})
+	o := eltrain(t, dir, "plan", "-json").check(t, exitError, `"type":"diagnostic"`, `"type":"version"`)
+	if o.err != "" {
+		t.Errorf("on the standard error there is %q", o.err)
+	}
+	for line := range strings.Lines(o.out) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	eltrain(t, dir, "plan", "-json-into=missing/lines").check(t, exitError, "The JSON cannot be written")
+	both := eltrain(t, dir, "plan", "-json-into=lines").check(t, exitError, "Error: ")
+	if lines := read(t, filepath.Join(dir, "lines")); !strings.Contains(lines, `"type":"diagnostic"`) || strings.Contains(both.out, "@level") {
+		t.Errorf("-json-into gives %s", lines)
+	}
+}
+
+// A consumer that has read enough ends nothing badly: the exit code is the plan's, the plan is saved, and nothing is
+// said about the pipe.
+func TestConsumersMayCloseThePipe(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	for _, args := range [][]string{
+		{"plan", "-json", "-out=q", "-detailed-exitcode"}, {"plan", "-markdown", "-detailed-exitcode"}, {"plan", "-detailed-exitcode"},
+		{"show", "-json", "p"}, {"show", "p"}, {"show", "-markdown", "p"},
+	} {
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader.Close()
+		cmd := commandIn(dir, args...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = writer, &errs
+		err = cmd.Run()
+		writer.Close()
+		want := exitDone
+		if args[0] == "plan" {
+			want = exitChanges
+		}
+		if code := cmd.ProcessState.ExitCode(); code != want || errs.Len() > 0 {
+			t.Errorf("%v with a closed pipe: code %d, want %d, %v; %s", args, code, want, err, errs.String())
+		}
+	}
+	if _, err := planfile.Read(filepath.Join(dir, "q"), version); err != nil {
+		t.Error(err)
+	}
+}
