@@ -12,8 +12,8 @@ STATICCHECK = $$($(GO) tool -n staticcheck)
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-build: ## bin/eltrain
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.commit=$(VERSION)" -o $(BIN) ./cmd/eltrain
+build: ## bin/eltrain, and bin/eltrain-agent beside it
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.commit=$(VERSION)" -o bin/ ./cmd/eltrain ./cmd/eltrain-agent
 
 demo: build ## a real elastic job on this machine: plan, train, heal, grow, end
 	./examples/demo.sh $(CURDIR)/$(BIN)

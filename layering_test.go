@@ -39,6 +39,7 @@ var rooms = map[string][]string{
 	"apply":                  {"job", "plan", "elastic", "providers", "state"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view"},
+	"cmd/eltrain-agent":      {"job", "agent"},
 	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile"},
 	"job/jobtest":            {"job"},
 	"examples":               {},

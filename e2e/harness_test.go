@@ -33,7 +33,7 @@ func build(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "eltrain")
-	cmd := exec.Command("go", "build", "-o", binary, "github.com/eltrain/eltrain/cmd/eltrain")
+	cmd := exec.Command("go", "build", "-o", dir, "github.com/eltrain/eltrain/cmd/eltrain", "github.com/eltrain/eltrain/cmd/eltrain-agent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)

@@ -87,7 +87,7 @@ func TestParseApply(t *testing.T) {
 		{args: "-auto-approve -parallelism=0"},
 		{args: "-auto-approve -parallelism=-1", err: "from 1"},
 		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
-		{args: "-auto-approve extra", err: `"extra" is not expected`},
+		{args: "-auto-approve plan extra", err: `"extra" is not expected`},
 		{args: "-auto-approve -lock-timeout=30", err: "lock-timeout"},
 	}
 	for _, c := range cases {

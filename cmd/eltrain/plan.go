@@ -85,7 +85,7 @@ func runPlan(s *session, args []string) int {
 	}
 	ctx, stop := s.interruptible()
 	defer stop()
-	ctx, release := s.detached(ctx)
+	_, release := s.detached(ctx) // who does not read on may still want the exit code, and the plan saved
 	defer release()
 	finish, err := s.speak(a.faces)
 	if err != nil {

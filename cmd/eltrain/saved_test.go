@@ -66,25 +66,25 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
 		t.Fatal("a plan that was refused left a state behind")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(withToken(sensitiveWorkers), "replicas   = 2", "replicas   = 3", 1)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(withToken(sensitiveWorkers), "job \"tiny\" {", "job \"tiny\" {\n  priority = 5", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 removed.")
 
 	// What was applied is not applied again.
 	in(t, dir, set, "apply", "p").check(t, exitError, "there was no state when the plan was made", "nothing was changed")
-	in(t, dir, set, "plan", "-out=p3").check(t, exitDone, "Plan: 1 to add")
+	in(t, dir, set, "plan", "-out=p3").check(t, exitDone, "Plan: 0 to add, 1 to change")
 	in(t, dir, set, "apply", "-auto-approve").check(t, exitDone)
 	in(t, dir, set, "apply", "p3").check(t, exitError, "the state was written since")
 
 	// The state, as JSON of Terraform's.
 	var state tfjson.State
-	if err := json.Unmarshal([]byte(in(t, dir, set, "show", "-json").check(t, exitDone).out), &state); err != nil || len(state.Values.RootModule.Resources) != 4 {
+	if err := json.Unmarshal([]byte(in(t, dir, set, "show", "-json").check(t, exitDone).out), &state); err != nil || len(state.Values.RootModule.Resources) != 3 {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
 	// A plan to destroy is one as well, and has no secret of the records in it.
-	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 3 to remove.", "its world of 3 slots")
+	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to remove.", "its world of 2 slots")
 	f, err := planfile.Read(filepath.Join(dir, "gone"), version)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	if env := f.Facts.Input.Records["tiny"].Spec.Roles[0].Env["TOKEN"]; env == token || env == "" {
 		t.Errorf("the record in the file has the value %q", env)
 	}
-	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 3 removed.")
+	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 2 removed.")
 }
 
 func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ const Name = "local"
 type Options struct {
 	Dir    string   // the job directory
 	RunDir string   // where run-time files are; Dir/.eltrain if ""
-	Agent  []string // the agent's program and its leading arguments; this very program and "agent" if nil
+	Agent  []string // the agent's program and its leading arguments; eltrain-agent beside this program, or this program and "agent", if nil
 	Config Config
 	Logger *slog.Logger // slog.Default() if nil
 }
@@ -83,11 +84,9 @@ func New(o Options) (*Provider, error) {
 		}
 	}
 	if len(agent) == 0 {
-		self, err := os.Executable()
-		if err != nil {
+		if agent, err = ownAgent(); err != nil {
 			return nil, fmt.Errorf("local provider: find the agent's program: %w", err)
 		}
-		agent = []string{self, "agent"}
 	}
 	log := o.Logger
 	if log == nil {
@@ -128,6 +127,19 @@ func New(o Options) (*Provider, error) {
 	p.owned.Go(func() { p.undertaker.run(p.ctx) })
 	p.owned.Go(p.readNotifications)
 	return p, nil
+}
+
+// ownAgent is eltrain-agent where it stands beside this program, which is built with it and needs less memory in every
+// slot; else this very program.
+func ownAgent() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if small, err := exec.LookPath(filepath.Join(filepath.Dir(self), "eltrain-agent")); err == nil {
+		return []string{small}, nil
+	}
+	return []string{self, "agent"}, nil
 }
 
 // SetConfig replaces the declared nodes. What runs on a node that is no longer declared runs on and is

@@ -1,0 +1,40 @@
+package view
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// The page on a plan's JSON names every field of it.
+func TestPlanPageHasEveryField(t *testing.T) {
+	text, err := os.ReadFile("../../docs/plan-json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	seen := map[reflect.Type]bool{}
+	var check func(typ reflect.Type)
+	check = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Map {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || !strings.HasPrefix(typ.PkgPath(), "github.com/eltrain/") || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if name != "" && name != "-" && !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("docs/plan-json.md does not mention the field %s of %s", name, typ)
+			}
+			check(typ.Field(i).Type)
+		}
+	}
+	check(reflect.TypeFor[PlanModel]())
+	check(reflect.TypeFor[StreamChange]())
+	if len(seen) < 15 {
+		t.Errorf("only %d types were looked at", len(seen))
+	}
+}
