@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -9,6 +10,7 @@ import (
 
 type applyArgs struct {
 	planning
+	faces
 	autoApprove bool
 	parallelism int
 	watch       bool
@@ -22,6 +24,7 @@ func (a *applyArgs) declare(fs *flags) {
 	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
 	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
+	a.faces.declare(fs)
 	a.planning.declare(fs)
 }
 
@@ -89,6 +92,9 @@ func (a *applyArgs) check(s *session) error {
 	if err := a.checkParallelism(); err != nil {
 		return err
 	}
+	if !a.autoApprove && a.json {
+		return errors.New("nobody can be asked for approval in JSON: apply a saved plan, or use -auto-approve")
+	}
 	if !a.autoApprove && (!a.input || !s.streams.Interactive) {
 		return errors.New("nobody can be asked for approval here: the input is no terminal, or -input=false was given. Look at eltrain plan, then use -auto-approve")
 	}
@@ -126,9 +132,6 @@ watch that was interrupted exits with 0.`,
 			if err != nil {
 				return s.misused("apply", err)
 			}
-			if a.planFile != "" {
-				return s.applySaved(a)
-			}
 			return s.apply(a)
 		},
 	}
@@ -164,12 +167,29 @@ func (a *applyArgs) operation() string {
 	return "apply"
 }
 
-// apply shows the plan, has it approved, and carries it out under the state's lock.
+// apply makes what runs what it is to be, by the files or by a saved plan.
 func (s *session) apply(a applyArgs) int {
 	ctx, stop := s.interruptible()
 	defer stop()
 	ctx, release := s.detached(ctx)
 	defer release()
+	finish, err := s.speak(a.faces)
+	if err != nil {
+		return s.fail("The JSON cannot be written", err)
+	}
+	carryOut := s.applyFiles
+	if a.planFile != "" {
+		carryOut = s.applySaved
+	}
+	code := carryOut(ctx, a)
+	if err := finish(); err != nil {
+		return s.fail("The JSON cannot be written", err)
+	}
+	return code
+}
+
+// applyFiles shows the plan, has it approved, and carries it out under the state's lock.
+func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	cfg, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
@@ -203,7 +223,7 @@ func (s *session) apply(a applyArgs) int {
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	view.WritePlan(s.streams.Out, view.NewPlan(facts, d.redactor))
+	s.showPreview(view.NewPlan(facts, d.redactor), a.operation())
 	if len(facts.Plan.Changes) > 0 && !a.autoApprove && !s.approved(ctx, a.question()) {
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
 		return exitError
@@ -211,6 +231,14 @@ func (s *session) apply(a applyArgs) int {
 	fmt.Fprintln(s.streams.Out)
 	m.progress.Shown(&facts.Plan)
 	return m.run(ctx, lock)
+}
+
+// showPreview shows what is about to be done.
+func (s *session) showPreview(model *view.PlanModel, operation string) {
+	view.WritePlan(s.streams.Out, model)
+	if s.stream != nil {
+		s.stream.Plan(model, operation)
+	}
 }
 
 // interruptedEarly ends a run that has not done anything. It is how a watch may end.

@@ -27,7 +27,8 @@ func (s *session) speak(a faces) (finish func() error, err error) {
 	case a.json && a.jsonInto != "":
 		return nil, errors.New("-json and -json-into exclude each other: both give the same")
 	case a.json:
-		s.stream, s.machine = view.NewStream(s.streams.Out, version, time.Now), true
+		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
+		s.streams.Out.Writer = io.Discard // what is told to people
 	case a.jsonInto != "":
 		f, err := os.Create(a.jsonInto)
 		if err != nil {

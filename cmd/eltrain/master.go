@@ -103,7 +103,7 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	defer journal.Close()
 
 	o := m.reconciling(m.session, m.args.planning)
-	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.progress, m.args.parallelism
+	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.view(), m.args.parallelism
 	if m.saved != nil {
 		o.Approve = m.stillApproved
 	}
@@ -137,7 +137,18 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 		fmt.Fprintln(m.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
 	}
 	last, err := r.Run(ctx, watch)
+	if m.stream != nil {
+		m.stream.Concluded(m.progress.Done(), m.args.operation())
+	}
 	return m.conclude(ctx, last, err)
+}
+
+// view is who is told: people, and programs if they want to be.
+func (m *master) view() apply.View {
+	if m.stream == nil {
+		return m.progress
+	}
+	return view.Both{m.progress, view.NewStreamProgress(m.stream, m.redactor)}
 }
 
 // serve starts the service and tells agents where it is.
@@ -252,6 +263,8 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		return exitDone // it was interrupted, which is how a watch ends
 	case ctx.Err() != nil:
 		return m.fail("Apply was interrupted", m.soFar())
+	case m.args.destroy && len(last.Changes) > 0:
+		return m.fail("Destroy ended early", left(last))
 	case m.args.destroy:
 		m.progress.Destroyed()
 		return exitDone
@@ -270,6 +283,19 @@ func (m *master) soFar() error {
 	done := m.progress.Done()
 	return fmt.Errorf("%d added, %d changed, %d removed before that; jobs keep running, and the next apply goes on from here",
 		done.Add, done.Change, done.Remove)
+}
+
+// left is what a destroy that gave up has not done.
+func left(last plan.Plan) error {
+	first := &last.Changes[0]
+	address := "job." + first.Job
+	if first.Slot != (job.Address{}) {
+		address = first.Slot.String()
+	}
+	if more := len(last.Changes) - 1; more > 0 {
+		address += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s could not be removed, for the reason given above; the next destroy goes on from here", address)
 }
 
 // problems are the declared jobs that are not what was asked for.

@@ -139,10 +139,7 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 	if s.stream != nil {
 		s.stream.Plan(model, a.operation())
 	}
-	switch {
-	case a.json:
-		return nil
-	case a.markdown:
+	if a.markdown {
 		return view.WritePlanMarkdown(s.streams.Out, model)
 	}
 	view.WritePlan(s.streams.Out, model)

@@ -96,11 +96,7 @@ func (s *session) unseal(f *planfile.File) error {
 const notApplied = "The saved plan is not applied"
 
 // applySaved carries a saved plan out, or refuses and changes nothing.
-func (s *session) applySaved(a applyArgs) int {
-	ctx, stop := s.interruptible()
-	defer stop()
-	ctx, release := s.detached(ctx)
-	defer release()
+func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	f, err := planfile.Read(a.planFile, version)
 	if err != nil {
 		return s.fail(notApplied, err)

@@ -242,3 +242,46 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// apply -json tells all that apply tells, a line each, and nothing else.
+func TestApplyJSON(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-json").check(t, exitError, "approval in JSON")
+	kinds := func(o outcome) map[string]int {
+		t.Helper()
+		counts := map[string]int{}
+		for line := range strings.Lines(o.out) {
+			var l struct {
+				Type string `json:"type"`
+				Hook struct {
+					Resource struct{ Addr string }
+				}
+			}
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			if strings.HasPrefix(l.Type, "apply_") && !strings.HasPrefix(l.Hook.Resource.Addr, "job.tiny") {
+				t.Errorf("a hook without its resource: %s", line)
+			}
+			counts[l.Type]++
+		}
+		if o.err != "" {
+			t.Errorf("on the standard error there is %q", o.err)
+		}
+		return counts
+	}
+	got := kinds(eltrain(t, dir, "apply", "-json", "-auto-approve").check(t, exitDone))
+	for kind, want := range map[string]int{"version": 1, "planned_change": 2, "change_summary": 2, "apply_start": 2, "apply_complete": 2} {
+		if got[kind] != want {
+			t.Errorf("%d lines of %s, want %d: %v", got[kind], kind, want, got)
+		}
+	}
+	if got["reconcile_start"] == 0 || got["reconcile_complete"] == 0 || got["notice"] == 0 {
+		t.Errorf("the lines are %v", got)
+	}
+	both := eltrain(t, dir, "destroy", "-auto-approve", "-json-into=lines").check(t, exitDone, "Destroy complete!")
+	if lines := kinds(outcome{out: read(t, filepath.Join(dir, "lines")), err: both.err}); lines["apply_complete"] < 2 {
+		t.Errorf("-json-into of destroy has %v", lines)
+	}
+}

@@ -151,14 +151,14 @@ func readRegular(path string) ([]byte, error) {
 }
 
 func parse(text []byte, eltrain string) (*File, error) {
-	header, body, whole := bytes.Cut(text[:min(len(text), maxHeader)], []byte("\n"))
+	header, _, whole := bytes.Cut(text[:min(len(text), maxHeader)], []byte("\n"))
 	if !whole {
 		if bytes.HasPrefix(header, []byte(magic)) || bytes.HasPrefix([]byte(magic), header) && len(header) > 0 {
 			return nil, ErrCut
 		}
 		return nil, ErrNoPlan
 	}
-	body = text[len(header)+1:]
+	body := text[len(header)+1:]
 	var version, length int
 	var sum string
 	if _, err := fmt.Sscanf(string(header), magic+" %d %s %d", &version, &sum, &length); err != nil {

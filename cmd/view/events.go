@@ -68,6 +68,13 @@ func eventStyle(n job.Notice) style {
 
 // WriteEventJSON writes one notice as one line of JSON.
 func WriteEventJSON(w io.Writer, r *Redactor, n job.Notice) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(eventOf(n, r))
+}
+
+// eventOf is a notice without sensitive values.
+func eventOf(n job.Notice, r *Redactor) job.Notice {
 	n.Message = r.Text(n.Message)
 	if n.Incident != nil {
 		in := *n.Incident
@@ -77,7 +84,5 @@ func WriteEventJSON(w io.Writer, r *Redactor, n job.Notice) error {
 		}
 		n.Incident = &in
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(n)
+	return n
 }

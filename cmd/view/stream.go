@@ -134,3 +134,8 @@ func (s *Stream) summary(format string, n plan.Summary, operation string) {
 		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": 0, "remove": n.Remove, "operation": operation},
 	})
 }
+
+// Concluded sums up what a run has done. What is wrong besides is told by diagnostics.
+func (s *Stream) Concluded(done plan.Summary, operation string) {
+	s.summary("Resources: %d added, %d changed, %d destroyed.", done, operation)
+}

@@ -87,13 +87,15 @@ func (l *lacking) elsewhere() bool {
 		return true
 	}
 	return slices.Contains([]string{
-		"delete pods",       // an agent that does not leave by itself
-		"get pods",          // a create whose answer was lost, and one that is mended
-		"list nodes",        // where the watch brings the first list, too
+		"delete pods", // an agent that does not leave by itself
+		"get pods",    // a create whose answer was lost, and one that is mended
+		"list pods",   // where the watch brings the first list, too
+		"list nodes",
 		"delete secrets",    // of a state that is beyond one Secret, and a token whose anchor is gone
 		"delete configmaps", // the anchor: destroy stops before, at what it owns
 		"delete services",
 		"get services",
+		"get poddisruptionbudgets", // what stands beside the pods is looked at when a job is prepared again
 	}, l.String())
 }
 

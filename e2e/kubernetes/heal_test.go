@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -327,6 +328,17 @@ func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
 	s.endsRight(2 * steps)
 }
 
+// freeAddress is one that nobody listens at now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 func TestFaultWhileNoMasterRuns(t *testing.T) {
 	now := int64(0)
 	for name, fault := range map[string]func(s *site, j jobStatus){
@@ -343,11 +355,13 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 5)
 			s.setSteps(2 * steps)
-			s.watch()
+			// Both masters have one address: of another, agents might hear late, and the silent one is awaited as long.
+			listen := "-listen=" + freeAddress(t)
+			s.watch(listen)
 			before := s.awaitWorld(4, 1)
 			s.signalMaster(syscall.SIGKILL)
 			fault(s, before)
-			s.watch()
+			s.watch(listen)
 			after := s.await("training with another pod", func(j jobStatus) bool {
 				return j.trains(4, before.Generation+1) && j.worker(1).Name != before.worker(1).Name
 			})
