@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,5 +126,28 @@ func TestADestroyThatGaveUpNamesWhatIsLeft(t *testing.T) {
 	}
 	if err := left(plan.Plan{Changes: changes[1:]}); !strings.HasPrefix(err.Error(), "job.gpt could not be removed") {
 		t.Errorf("a job is left: %v", err)
+	}
+}
+
+func TestWhatNoPlanObeysIsRefused(t *testing.T) {
+	const work = "job \"a\" {\n  role \"w\" { command = [\"true\"] }\n"
+	for text, refused := range map[string]string{
+		work + "  lifecycle { prevent_destroy = true }\n}\n":                                "prevent_destroy is understood",
+		work + "  lifecycle { ignore_changes = [priority] }\n}\n":                           "ignore_changes is understood",
+		work + "}\nmoved {\n  from = job.b\n  to   = job.a\n}\n":                            "A moved block is understood",
+		work + "}\nremoved {\n  from = job.b\n  lifecycle {\n    destroy = false\n  }\n}\n": "A removed block that leaves the job running is understood",
+		work + "}\nimport {\n  to = job.a\n  id = \"x\"\n}\n":                               "An import block is understood",
+		work + "  lifecycle { prevent_destroy = false }\n}\n":                               "",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := eltrain(t, dir, "validate")
+		if refused == "" {
+			r.check(t, exitDone)
+			continue
+		}
+		r.check(t, exitError, "Not carried out by this version", refused)
 	}
 }
