@@ -317,14 +317,16 @@ func (w *work) until(what string, holds func(providers.Observation) bool) provid
 	w.Helper()
 	deadline := time.After(w.bound)
 	for {
-		o := w.observe()
-		if holds(o) {
+		// What the server has only just been made to know has to be listed once before anything is observed.
+		o, err := w.p.Observe(w.Context())
+		if err == nil && holds(o) {
 			return o
 		}
 		select {
 		case <-w.p.Changes():
+		case <-time.After(100 * time.Millisecond):
 		case <-deadline:
-			w.Fatalf("after %s not %s:\nheld %v\n%s", w.bound, what, o.Held, w.show(o))
+			w.Fatalf("after %s not %s: %v\nheld %v\n%s", w.bound, what, err, o.Held, w.show(o))
 		}
 	}
 }
