@@ -20,7 +20,7 @@ variable "pod" {
     Overlay on every pod. Checkpoints have to outlive a pod and its node, so here belongs the volume of "ckpt":
     { spec = {
       volumes    = [{ name = "ckpt", persistentVolumeClaim = { claimName = "mnist" } }]
-      containers = [{ name = "main", volumeMounts = [{ name = "ckpt", mountPath = "/work/ckpt" }] }]
+      containers = [{ name = "main", volumeMounts = [{ name = "ckpt", mountPath = "/train/ckpt" }] }]
     } }
   EOT
 }
