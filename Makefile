@@ -4,11 +4,11 @@ GO      ?= go
 BIN     := bin/eltrain
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
-# The testbed is a module of its own, with the root module's staticcheck.
+# The testbed and e2e/policy are modules of their own, with the root module's staticcheck.
 STATICCHECK = $$($(GO) tool -n staticcheck)
 
 # Each of these brings up control planes of its own, which take a small machine whole: one package at a time.
-CLUSTERED := $(addprefix github.com/eltrain/eltrain/,deploy e2e/faults e2e/kubernetes providers/kubernetes providers/volcano state/kubernetes)
+CLUSTERED := $(addprefix github.com/eltrain/eltrain/,deploy e2e/faults e2e/kubernetes e2e/volcano providers/kubernetes providers/volcano state/kubernetes)
 
 .PHONY: help build demo test testbed check bench fuzz deps clean
 
@@ -36,6 +36,7 @@ test: deps build testbed ## everything, with the race detector, real PyTorch and
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race -timeout 20m ./...
+	staticcheck=$(STATICCHECK) && cd e2e/policy && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race ./...
 	WITH_TORCH=1 $(GO) test -race -timeout 45m $(filter-out $(CLUSTERED),$(shell $(GO) list ./...))
 	WITH_TORCH=1 $(GO) test -race -timeout 45m -p 1 $(CLUSTERED)
 

@@ -45,7 +45,7 @@ func read(t *testing.T, path string) string {
 }
 
 // region is a part of a page that is written by this test: from <!-- generated NAME --> to <!-- end -->.
-var region = regexp.MustCompile(`(?s)<!-- generated (\S+) -->\n(.*?)<!-- end -->`)
+var region = regexp.MustCompile(`(?s)<!-- generated ([a-z -]+?) -->\n(.*?)<!-- end -->`)
 
 // generated holds each region of a page against what text gives for its name, or writes it with -update.
 func generated(t *testing.T, path string, text func(name string) (string, bool)) (names []string) {
@@ -175,12 +175,18 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 		if name == "overview" {
 			return help(), true
 		}
-		return help(name), true
+		return help(strings.Fields(name)...), true
 	})
-	listed := regexp.MustCompile(`(?m)^  ([a-z]+)  +[A-Z]`).FindAllStringSubmatch(help(), -1)
+	listed := regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)  +[A-Z]`).FindAllStringSubmatch(help(), -1)
 	for _, command := range listed {
 		if !slices.Contains(names, command[1]) {
 			t.Errorf("docs/commands.md has no section on %s", command[1])
+		}
+		_, subcommands, _ := strings.Cut(help(command[1]), "Subcommands:\n")
+		for _, sub := range regexp.MustCompile(`(?m)^    ([a-z-]+)  +[A-Z]`).FindAllStringSubmatch(subcommands, -1) {
+			if name := command[1] + " " + sub[1]; !slices.Contains(names, name) {
+				t.Errorf("docs/commands.md has no section on %s", name)
+			}
 		}
 	}
 	if len(listed) < 9 {

@@ -30,6 +30,7 @@ var rooms = map[string][]string{
 	"state/file":             {"job", "state"},
 	"providers":              {"job"},
 	"providers/providertest": {"job", "providers"},
+	"providers/podtest":      {"job", "providers", "testbed"},
 	"providers/local":        {"job", "providers"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents speak the service's language
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
@@ -45,8 +46,10 @@ var rooms = map[string][]string{
 	"examples":               {},
 	"deploy":                 {},
 	"e2e":                    {},
-	"e2e/faults":             {"testbed"}, // the built eltrain on a real control plane
-	"e2e/kubernetes":         {"testbed"},
+	"e2e/site":               {"testbed"}, // what the next three share
+	"e2e/faults":             {"testbed", "e2e/site"},
+	"e2e/kubernetes":         {"testbed", "e2e/site"},
+	"e2e/volcano":            {"testbed", "e2e/site"},
 	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed"},
 }
 

@@ -1,7 +1,16 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -149,4 +158,90 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	if code := agents[0].code(t); code != ExitDone {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// A slot is to go, and the other one's process cannot go on without its peer before its agent has heard that the world
+// ends. What the service says then is what a planner needs to hold that against nobody.
+func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t, &ledger{}, 0)
+	// Rank 0 is up as long as the file is there; its peer fails once it is gone.
+	peer := filepath.Join(t.TempDir(), "rank0-is-up")
+	script := `
+		if [ "$RANK" = 0 ]; then
+			trap 'rm "$0"; exit 0' TERM
+			: > "$0"
+			while :; do sleep 0.02; done
+		fi
+		until [ -e "$0" ]; do sleep 0.02; done
+		: > "$0.seen"
+		while [ -e "$0" ]; do sleep 0.02; done
+		exit 17`
+	var hear chan struct{}
+	for i, slot := range []string{"worker[0]", "worker[1]"} {
+		b := newBench(t, time.Second, "sh", "-c", script, peer)
+		b.config.Slot = slot
+		b.write(t, "token", masterToken)
+		service := m.server.URL()
+		if i == 1 {
+			service, hear = deafly(t, service)
+		}
+		b.write(t, "service", service)
+		b.launch(t)
+	}
+	m.await(t, "generation 1 runs", allRun(1, 2))
+	eventually(t, "rank 1 has seen rank 0", func() bool { _, err := os.Stat(peer + ".seen"); return err == nil })
+
+	m.want.Slots[0].Leave = true
+	m.want.Want.Roles[0].Slots = []int{1}
+	m.server.Set("mnist", m.want)
+	failed := m.await(t, "the failure", func(f elastic.Facts) bool { return f.Members[1].Member.State == job.MemberFailed })
+	ordered, exit := failed.World.Ordered, failed.Members[1].Member.Exit
+	if ordered.IsZero() || exit.Code != 17 || exit.At.Before(ordered) || failed.Members[1].Member.Generation != failed.World.Generation {
+		t.Errorf("exit %+v of world %+v", exit, failed.World)
+	}
+
+	// The planner lets it go on.
+	m.want.Slots[1].InPlace = 1
+	m.server.Set("mnist", m.want)
+	close(hear)
+	m.await(t, "generation 2 of one", allRun(2, 1))
+}
+
+// deafly passes on what an agent says to the service, and holds back what it is told until hear is closed.
+func deafly(t *testing.T, service string) (at string, hear chan struct{}) {
+	t.Helper()
+	target, err := url.Parse(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hear = make(chan struct{})
+	transport := &http.Transport{}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(r *http.Response) error {
+			told, err := io.ReadAll(r.Body)
+			if err != nil {
+				return err
+			}
+			r.Body = io.NopCloser(bytes.NewReader(told))
+			if !bytes.Contains(told, []byte(`"checkpoint":true`)) {
+				return nil
+			}
+			select {
+			case <-hear:
+				return nil
+			case <-r.Request.Context().Done():
+				return r.Request.Context().Err()
+			}
+		},
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), // of what agents gave up
+	})
+	t.Cleanup(func() {
+		proxy.CloseClientConnections()
+		proxy.Close()
+		transport.CloseIdleConnections()
+	})
+	return proxy.URL, hear
 }

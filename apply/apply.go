@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ import (
 
 // Service is what apply needs of the elastic training service.
 type Service interface {
+	// SetReady tells that it is known what is wanted, and stored.
+	SetReady()
 	Set(jobName string, d elastic.Desired)
 	Remove(jobName string)
 	// Gone tells that the provider is certain that an incarnation has ended.
@@ -40,6 +43,8 @@ type Journal interface {
 // Options are the parts of a Reconciler. Zero values are defaults from Spawn on; the others are needed.
 type Options struct {
 	Jobs      []job.Job
+	Outputs   map[string]state.Output
+	Blocks    plan.Blocks // what the files say of jobs' names, and whose jobs are
 	Store     state.Store
 	Lock      state.Lock // nil only for Preview
 	Journal   Journal    // nil only for Preview
@@ -47,6 +52,9 @@ type Options struct {
 	Providers map[string]providers.Provider
 	View      View
 	NewUID    func(name string) string
+	// Sealer has the sensitive values of Jobs, whose texts have seals in their places; nil if there are none. Nothing is
+	// given them but what is launched.
+	Sealer *job.Sealer
 	// Spawn runs a change; nil is a goroutine of its own. A simulation runs it at once.
 	Spawn func(func())
 	// Clock tells the time; nil is time.Now. A simulation has its own.
@@ -56,10 +64,25 @@ type Options struct {
 	Parallelism int
 	// Destroy tells that Jobs is empty because all are to be destroyed.
 	Destroy bool
+	// Prevent says which jobs the files keep from being destroyed, where Jobs is empty.
+	Prevent map[string]bool
 	// Keep leaves jobs alone that are recorded and not declared.
 	Keep bool
+	// MaxDestroy bounds how many slots a change of the files may have removed or replaced at once. What is beyond that
+	// is not done, and is told. nil is no bound.
+	MaxDestroy *int
+	// Commit names what Jobs are of, for a person; "" if that is not known.
+	Commit string
 	// Rerun starts jobs that failed anew.
 	Rerun bool
+	// Scope bounds what may be changed, and Replace names slots to start anew besides those that Scope does.
+	Scope   plan.Scope
+	Replace []job.Selector
+	// Refresh plans nothing but to record what is seen.
+	Refresh bool
+	// Conditions tells what of the files' conditions does not hold of the jobs as they run, each a summary with its
+	// detail. It is asked in the loop, whenever the records have changed; nil asks nobody.
+	Conditions func(job.Records) map[string]string
 	// Approve is asked of the first plan, before anything is stored or done. Its error ends the run; nil asks nobody.
 	Approve func(in *plan.Input, p *plan.Plan) error
 	Log     *slog.Logger
@@ -84,18 +107,30 @@ type Reconciler struct {
 	snapshot job.Snapshot
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
 
+	heard        map[string]elastic.Facts         // what the service knew when a turn began
 	known        map[string]providers.Observation // by provider: the last good one
 	trouble      map[string]error                 // by provider: why the last observation failed
 	gone         map[incarnation]bool             // ended incarnations that the service was told of
-	sent         map[string]string                // the UIDs of the jobs that the service knows, by name
+	sent         map[string]string                // the UIDs of the jobs that the service knows, by the names that it knows
 	since        time.Time                        // when this one was made
 	rerun        map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
+	scope        plan.Scope
+	names        *names
 	flights      *flights
 	preparations *preparations
 	waits        []plan.Wait // of the newest plan
 	told         []plan.Wait // last told, at toldAt
 	toldAt       time.Time
-	steps        map[string]int64 // last told
+	steps        map[string]int64  // last told
+	stale        string            // why the files are not what is in force; "" if they are
+	revision     string            // the commit that the jobs in force are of
+	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
+	refused      map[string]bool   // summaries of what must not be done and was last warned of
+	withheld     map[string]string // jobs that were last told to be held back, with the reason
+	requests     []request         // to reconcile; under mu
+	requested    chan struct{}     // gets a value when there are requests
+	heeded       []request         // taken up, and not answered yet
+	confirmed    *int              // what they allow in the place of MaxDestroy
 	teller       teller
 }
 
@@ -105,9 +140,17 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
+	return assemble(o, s), nil
+}
+
+// Planner is a reconciler that only replans: it has no state.
+func Planner(o Options) *Reconciler { return assemble(o, state.State{}) }
+
+func assemble(o Options, s state.State) *Reconciler {
 	if s.Jobs == nil {
 		s.Jobs = job.Records{}
 	}
+	s.Jobs = o.Sealer.Records(s.Jobs)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -117,6 +160,12 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	known := new(names)
+	known.set(s.Jobs)
+	o.Providers = maps.Clone(o.Providers)
+	for name, prov := range o.Providers {
+		o.Providers[name] = renaming{prov, known}
+	}
 	rerun := map[string]string{}
 	for name, rec := range s.Jobs {
 		if o.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded {
@@ -124,11 +173,13 @@ func New(ctx context.Context, o Options) (*Reconciler, error) {
 		}
 	}
 	r := &Reconciler{
-		o: o, state: s, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, sent: map[string]string{}, steps: map[string]int64{}, teller: teller{view: o.View},
+		o: o, state: s, names: known, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
+		gone: map[incarnation]bool{}, sent: map[string]string{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
 	}
+	r.scope = o.Scope
+	r.scope.Replace = append(slices.Clone(r.scope.Replace), plan.Replacements(s.Jobs, o.Replace)...)
 	r.flights, r.preparations = newFlights(r), newPreparations(r)
-	return r, nil
+	return r
 }
 
 // Records are the newest stored ones.
@@ -136,6 +187,20 @@ func (r *Reconciler) Records() job.Records {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.Jobs
+}
+
+// released are the forgotten jobs that may still run.
+func (r *Reconciler) released() map[string]job.Released {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Released
+}
+
+// Outputs are those that were stored last.
+func (r *Reconciler) Outputs() map[string]state.Output {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Outputs
 }
 
 // Snapshot is the newest observation, with what the service knows now.
@@ -146,13 +211,14 @@ func (r *Reconciler) Snapshot() job.Snapshot {
 	r.mu.Unlock()
 	s.Incarnations = slices.Clone(s.Incarnations)
 	if r.o.Service != nil {
-		merge(&s, r.o.Service.Observe(), records)
+		r.merge(&s, r.facts(), records)
 	}
 	return s
 }
 
 // Preview plans without acting: nothing is stored, nobody is told.
 func (r *Reconciler) Preview(ctx context.Context, now time.Time) (Decision, error) {
+	r.hear()
 	for name, prov := range r.o.Providers {
 		seen, err := prov.Observe(ctx)
 		if err != nil {
@@ -160,8 +226,13 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) (Decision, erro
 		}
 		r.known[name] = seen
 	}
-	in := r.input(now)
-	return Decision{in, plan.Make(in)}, nil
+	in, p := r.decide(r.input(now))
+	return Decision{in, p}, nil
+}
+
+// facts are what the service knows, by the names that jobs have now.
+func (r *Reconciler) facts() map[string]elastic.Facts {
+	return r.names.fromService(r.o.Service.Observe())
 }
 
 // tell gives the service what it is to form.
@@ -170,7 +241,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	leaving := map[incarnation]bool{}
 	for _, c := range p.Changes {
 		for _, n := range c.Stop {
-			leaving[incarnation{c.UID, c.Slot, n}] = c.Launch == nil && c.Wave == 0
+			leaving[incarnationOf(c.UID, c.Slot, n)] = c.Launch == nil && c.Wave == 0
 		}
 	}
 	uids := map[string]bool{}
@@ -195,7 +266,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 				continue
 			}
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
-				Leave: leaving[incarnation{rec.UID, s.Address, s.Incarnation}] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
+				Leave: leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}
@@ -204,6 +275,7 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 			}
 			d.Slots = append(d.Slots, slot)
 		}
+		name, d = r.names.toService(name, d)
 		now[name] = true
 		r.sent[name] = rec.UID
 		r.o.Service.Set(name, d)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,9 +29,13 @@ type FileWatcher struct {
 	dir     string
 	log     *slog.Logger
 	changed chan struct{}
+	moved   chan struct{} // gets a value when modules has changed
 	stop    chan struct{}
 	events  *fsnotify.Watcher
 	working sync.WaitGroup
+
+	mu      sync.Mutex
+	modules []string // further directories that the configuration is read from
 }
 
 // WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value
@@ -39,12 +45,34 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), stop: make(chan struct{}), events: events}
+	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), stop: make(chan struct{}), events: events}
 	w.rewatch()
-	seen := w.fingerprint()
+	seen := Fingerprint(w.directories()...)
 	w.changed <- struct{}{}
 	w.working.Go(func() { w.follow(seen) })
 	return w, nil
+}
+
+// Modules names the further directories that the configuration is read from, with absolute paths. If they are
+// others than before, that counts as a change: something in them may have changed since they were read.
+func (w *FileWatcher) Modules(dirs []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Equal(w.modules, dirs) {
+		return
+	}
+	w.modules = slices.Clone(dirs)
+	select {
+	case w.moved <- struct{}{}:
+	default:
+	}
+}
+
+// directories are all that are watched for files.
+func (w *FileWatcher) directories() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string{w.dir}, w.modules...)
 }
 
 // Changed gets a value when the files may have changed. Values coalesce; any event is only a hint.
@@ -93,17 +121,19 @@ func (w *FileWatcher) follow(seen string) {
 		case <-debounce.C:
 			// A file that is still being written may be cut at a place where it is valid, and declare less than
 			// it is to. So the files have to look the same twice.
-			if now := w.fingerprint(); now != last {
+			if now := Fingerprint(w.directories()...); now != last {
 				last = now
 				debounce.Reset(filesDebounce)
 				continue
 			}
 			waiting = false
+		case <-w.moved:
+			seen = ""
 		case <-rescan.C:
 			seen = ""
 		}
 		w.rewatch() // a directory that was replaced is another one
-		if now := w.fingerprint(); now != seen {
+		if now := Fingerprint(w.directories()...); now != seen {
 			seen = now
 			select {
 			case w.changed <- struct{}{}:
@@ -113,66 +143,115 @@ func (w *FileWatcher) follow(seen string) {
 	}
 }
 
-// rewatch adds every directory that a change of the files can show in. Adding one again does nothing.
+// rewatch watches every directory that a change of the files can show in, and no other. Adding one again does
+// nothing.
 func (w *FileWatcher) rewatch() {
-	dirs := map[string]bool{w.dir: true, filepath.Dir(w.dir): true}
-	addLinks(w.dir, dirs)
-	entries, err := os.ReadDir(w.dir)
-	if err != nil {
-		w.log.Debug("reading the configuration directory", "error", err)
-	}
-	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink != 0 {
-			addLinks(filepath.Join(w.dir, e.Name()), dirs)
+	wanted := map[string]bool{}
+	for _, dir := range w.directories() {
+		trail(dir, wanted)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			w.log.Debug("reading a directory of the configuration", "error", err)
+		}
+		for _, e := range entries {
+			if e.Type()&fs.ModeSymlink != 0 {
+				trail(filepath.Join(dir, e.Name()), wanted)
+			}
 		}
 	}
-	for dir := range dirs {
+	for _, dir := range w.events.WatchList() {
+		if !wanted[dir] {
+			w.events.Remove(dir) // it may be gone, which has ended the watch
+		}
+	}
+	for dir := range wanted {
 		if err := w.events.Add(dir); err != nil {
 			w.log.Debug("watching a directory", "dir", dir, "error", err)
 		}
 	}
 }
 
-// maxLinks bounds a chain of links: a loop ends there.
-const maxLinks = 16
+// maxLinks bounds the links on one path, as Linux does: a loop ends there.
+const maxLinks = 40
 
-// addLinks adds the parent of each link from path on, and the directory where the chain ends.
-func addLinks(path string, dirs map[string]bool) {
-	for range maxLinks {
-		dirs[filepath.Dir(path)] = true
-		target, err := os.Readlink(path)
+// trail adds the directories in which it shows when path becomes another file: the parent of each link on the way,
+// what it leads to and that one's parent, or the last directory that is there. path is absolute. What is added has
+// no link in it.
+func trail(path string, dirs map[string]bool) {
+	const root = string(filepath.Separator)
+	at, rest, links := root, path, 0
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(rest, root)
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
 		if err != nil {
-			break
+			dirs[at] = true // where it may come
+			return
 		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
 		}
-		path = target
+		dirs[at] = true
+		target, err := os.Readlink(next)
+		if links++; err != nil || links > maxLinks {
+			return
+		}
+		if filepath.IsAbs(target) {
+			at = root
+		}
+		rest = target + root + rest
 	}
-	if resolved, err := filepath.EvalSymlinks(path); err == nil {
-		dirs[filepath.Dir(resolved)] = true
+	dirs[filepath.Dir(at)] = true
+	if info, err := os.Stat(at); err == nil && info.IsDir() {
+		dirs[at] = true
 	}
 }
 
-// fingerprint tells one state of the files from another: names, sizes, times and identities of what is in
-// the directory, links followed.
-func (w *FileWatcher) fingerprint() string {
-	entries, err := os.ReadDir(w.dir)
+// Fingerprint tells one state of the configuration in these directories from another: where each leads, and names,
+// sizes, times and identities of the files in it, links followed. If it is the same before and after the files
+// were read, they were of one revision.
+func Fingerprint(dirs ...string) string {
+	var text strings.Builder
+	for _, dir := range dirs {
+		printDirectory(&text, dir)
+	}
+	return text.String()
+}
+
+func printDirectory(text *strings.Builder, dir string) {
+	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "unreadable"
+		fmt.Fprintln(text, dir, "unreadable")
+		return
 	}
-	var text string
+	info, err := os.Stat(real)
+	if err != nil {
+		fmt.Fprintln(text, dir, "unreadable")
+		return
+	}
+	fmt.Fprintln(text, dir, real, identity(info))
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		fmt.Fprintln(text, "unreadable")
+	}
 	for _, e := range entries {
-		ext := filepath.Ext(e.Name())
-		if ext != ".hcl" && ext != ".vars" {
+		if ext := filepath.Ext(e.Name()); ext != ".hcl" && ext != ".vars" {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(w.dir, e.Name()))
+		info, err := os.Stat(filepath.Join(real, e.Name()))
 		if err != nil {
-			text += e.Name() + " missing\n"
+			fmt.Fprintln(text, e.Name(), "missing")
 			continue
 		}
-		text += fmt.Sprintln(e.Name(), info.Size(), info.ModTime().UnixNano(), identity(info))
+		fmt.Fprintln(text, e.Name(), info.Size(), info.ModTime().UnixNano(), identity(info))
 	}
-	return text
 }

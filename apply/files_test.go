@@ -160,3 +160,107 @@ func TestALoopOfLinksEnds(t *testing.T) {
 	write(t, filepath.Join(dir, "job.hcl"), "a")
 	expectChange(t, w, "a file beside the loop")
 }
+
+// deploy/git-sync: the files are links through a link that is replaced, somewhere else.
+func TestALinkInTheMiddleOfAWayIsFollowed(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	version := func(name string) {
+		must(t, os.MkdirAll(filepath.Join(root, "trees", name, "jobs"), 0o755))
+		write(t, filepath.Join(root, "trees", name, "jobs", "job.hcl"), "the same in each")
+	}
+	swap := func(name string) {
+		must(t, os.Symlink(filepath.Join("trees", name), filepath.Join(root, "new")))
+		must(t, os.Rename(filepath.Join(root, "new"), filepath.Join(root, "current")))
+	}
+	version("1")
+	swap("1")
+	must(t, os.Symlink(filepath.Join(root, "current", "jobs", "job.hcl"), filepath.Join(dir, "job.hcl")))
+	w := watchDir(t, dir)
+	for _, name := range []string{"2", "3", "4"} {
+		version(name)
+		swap(name)
+		expectChange(t, w, "the link to "+name)
+	}
+	if n := len(w.events.WatchList()); n > 8 {
+		t.Errorf("%d directories are watched: those of old revisions still are", n)
+	}
+}
+
+func TestModulesOutsideTheDirectoryAreFollowed(t *testing.T) {
+	root := t.TempDir()
+	dir, module := filepath.Join(root, "jobs"), filepath.Join(root, "elsewhere", "base")
+	must(t, os.Mkdir(dir, 0o755))
+	must(t, os.MkdirAll(module, 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	write(t, filepath.Join(module, "base.hcl"), "a")
+	w := watchDir(t, dir)
+	w.Modules([]string{module})
+	expectChange(t, w, "the new module") // something may have changed since it was read
+	write(t, filepath.Join(module, "base.hcl"), "ab")
+	expectChange(t, w, "an edit in the module")
+	w.Modules([]string{module})
+	must(t, os.Rename(module, module+".old"))
+	expectChange(t, w, "the module's end")
+	must(t, os.Mkdir(module, 0o755))
+	write(t, filepath.Join(module, "base.hcl"), "abc")
+	expectChange(t, w, "the module's return")
+	w.Modules(nil)
+	expectChange(t, w, "a module less")
+	write(t, filepath.Join(module, "base.hcl"), "abcd")
+	select {
+	case <-w.Changed():
+		t.Error("a module that is used no more counts")
+	case <-time.After(5 * filesDebounce):
+	}
+}
+
+func TestADirectoryThatComesBackWithAllAboveItIsWatchedAgain(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "git", "current", "jobs")
+	must(t, os.MkdirAll(dir, 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	w := watchDir(t, dir)
+	must(t, os.RemoveAll(filepath.Join(root, "git")))
+	expectChange(t, w, "the end")
+	must(t, os.MkdirAll(dir, 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "b")
+	expectChange(t, w, "the return")
+}
+
+func TestADirectoryThatIsALoopOfLinksIsWatchedUntilItIsNone(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "a")
+	must(t, os.Symlink("b", dir))
+	must(t, os.Symlink("a", filepath.Join(root, "b")))
+	w := watchDir(t, dir)
+	must(t, os.Remove(filepath.Join(root, "b")))
+	must(t, os.Mkdir(filepath.Join(root, "b"), 0o755))
+	write(t, filepath.Join(root, "b", "job.hcl"), "a")
+	expectChange(t, w, "a directory in the place of the loop")
+}
+
+// Two looks that are alike mean that nothing was exchanged in between, though sizes and times are the same.
+func TestAFingerprintTellsRevisionsApart(t *testing.T) {
+	root := t.TempDir()
+	when := time.Unix(1e9, 0)
+	for _, name := range []string{"1", "2"} {
+		must(t, os.Mkdir(filepath.Join(root, name), 0o755))
+		write(t, filepath.Join(root, name, "job.hcl"), "the same")
+		must(t, os.Chtimes(filepath.Join(root, name, "job.hcl"), when, when))
+	}
+	link, loop := filepath.Join(root, "current"), filepath.Join(root, "loop")
+	must(t, os.Symlink("1", link))
+	must(t, os.Symlink("loop", loop))
+	before := Fingerprint(link, loop)
+	if again := Fingerprint(link, loop); again != before {
+		t.Errorf("%s is %s", before, again)
+	}
+	must(t, os.Remove(link))
+	if Fingerprint(link, loop) == before {
+		t.Error("a link that is gone does not show")
+	}
+	must(t, os.Symlink("2", link))
+	if Fingerprint(link, loop) == before {
+		t.Error("another directory does not show")
+	}
+}

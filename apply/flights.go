@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -19,7 +17,7 @@ import (
 // a growing pause, as long as the newest plan still asks for it.
 type flights struct {
 	r      *Reconciler
-	places map[string]*semaphore.Weighted // by provider; "" is for changes of none
+	queues map[string]*queue // by provider; "" is for changes of none
 	wg     sync.WaitGroup
 	landed chan struct{} // gets a value when one has ended
 	// acting is under what changes are carried out; nil is what the turn runs under. It outlives the end of a
@@ -52,6 +50,7 @@ type begun struct {
 type pause struct {
 	failures int
 	until    time.Time
+	err      error // of the last attempt
 }
 
 // Pauses after failures: doubling from the first to the most, with up to a quarter of jitter.
@@ -71,28 +70,77 @@ const stopMargin = 15 * time.Second
 const DefaultParallelism = 10
 
 func newFlights(r *Reconciler) *flights {
-	return &flights{r: r, places: places(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]pause{}}
+	return &flights{r: r, queues: queues(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]pause{}}
 }
 
-// places bounds what is under way: the user's number is of all together, else each provider has its own.
-func places(o Options) map[string]*semaphore.Weighted {
-	all := semaphore.NewWeighted(int64(cmp.Or(o.Parallelism, DefaultParallelism)))
-	of := map[string]*semaphore.Weighted{"": all}
+// queue is the changes that wait to be carried out, in the plan's order, and the workers that take them. There are no
+// more workers than may be at work at once: a goroutine for each of 10,000 changes would cost more than all else.
+type queue struct {
+	most    int // workers
+	workers int
+	waiting []*begun
+}
+
+// queues bounds what is under way: the user's number is of all together, else each provider has its own.
+func queues(o Options) map[string]*queue {
+	all := &queue{most: cmp.Or(o.Parallelism, DefaultParallelism)}
+	of := map[string]*queue{"": all}
 	for name, prov := range o.Providers {
 		of[name] = all
 		if o.Parallelism == 0 {
-			of[name] = semaphore.NewWeighted(int64(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism)))
+			of[name] = &queue{most: cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism)}
 		}
 	}
 	return of
 }
 
-// placesOf is what bounds the changes of a provider.
-func (f *flights) placesOf(provider string) *semaphore.Weighted {
-	if of := f.places[provider]; of != nil {
+// queueOf is where the changes of a provider wait.
+func (f *flights) queueOf(provider string) *queue {
+	if of := f.queues[provider]; of != nil {
 		return of
 	}
-	return f.places[""]
+	return f.queues[""]
+}
+
+// enqueue lets changes be carried out, in their order, once their queues have come to them.
+func (f *flights) enqueue(ctx context.Context, all []*begun) {
+	hired := map[*queue]int{}
+	f.mu.Lock()
+	for _, b := range all {
+		q := f.queueOf(b.change.Provider)
+		q.waiting = append(q.waiting, b)
+		if q.workers < q.most {
+			q.workers++
+			hired[q]++
+		}
+	}
+	f.mu.Unlock()
+	for q, n := range hired {
+		for range n {
+			f.wg.Add(1)
+			f.r.o.Spawn(func() {
+				defer f.wg.Done()
+				for b := f.dequeue(q); b != nil; b = f.dequeue(q) {
+					f.fly(ctx, b)
+				}
+			})
+		}
+	}
+}
+
+// dequeue is the next change of the queue; nil if there is none, with which a worker ends.
+func (f *flights) dequeue(q *queue) *begun {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.workers--
+		q.waiting = nil
+		return nil
+	}
+	b := q.waiting[0]
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	return b
 }
 
 func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
@@ -176,13 +224,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 	news = append(news, f.close(now, asked)...)
 	f.mu.Unlock()
 	f.tell(news)
-	for _, b := range start {
-		f.wg.Add(1)
-		f.r.o.Spawn(func() {
-			defer f.wg.Done()
-			f.fly(ctx, b)
-		})
-	}
+	f.enqueue(ctx, start)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for t, pause := range f.paused { // one may have failed by now
@@ -263,21 +305,16 @@ func (f *flights) busy() bool {
 // wait returns when all have landed.
 func (f *flights) wait() { f.wg.Wait() }
 
-// fly waits for its turn and carries the change out. When the run ends first, or the world has moved while it
-// waited, it is not begun.
+// fly carries the change out. When the run has ended, or the world has moved while it waited, it is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
-	places := f.placesOf(b.change.Provider)
-	begin := places.Acquire(ctx, 1) == nil
+	begin := ctx.Err() == nil && !f.grounded() && f.r.asked(&b.change)
 	var err error
 	if begin {
-		if begin = ctx.Err() == nil && !f.grounded() && f.r.asked(&b.change); begin {
-			acting := f.acting
-			if acting == nil {
-				acting = ctx
-			}
-			err = f.r.do(acting, &b.change)
+		acting := f.acting
+		if acting == nil {
+			acting = ctx
 		}
-		places.Release(1)
+		err = f.r.do(acting, &b.change)
 	}
 	f.land(b, begin, err)
 }
@@ -291,7 +328,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	switch {
 	case !begin:
 	case err != nil:
-		f.paused[t] = f.paused[t].next(now)
+		f.paused[t] = f.paused[t].next(now, err)
 		news = append(news, b.finished(now, err))
 	default:
 		if !b.done {
@@ -364,6 +401,9 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	if c.Launch == nil && (c.Action == plan.Update || c.Action == plan.Restart) {
 		return nil // the service was told; the agents do it
 	}
+	if c.Action == plan.Forget || c.Action == plan.NoOp {
+		return nil // it was done when the records were stored
+	}
 	prov, err := r.provider(c)
 	if err != nil {
 		return err
@@ -390,9 +430,13 @@ func (r *Reconciler) do(ctx context.Context, c *plan.Change) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("launch %s, incarnation %d: %w", c.Slot, c.Incarnation, err)
 	}
+	launch, err := r.o.Sealer.Launch(*c.Launch)
+	if err != nil {
+		return fmt.Errorf("launch %s, incarnation %d: %w", c.Slot, c.Incarnation, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := prov.Launch(ctx, *c.Launch); err != nil {
+	if err := prov.Launch(ctx, launch); err != nil {
 		return fmt.Errorf("launch %s, incarnation %d: %w", c.Slot, c.Incarnation, err)
 	}
 	return nil
@@ -412,7 +456,7 @@ func leaveTime(c *plan.Change) time.Duration {
 func (r *Reconciler) leavesByItself(c *plan.Change) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	inc := r.live[incarnation{c.UID, c.Slot, c.Incarnation}]
+	inc := r.live[incarnationOf(c.UID, c.Slot, c.Incarnation)]
 	if inc != nil && (inc.Node == "" || inc.Waiting != "") {
 		return false // nothing of it has begun
 	}

@@ -46,7 +46,7 @@ type liveAddress struct {
 
 // Live is a copy of what the master knows now.
 func (r *Reconciler) Live() Live {
-	snapshot := r.Snapshot()
+	snapshot, refusals := r.Snapshot(), r.refusals()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.o.Clock()
@@ -58,7 +58,7 @@ func (r *Reconciler) Live() Live {
 		}
 		records[name] = &copied
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Clone(r.waits)}
+	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(r.waits, refusals)}
 }
 
 // LiveServer answers Fetch on this machine until Close.

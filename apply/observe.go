@@ -12,17 +12,32 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
+// incarnation is one of a job with that UID. The name of the job is left out of the slot: it may have got another.
 type incarnation struct {
 	uid    string
 	slot   job.Address
 	number int
 }
 
-func keyOf(inc *job.Incarnation) incarnation { return incarnation{inc.UID, inc.Slot, inc.Number} }
+func incarnationOf(uid string, slot job.Address, number int) incarnation {
+	slot.Job = ""
+	return incarnation{uid, slot, number}
+}
+
+func keyOf(inc *job.Incarnation) incarnation { return incarnationOf(inc.UID, inc.Slot, inc.Number) }
+
+// hear takes in what the service knows. It comes before the providers are asked: an agent says that it was asked to go,
+// and what its infrastructure knows of the reason is then no older.
+func (r *Reconciler) hear() {
+	if r.o.Service != nil {
+		r.heard = r.o.Service.Observe()
+	}
+}
 
 // observe asks every provider and merges what the service knows. A provider that does not answer is left
 // out, with its jobs: they go on as they are until it answers again.
 func (r *Reconciler) observe(ctx context.Context) {
+	r.hear()
 	for _, name := range slices.Sorted(maps.Keys(r.o.Providers)) {
 		asking, cancel := context.WithTimeout(ctx, callTimeout)
 		seen, err := r.o.Providers[name].Observe(asking)
@@ -69,9 +84,10 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 	for i := range seen.Incarnations {
 		inc := &seen.Incarnations[i]
 		key := keyOf(inc)
-		if inc.State == job.Gone && !r.gone[key] && r.sent[inc.Slot.Job] == inc.UID {
+		slot := r.names.launchedSlot(inc.UID, inc.Slot)
+		if inc.State == job.Gone && !r.gone[key] && r.sent[slot.Job] == inc.UID {
 			r.gone[key] = true
-			r.o.Service.Gone(inc.Slot, inc.Number)
+			r.o.Service.Gone(slot, inc.Number)
 		}
 	}
 }
@@ -102,8 +118,8 @@ func (r *Reconciler) pruneGone() {
 
 // input is what the planner is given: jobs of providers that answered, and everything known of them.
 func (r *Reconciler) input(now time.Time) plan.Input {
-	in := plan.Input{Now: now, Since: r.since, Destroy: r.o.Destroy, NewUID: r.o.NewUID, Keep: r.o.Keep, Rerun: map[string]bool{},
-		Capabilities: map[string]job.Capabilities{}, Records: job.Records{}}
+	in := plan.Input{Now: now, Since: r.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: r.released()}
+	r.declare(&in)
 	snapshot := job.Snapshot{At: now}
 	for _, name := range slices.Sorted(maps.Keys(r.known)) {
 		if !r.answered(name) {
@@ -111,8 +127,11 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 		}
 		in.Capabilities[name] = r.o.Providers[name].Capabilities()
 		snapshot.Nodes = append(snapshot.Nodes, r.known[name].Nodes...)
+		snapshot.Incarnations = slices.Grow(snapshot.Incarnations, len(r.known[name].Incarnations))
 		for _, inc := range r.known[name].Incarnations {
 			inc.Provider = name
+			inc.Exit, inc.Evidence, inc.Waiting = r.o.Sealer.Exit(inc.Exit), r.o.Sealer.Texts(inc.Evidence), r.o.Sealer.Text(inc.Waiting)
+			inc.Drift = r.o.Sealer.Changes(inc.Drift)
 			snapshot.Incarnations = append(snapshot.Incarnations, inc)
 		}
 		for uid, why := range r.known[name].Held {
@@ -122,7 +141,10 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 			snapshot.Held[uid] = why
 		}
 	}
-	records := r.Records()
+	r.mu.Lock()
+	records := r.state.Jobs
+	in.Released = r.state.Released
+	r.mu.Unlock()
 	for name, rec := range records {
 		if r.answered(rec.Spec.Provider) {
 			in.Records[name] = rec
@@ -131,16 +153,17 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	}
 	for _, j := range r.o.Jobs {
 		// A job goes whole or not at all: one whose record is left out would look new.
-		left := records[j.Name] != nil && in.Records[j.Name] == nil || r.trouble[j.Provider] != nil
+		name := r.recordedAs(j.Name, records)
+		left := records[name] != nil && in.Records[name] == nil || r.trouble[j.Provider] != nil
 		if left {
-			delete(in.Records, j.Name)
+			delete(in.Records, name)
 			continue
 		}
 		in.Jobs = append(in.Jobs, j)
 	}
-	in.Bars = r.bars(&in)
+	in.Bars, in.Extra = r.fits(&in)
 	if r.o.Service != nil {
-		merge(&snapshot, r.o.Service.Observe(), records)
+		r.merge(&snapshot, r.names.fromService(r.heard), records)
 	}
 	r.mu.Lock()
 	r.snapshot = snapshot
@@ -155,17 +178,34 @@ func (r *Reconciler) input(now time.Time) plan.Input {
 	return in
 }
 
-// bars asks the providers which nodes the roles of all jobs can never be on: as they are declared, or as they were last
-// applied if they are not any more. Each answer costs a fraction of a millisecond, so nothing is asked twice.
-func (r *Reconciler) bars(in *plan.Input) map[string]map[string]string {
-	bars := map[string]map[string]string{}
+// recordedAs is the name that a declared job has in the records: another one while it is yet to be moved.
+func (r *Reconciler) recordedAs(name string, records job.Records) string {
+	if records[name] == nil {
+		for from, to := range r.o.Blocks.Moved {
+			if to == name && records[from] != nil {
+				return from
+			}
+		}
+	}
+	return name
+}
+
+// fits asks the providers where the roles of all jobs can be and what they take there: as they are declared, or as they
+// were last applied if they are not any more. Each answer costs a fraction of a millisecond, so nothing is asked twice.
+func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
+	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
 	ask := func(j *job.Job) {
 		if !r.answered(j.Provider) {
 			return
 		}
 		for i := range j.Roles {
-			if barred := r.o.Providers[j.Provider].Bars(&j.Roles[i]); len(barred) > 0 {
-				bars["job."+j.Name+"."+j.Roles[i].Name] = barred
+			role := "job." + j.Name + "." + j.Roles[i].Name
+			fit := r.o.Providers[j.Provider].Fit(r.o.Sealer.Role(&j.Roles[i]))
+			if len(fit.Bars) > 0 {
+				bars[role] = fit.Bars
+			}
+			if !fit.Extra.Equal(job.Resources{}) {
+				extra[role] = fit.Extra
 			}
 		}
 	}
@@ -179,12 +219,12 @@ func (r *Reconciler) bars(in *plan.Input) map[string]map[string]string {
 			ask(&rec.Spec)
 		}
 	}
-	return bars
+	return bars, extra
 }
 
 // merge enters what the service knows of worlds and members, each under the UID of its job: one of the same
-// name that was created anew knows nothing of its forerunner's.
-func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
+// name that was created anew knows nothing of its forerunner's. What processes wrote may have sensitive values in it.
+func (r *Reconciler) merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
 	s.Worlds = make(map[string]job.World, len(facts))
 	members := map[incarnation]*job.Member{}
 	for name, f := range facts {
@@ -193,7 +233,12 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 		}
 		for i := range f.Members {
 			m := &f.Members[i]
-			members[incarnation{f.UID, m.Slot, m.Incarnation}] = &m.Member
+			if exit := r.o.Sealer.Exit(m.Member.Exit); exit != m.Member.Exit {
+				sealed := *m // the others are the service's own
+				sealed.Member.Exit = exit
+				m = &sealed
+			}
+			members[incarnationOf(f.UID, m.Slot, m.Incarnation)] = &m.Member
 		}
 	}
 	for i := range s.Incarnations {

@@ -123,7 +123,7 @@ func (ps *preparations) prepare(ctx context.Context, prov providers.Provider, g 
 	ps.land(g, func(p *preparation) {
 		failures = p.pause.failures
 		if err != nil {
-			p.pause = p.pause.next(ps.r.o.Clock())
+			p.pause = p.pause.next(ps.r.o.Clock(), err)
 			return
 		}
 		p.token, p.done, p.lapsed, p.group, p.pause = token, true, false, g, pause{}
@@ -162,7 +162,7 @@ func (ps *preparations) holds(c *plan.Change) bool {
 	defer ps.mu.Unlock()
 	p := ps.jobs[c.UID]
 	if c.Slot == (job.Address{}) {
-		return p != nil && p.flying
+		return isForget(c) && p != nil && p.flying // what else is done to a job is done by storing it
 	}
 	if p == nil || !p.done || p.lapsed {
 		return c.Launch != nil
@@ -232,7 +232,7 @@ func (ps *preparations) keep(uids map[string]bool) {
 }
 
 // next is the pause after one failure more: doubling, with up to a quarter of jitter.
-func (p pause) next(now time.Time) pause {
+func (p pause) next(now time.Time, err error) pause {
 	wait := min(pauseFirst<<min(p.failures, 10), pauseMost)
-	return pause{p.failures + 1, now.Add(wait + rand.N(wait/4))}
+	return pause{p.failures + 1, now.Add(wait + rand.N(wait/4)), err}
 }

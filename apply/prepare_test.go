@@ -46,7 +46,7 @@ func (c *cluster) Prepare(ctx context.Context, g job.Group) (string, error) {
 
 func (c *cluster) Capabilities() job.Capabilities { return c.can }
 
-func (c *cluster) Bars(*job.Role) map[string]string { c.barred++; return nil }
+func (c *cluster) Fit(*job.Role) job.Fit { c.barred++; return job.Fit{} }
 
 func (c *cluster) Launch(ctx context.Context, l job.Launch) error {
 	if err := c.launch(ctx, l); err != nil {
@@ -76,10 +76,12 @@ func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
 // listener is a service without agents, and a view. It keeps what it is told.
 type listener struct {
 	tokens map[string]string
+	ready  int // times that it was said to be
 	warned []string
 }
 
 func (l *listener) Set(name string, d elastic.Desired)          { l.tokens[name] = d.Token }
+func (l *listener) SetReady()                                   { l.ready++ }
 func (l *listener) Remove(name string)                          { delete(l.tokens, name) }
 func (l *listener) Gone(job.Address, int)                       {}
 func (l *listener) Observe() map[string]elastic.Facts           { return nil }
@@ -412,14 +414,11 @@ func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
 func TestEachProviderTakesWhatItCanUnlessTheUserSays(t *testing.T) {
 	can := &able{Cluster: sim.New("fast", jobtest.Epoch, nil), n: 100}
 	o := Options{Providers: map[string]providers.Provider{"slow": sim.New("slow", jobtest.Epoch, nil), "fast": can}}
-	for _, c := range []struct {
-		user       int
-		slow, fast int64
-	}{{0, DefaultParallelism, 100}, {3, 3, 3}} {
+	for _, c := range []struct{ user, slow, fast int }{{0, DefaultParallelism, 100}, {3, 3, 3}} {
 		o.Parallelism = c.user
-		of := places(o)
-		if !takes(of["slow"], c.slow) || !takes(of["fast"], c.fast) {
-			t.Errorf("with %d asked for: not %d and %d", c.user, c.slow, c.fast)
+		of := queues(o)
+		if of["slow"].most != c.slow || of["fast"].most != c.fast {
+			t.Errorf("with %d asked for: %d and %d at once, want %d and %d", c.user, of["slow"].most, of["fast"].most, c.slow, c.fast)
 		}
 		if shared := of["slow"] == of["fast"]; shared != (c.user > 0) {
 			t.Errorf("with %d asked for: shared is %v", c.user, shared)
@@ -434,19 +433,3 @@ type able struct {
 }
 
 func (a *able) Capabilities() job.Capabilities { return job.Capabilities{Parallelism: a.n} }
-
-// takes tells whether exactly n fit.
-func takes(s interface {
-	TryAcquire(int64) bool
-	Release(int64)
-}, n int64) bool {
-	if !s.TryAcquire(n) {
-		return false
-	}
-	more := s.TryAcquire(1)
-	if more {
-		s.Release(1)
-	}
-	s.Release(n)
-	return !more
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state"
 )
 
 // Rescan is how often a turn is made though nothing woke the loop: for what no event tells.
@@ -29,8 +30,16 @@ const (
 	retryObserve = 2 * time.Second
 )
 
-// ErrLockLost ends a run whose lock another holder took.
-var ErrLockLost = errors.New("the state's lock was lost to another process; jobs run on under it")
+// ErrLockLost ends a run whose lock was lost: another holder took it, or it could not be renewed.
+var ErrLockLost = errors.New("the state's lock was lost")
+
+// lockLost is an ErrLockLost that says why.
+func lockLost(l state.Lock) error {
+	if why := l.Why(); why != nil && !errors.Is(why, state.ErrFenced) {
+		return fmt.Errorf("%w; jobs run on, and whoever takes it next looks after them: %w", ErrLockLost, why)
+	}
+	return fmt.Errorf("%w to another process; jobs run on under it", ErrLockLost)
+}
 
 // RefusedError ends a run whose first plan was not approved. Nothing was changed.
 type RefusedError struct{ Err error }
@@ -48,7 +57,7 @@ type Watch struct {
 	// Changed gets a value when the files may have changed.
 	Changed <-chan struct{}
 	// Reload reads them. With an error the last good jobs stay.
-	Reload func() ([]job.Job, error)
+	Reload func() (Files, error)
 }
 
 // Run runs the loop until there is nothing left to do: the plan is empty, nothing is under way, and each
@@ -75,16 +84,29 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	defer quit()
 	progress := time.NewTicker(progressEvery)
 	defer progress.Stop()
-	reload := watch.changed()
+	reload, requested := watch.changed(), r.requested
+	if watch == nil {
+		requested = nil
+	} else if r.revision != "" {
+		r.note(job.Notice{Time: r.o.Clock(), Type: "configuration", Message: "commit " + r.revision + " was taken up"})
+	}
+	var rest rest
+	unstored := 0 // turns in a row
 	wakes := r.wakes(forwarding)
 	for {
 		begun := time.Now()
 		p, due, err := r.Turn(ctx)
+		unstored++
+		if err == nil {
+			unstored = 0
+		}
 		switch {
 		case errors.Is(err, ErrLockLost), isRefused(err):
 			return p, err
 		case ctx.Err() != nil:
 			return p, nil
+		case err != nil && watch == nil && unstored >= hopeless:
+			return p, err
 		case err != nil:
 			r.view(func(v View) { v.Warned(storeTrouble, err.Error()) })
 			due = r.o.Clock().Add(retryStore)
@@ -95,10 +117,10 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			}
 			due = earliest(due, proven)
 		}
-		// A pass over many slots takes its time: the loop rests as long, so that bursts of news coalesce.
-		if !sleep(ctx, min(time.Since(begun), time.Second)) {
+		if !sleep(ctx, rest.after(time.Since(begun))) {
 			return p, nil
 		}
+		rested := time.Now()
 		timer := time.NewTimer(r.untilDue(due))
 	wait:
 		select {
@@ -108,13 +130,15 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		case <-r.o.Lock.Lost():
 			timer.Stop()
 			stop()
-			return p, ErrLockLost
+			return p, lockLost(r.o.Lock)
 		case <-wakes:
 		case <-r.o.Service.Wake():
 		case <-r.flights.landed:
 		case <-timer.C:
 		case <-reload:
 			r.reload(watch)
+		case <-requested:
+			r.heed(watch)
 		case <-progress.C:
 			r.tellProgress()
 			r.flights.tellStill(r.o.Clock())
@@ -123,7 +147,39 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			}
 		}
 		timer.Stop()
+		rest.waited(time.Since(rested))
 	}
+}
+
+// rest is the pause after a turn, in which news coalesce. A turn over many slots takes its time: the loop rests as long,
+// and, while the news do not end, twice as long each time, up to restMost times. So a burst of 10,000 pods costs some
+// turns more, and not a core; what comes alone is decided at once.
+type rest struct {
+	turn  time.Duration // the last
+	times int
+}
+
+const (
+	restMost = 8
+	restCap  = time.Second // the most that news may wait
+	// restFrom is how long a turn takes for which longer rests are worth it: shorter ones cost little, and what the news
+	// ask for should be done at once.
+	restFrom = 25 * time.Millisecond
+)
+
+// after is how long to rest after a turn that took so long.
+func (r *rest) after(took time.Duration) time.Duration {
+	r.turn, r.times = took, max(r.times, 1)
+	return min(took*time.Duration(r.times), restCap)
+}
+
+// waited enters how long no news came after the rest.
+func (r *rest) waited(d time.Duration) {
+	if d > r.turn || r.turn < restFrom {
+		r.times = 1
+		return
+	}
+	r.times = min(2*r.times, restMost)
 }
 
 const storeTrouble = "The state cannot be stored; nothing is changed until it can"
@@ -169,8 +225,8 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	if ctx.Err() != nil {
 		return p, due, nil
 	}
-	in := r.input(r.o.Clock())
-	p = plan.Make(in)
+	in, p := r.decide(r.input(r.o.Clock()))
+	defer func() { r.answer(&in, &p, err) }()
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
 		rec := in.Records[c.Job]
 		return isForget(&c) && rec != nil && rec.UID == c.UID && r.flights.forgotten(c.UID) // only its record is left
@@ -181,13 +237,17 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 		r.o.Approve = nil
 	}
+	r.tellWithheld(&in, &p)
+	r.tellRefusals(&p)
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
+	r.withheld = in.Withheld
 	if r.flights.grounded() {
-		return p, due, ErrLockLost
+		return p, due, lockLost(r.o.Lock)
 	}
 	r.tell(ctx, &p)
+	r.o.Service.SetReady()
 	begins := r.flights.anyNew(&p)
 	for _, seen := range r.known {
 		r.tellGone(seen)
@@ -203,6 +263,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 			v.Noticed(n)
 		}
 	})
+	p.Waits = append(p.Waits, r.refusals()...)
 	due = r.flights.follow(ctx, r.o.Clock(), &p)
 	due = earliest(earliest(due, p.Wake), r.preparations.due())
 	if r.troubled() {
@@ -245,12 +306,56 @@ func (r *Reconciler) settled(p *plan.Plan) bool {
 	}
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
+		if rec != nil && r.scope.Touches(j.Name) && !rec.Phase.Ended() && !r.stalled(rec) && r.growing(rec) {
+			return false
+		}
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
-		if rec != nil && !waits && !r.stalled(rec) && !rec.Phase.Ended() && rec.Phase != job.JobRunning && len(p.Changes) == 0 {
+		if rec != nil && r.scope.Touches(j.Name) && !waits && !r.stalled(rec) && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && len(p.Changes) == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// joining tells whether a slot that the job is to have in any case is on its way into the world: a job that runs and
+// grows runs on meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
+func joining(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		role := rec.Spec.Role(s.Address.Role)
+		return (s.Phase == job.Scheduling || s.Phase == job.Registered) && role != nil && role.Scaling == nil
+	})
+}
+
+// growing tells whether a slot of an elastic role is about to join the world: it has its place, and its agent runs or
+// is being started. One that its infrastructure keeps waiting may never come, and is not waited for. One that comes
+// and does not join is waited for as long as a world may need to take it in: its settle time, the time in which those
+// that train may write their checkpoint, and the proof.
+func (r *Reconciler) growing(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		role := rec.Spec.Role(s.Address.Role)
+		if s.Phase != job.Scheduling && s.Phase != job.Registered || role == nil || role.Scaling == nil {
+			return false
+		}
+		inc := r.live[incarnationOf(rec.UID, s.Address, s.Incarnation)]
+		if inc == nil || inc.Node == "" || inc.State != job.Up && inc.Waiting != "" {
+			return false
+		}
+		until := latest(r.since, s.Since, inc.Started).Add(rec.Spec.Rendezvous.Settle.Std() + proof)
+		if rec.World.Broken && !rec.World.Ordered.IsZero() {
+			until = latest(until, rec.World.Ordered.Add(longestGrace(&rec.Spec)+proof))
+		}
+		return r.o.Clock().Before(until)
+	})
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// longestGrace is how long a slot of the job may take to stop.
+func longestGrace(spec *job.Job) (most time.Duration) {
+	for i := range spec.Roles {
+		most = max(most, spec.Roles[i].StopGrace.Std())
+	}
+	return most
 }
 
 // undone says what was to be destroyed and cannot be.
@@ -284,10 +389,10 @@ const proof = 3 * time.Second
 // proven is when every job that runs will have shown that it does; zero if they all have.
 func (r *Reconciler) proven(p *plan.Plan) (at time.Time) {
 	now := r.o.Clock()
-	facts := r.o.Service.Observe()
+	facts := r.facts()
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
-		if rec == nil || rec.Phase != job.JobRunning || steps(facts[j.Name]) > 0 {
+		if rec == nil || !r.scope.Touches(j.Name) || rec.Phase != job.JobRunning || steps(facts[j.Name]) > 0 {
 			continue
 		}
 		since := rec.World.Formed
@@ -312,18 +417,6 @@ func steps(f elastic.Facts) int64 {
 		}
 	}
 	return most
-}
-
-// reload takes up changed files, or says why not.
-func (r *Reconciler) reload(w *Watch) {
-	jobs, err := w.Reload()
-	const summary = "The configuration has errors; the last good one stays in force"
-	if err != nil {
-		r.view(func(v View) { v.Warned(summary, err.Error()) })
-		return
-	}
-	r.o.Jobs = jobs
-	r.view(func(v View) { v.Recovered(summary) })
 }
 
 // wakes joins the providers' signals into one.
@@ -353,7 +446,7 @@ func forward(ctx context.Context, prov providers.Provider, to chan<- struct{}) {
 func (r *Reconciler) view(call func(View)) { r.teller.tell(call) }
 
 func (r *Reconciler) tellProgress() {
-	for name, f := range r.o.Service.Observe() {
+	for name, f := range r.facts() {
 		var best *job.Member
 		for i := range f.Members {
 			if m := &f.Members[i].Member; m.State == job.MemberRunning && m.Step > 0 && (best == nil || m.Step > best.Step) {
@@ -375,5 +468,10 @@ func (r *Reconciler) provider(c *plan.Change) (providers.Provider, error) {
 	return nil, fmt.Errorf("provider %q of job.%s is not configured", c.Provider, c.Job)
 }
 
-// Declare replaces the declared jobs; the next turn takes them up.
-func (r *Reconciler) Declare(jobs []job.Job) { r.o.Jobs = jobs }
+// Declare replaces the declared jobs; the next turn takes them up. What of the records is sensitive by now is sealed.
+func (r *Reconciler) Declare(jobs []job.Job) {
+	r.o.Jobs = jobs
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Jobs = r.o.Sealer.Records(r.state.Jobs)
+}

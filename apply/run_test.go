@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
@@ -40,15 +42,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 type losable struct {
 	state.Lock
 	lost chan struct{}
+	why  error
 }
 
 func (l *losable) Lost() <-chan struct{} { return l.lost }
+func (l *losable) Why() error            { return l.why }
 
 func TestALostLockGroundsAllAtOnce(t *testing.T) {
 	lost := make(chan struct{})
 	b := newBench(t, func(o *Options) {
 		o.Spawn, o.Clock, o.Parallelism = nil, nil, 1
-		o.Lock = &losable{o.Lock, lost}
+		o.Lock = &losable{o.Lock, lost, errors.New("it could not be renewed: the token may have expired")}
 	})
 	var launches atomic.Int32
 	flying, landed := make(chan struct{}), make(chan struct{})
@@ -82,7 +86,7 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 	close(look)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, ErrLockLost) {
+		if !errors.Is(err, ErrLockLost) || !strings.Contains(err.Error(), "the token may have expired") {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(patience):
@@ -218,5 +222,145 @@ func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
 	close(store.free)
 	if err := <-turned; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// unwritable is a store of which some writes fail.
+type unwritable struct {
+	state.Store
+	failing atomic.Int32 // so many writes
+	err     error
+}
+
+func (u *unwritable) Write(ctx context.Context, s state.State, l state.Lock) error {
+	if u.failing.Add(-1) >= 0 {
+		return u.err
+	}
+	return u.Store.Write(ctx, s, l)
+}
+
+// A right that is missing comes back by nobody's waiting: whoever waits for the end of the command is told which.
+func TestAStateThatCannotBeStoredEndsARunThatDoesNotWatch(t *testing.T) {
+	run := func(failing int32, watch *Watch) (left int32, err error) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &unwritable{err: errors.New("the right to list secrets is missing")}
+			store.failing.Store(failing)
+			b := newBench(t, func(o *Options) {
+				o.Spawn, o.Clock = nil, nil
+				store.Store = o.Store
+				o.Store = store
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err = b.Run(ctx, watch)
+			left = store.failing.Load()
+		})
+		return left, err
+	}
+	if _, err := run(1000, nil); err == nil || !strings.Contains(err.Error(), "the right to list secrets is missing") {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := run(hopeless-1, nil); err != nil {
+		t.Errorf("with a state that can be stored again it ended with %v", err)
+	}
+	if left, err := run(2*hopeless, &Watch{}); err != nil || left > 0 {
+		t.Errorf("a watch ended with %v and %d tries left", err, left)
+	}
+}
+
+// "Apply complete" is said of a job that has grown once what it has grown by trains.
+func TestAFixedRoleThatGrowsIsWaitedFor(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	elastic := jobtest.Role("worker", 2)
+	elastic.Scaling = &job.Scaling{Min: 1, Max: 3}
+	for name, c := range map[string]struct {
+		role  job.Role
+		last  job.Phase
+		waits []plan.Wait
+		want  bool
+	}{
+		"it starts":                   {jobtest.Role("worker", 3), job.Scheduling, nil, false},
+		"it has registered":           {jobtest.Role("worker", 3), job.Registered, nil, false},
+		"it trains":                   {jobtest.Role("worker", 3), job.Running, nil, true},
+		"it has no room":              {jobtest.Role("worker", 3), job.Pending, []plan.Wait{{Job: "a"}}, true},
+		"it is queued for long":       {jobtest.Role("worker", 3), job.Scheduling, []plan.Wait{{Job: "a"}}, true},
+		"it is queued":                {jobtest.Role("worker", 3), job.Scheduling, []plan.Wait{{Job: "a", Passing: true}}, false},
+		"an elastic one has no place": {elastic, job.Scheduling, nil, true},
+	} {
+		rec := &job.Record{UID: "u", Phase: job.JobRunning, Spec: jobtest.Job("a", c.role)}
+		for i, phase := range []job.Phase{job.Running, job.Running, c.last} {
+			rec.Slots = append(rec.Slots, job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: i}, Phase: phase})
+		}
+		if got := b.settled(&plan.Plan{Records: job.Records{"a": rec}, Waits: c.waits}); got != c.want {
+			t.Errorf("%s: settled is %v", name, got)
+		}
+	}
+}
+
+// An elastic role that was to grow has grown when "Apply complete" is said. What its infrastructure keeps waiting may
+// never come, and what comes may never join: neither is waited for without end.
+func TestAnElasticRoleThatGrowsIsWaitedForWithBounds(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	role := jobtest.Role("worker", 2)
+	role.Scaling = &job.Scaling{Min: 1, Max: 3}
+	spec := jobtest.Job("a", role)
+	settle, grace := spec.Rendezvous.Settle.Std(), role.StopGrace.Std()
+	for name, c := range map[string]struct {
+		phase   job.Phase
+		inc     job.Incarnation
+		world   job.World
+		elapsed time.Duration // since the phase began
+		waits   []plan.Wait
+		want    bool // settled
+	}{
+		"its agent runs":                {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up}},
+		"its agent is being started":    {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Starting}},
+		"it has registered":             {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof - 1},
+		"another one waits":             {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, waits: []plan.Wait{{Job: "a"}}},
+		"it has joined":                 {phase: job.Running, inc: job.Incarnation{Node: "n1", State: job.Up}, want: true},
+		"a scheduler has not placed it": {phase: job.Scheduling, inc: job.Incarnation{State: job.Starting}, want: true},
+		"its image cannot be had":       {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Starting, Waiting: "ImagePullBackOff"}, want: true},
+		"its agent never registers":     {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof, want: true},
+		"it never joins":                {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof, want: true},
+		"the others write a checkpoint": {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: grace,
+			world: job.World{Generation: 1, Broken: true, Ordered: jobtest.Epoch}},
+		"the others never stop": {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: grace + settle + proof,
+			world: job.World{Generation: 1, Broken: true, Ordered: jobtest.Epoch}, want: true},
+		"it is another incarnation": {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up, Number: 1}, want: true},
+	} {
+		rec := &job.Record{UID: "u", Phase: job.JobRunning, Spec: spec, World: c.world}
+		for i, phase := range []job.Phase{job.Running, job.Running, c.phase} {
+			rec.Slots = append(rec.Slots, job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: i}, Phase: phase, Since: jobtest.Epoch})
+		}
+		last := &rec.Slots[2]
+		last.Incarnation = 2
+		if c.inc.Number == 0 {
+			c.inc.Number = 2
+		}
+		b.live = map[incarnation]*job.Incarnation{incarnationOf("u", last.Address, c.inc.Number): &c.inc}
+		b.now = jobtest.Epoch.Add(c.elapsed)
+		if got := b.settled(&plan.Plan{Records: job.Records{"a": rec}, Waits: c.waits}); got != c.want {
+			t.Errorf("%s: settled is %v", name, got)
+		}
+	}
+}
+
+// A probe hears that the service is ready once a turn was stored, also where no job of it can be told: one that cannot
+// be prepared, or that runs where its provider does not look.
+func TestTheServiceIsReadyAfterTheFirstStoredTurn(t *testing.T) {
+	store := &unwritable{err: errors.New("no")}
+	store.failing.Store(1)
+	b := newBench(t, func(o *Options) {
+		store.Store = o.Store
+		o.Store = store
+	})
+	b.cluster.prepare = func(job.Group) error { return errors.New("no") }
+	if _, _, err := b.Turn(t.Context()); err == nil || b.listener.ready > 0 {
+		t.Errorf("%v; ready %d times before anything was stored", err, b.listener.ready)
+	}
+	b.now = b.now.Add(time.Minute)
+	b.turn(t)
+	if b.listener.ready == 0 || len(b.tokens) > 0 {
+		t.Errorf("ready %d times after a stored turn, told of %v", b.listener.ready, b.tokens)
 	}
 }

@@ -14,21 +14,22 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Form is the service's ledger: a world is stored before any member hears of it.
-func (r *Reconciler) Form(jobName, uid string, w job.World) error {
+// Form is the service's ledger: a world is stored before any member hears of it. The name is the one that the job was
+// launched under.
+func (r *Reconciler) Form(launched, uid string, w job.World) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	old := r.state.Jobs[jobName]
-	if old == nil || old.UID != uid {
-		return fmt.Errorf("job %s with uid %s is not recorded", jobName, uid)
+	jobName, old := recordOf(r.state.Jobs, uid)
+	if old == nil {
+		return fmt.Errorf("job %s with uid %s is not recorded", launched, uid)
 	}
 	rec := *old
-	rec.World = w
+	rec.World = w.Of(jobName)
 	jobs := maps.Clone(r.state.Jobs)
 	jobs[jobName] = &rec
-	if err := r.write(ctx, jobs); err != nil {
+	if err := r.write(ctx, func(next *state.State) { next.Jobs = jobs }); err != nil {
 		return err
 	}
 	processes := 0
@@ -39,6 +40,16 @@ func (r *Reconciler) Form(jobName, uid string, w job.World) error {
 		Message: fmt.Sprintf("generation %d: %s, %s, rank 0 at %s:%d", w.Generation,
 			count(len(w.Members), "slot"), count(processes, "process"), w.MasterAddr, w.MasterPort)})
 	return nil
+}
+
+// recordOf finds a job by its UID; nil if it is not recorded.
+func recordOf(records job.Records, uid string) (name string, rec *job.Record) {
+	for name, rec := range records {
+		if rec.UID == uid {
+			return name, rec
+		}
+	}
+	return "", nil
 }
 
 // count is a number of things: "1 slot", "2 processes".
@@ -58,14 +69,15 @@ const (
 	callTimeout  = time.Minute
 )
 
-// write stores the records as the next state. r.writing is held.
-func (r *Reconciler) write(ctx context.Context, jobs job.Records) error {
+// write stores the next state: all as it is, but for what edit changes. r.writing is held.
+func (r *Reconciler) write(ctx context.Context, edit func(next *state.State)) error {
 	if r.unsure {
 		if err := r.reread(ctx); err != nil {
 			return err
 		}
 	}
-	next := r.state.Next(jobs)
+	next := r.state.Next(r.state.Jobs)
+	edit(&next)
 	if err := r.o.Store.Write(ctx, next, r.o.Lock); err != nil {
 		r.unsure = true
 		return fmt.Errorf("store the state: %w", err)
@@ -79,6 +91,7 @@ func (r *Reconciler) set(s state.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = s
+	r.names.set(s.Jobs)
 }
 
 // reread finds out whether the write that failed last is stored all the same: a store may fail after that.
@@ -106,21 +119,26 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 	defer cancel()
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if p.Dirty {
+	if p.Dirty || !maps.EqualFunc(r.o.Outputs, r.state.Outputs, state.Output.Equal) {
 		jobs := maps.Clone(r.state.Jobs)
 		for name, rec := range in.Records {
 			if !forgets(p, rec) {
 				delete(jobs, name)
 			}
 		}
+		stored := make(map[string]*job.Record, len(r.state.Jobs))
+		for _, rec := range r.state.Jobs {
+			stored[rec.UID] = rec // under another name, if the plan moves it
+		}
 		for name, rec := range p.Records {
 			// A world may have formed while the plan was made.
-			if now := r.state.Jobs[name]; now != nil && now.UID == rec.UID && now.World.Generation > rec.World.Generation {
-				rec.World = now.World
+			if now := stored[rec.UID]; now != nil && now.World.Generation > rec.World.Generation {
+				rec.World = now.World.Of(name)
 			}
 			jobs[name] = rec
 		}
-		if err := r.write(ctx, jobs); err != nil {
+		decided := func(next *state.State) { next.Jobs, next.Released, next.Outputs = jobs, p.Released, r.o.Outputs }
+		if err := r.write(ctx, decided); err != nil {
 			return err
 		}
 	}
@@ -155,10 +173,27 @@ type Decision struct {
 	Plan  plan.Plan  `json:"plan"`
 }
 
+// Choice is what the journal keeps of a decision: all that it was made from, and what was chosen. plan.Make of the input
+// gives the whole plan again, so what follows from the input (what is launched, the records) is not repeated: of 10,000
+// slots that would be most of it.
+type Choice struct {
+	Input   plan.Input    `json:"input"`
+	Changes []plan.Change `json:"changes"` // without Fields and Launch
+	Waits   []plan.Wait   `json:"waits,omitempty"`
+}
+
+func choiceOf(in plan.Input, p *plan.Plan) Choice {
+	c := Choice{Input: in, Changes: slices.Clone(p.Changes), Waits: p.Waits}
+	for i := range c.Changes {
+		c.Changes[i].Fields, c.Changes[i].Launch = nil, nil
+	}
+	return c
+}
+
 // chronicle journals a decision. It comes after the changes have begun: of a large job it takes longer than
 // they may wait, and what matters of it is stored before.
 func (r *Reconciler) chronicle(in plan.Input, p *plan.Plan) error {
-	data, err := json.Marshal(Decision{in, *p})
+	data, err := json.Marshal(choiceOf(in, p))
 	if err != nil {
 		return fmt.Errorf("journal a decision: %w", err)
 	}

@@ -27,6 +27,9 @@ recovery -n="$rounds" -scenarios=cold-start,worker-killed,node-lost,node-added,d
 recovery -n="$unnoticed" -scenarios=agent-killed,silent-host -out="$tmp/unnoticed.md"
 echo "a control plane: $cluster rounds"
 go run ./bench/kubernetes -eltrain="$PWD/bin/eltrain" -n="$cluster" -out="$tmp/kubernetes.md"
+echo "the command line, beside terraform's"
+go run ./bench/terraform -eltrain="$PWD/bin/eltrain" -n="$rounds" -out="$tmp/terraform.md"
+go run ./bench/kubernetes -provider=volcano -eltrain="$PWD/bin/eltrain" -n="$cluster" -out="$tmp/volcano.md"
 
 {
   echo "# Results"
@@ -48,5 +51,9 @@ go run ./bench/kubernetes -eltrain="$PWD/bin/eltrain" -n="$cluster" -out="$tmp/k
   sed 's/^# Recovery times/## What torchrun does not notice by itself/; s/^## /### /' "$tmp/unnoticed.md"
   echo
   sed 's/^#/##/' "$tmp/kubernetes.md"
+  echo
+  sed 's/^#/##/' "$tmp/terraform.md"
+  echo
+  sed 's/^#/##/' "$tmp/volcano.md"
 } > bench/results.md
 echo "wrote bench/results.md"

@@ -65,7 +65,7 @@ func TestDemoTellsTheWholeStory(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, printed)
 	}
 	for _, line := range []string{
-		`Plan: 3 to add, 0 to change, 0 to remove\.`,
+		`Plan: 3 to add, 0 to change, 0 to destroy\.`,
 		`Healed: three train again, generation 2`,
 		`process killed in worker\[1\] -> restart in place`,
 		`Healed: three train again, generation 3`,

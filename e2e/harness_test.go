@@ -99,7 +99,7 @@ func (s *site) run(args ...string) (out string, code int) {
 func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "NO_COLOR=1", "PWD="+s.dir) // as a shell sets it: the way there, with its links
 	return cmd
 }
 

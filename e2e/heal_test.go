@@ -388,7 +388,7 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 	s := site4(t, jobOptions{min: 2, max: 4})
 	out := s.must("apply", "-auto-approve")
-	if !strings.Contains(out, "Apply complete! Resources: 4 added, 0 changed, 0 removed.") {
+	if !strings.Contains(out, "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.") {
 		t.Errorf("apply said:\n%s", out)
 	}
 	text := s.must("status")

@@ -38,9 +38,12 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		if c.name != "broken" {
 			s.heard(c.told)
 		}
-		// It heals on with the last good configuration.
+		// It heals on with the last good configuration, and is Degraded for as long as that is not what the files say.
 		kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-		after := s.awaitWorld("s", 2, before.Generation+1)
+		after := s.await("s", "healing", func(j jobStatus) bool {
+			return j.Phase == "Degraded" && len(j.running()) == 2 && j.WorldSize == 2 && j.Generation > before.Generation && j.Step > 0
+		})
+		has(t, strings.Join(after.Reasons, " "), kept)
 		if after.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID {
 			t.Errorf("%s: an agent was restarted", c.name)
 		}
@@ -52,7 +55,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		if n := strings.Count(unwrapped(s.out.String()), "Warning: "+kept); n != 1 {
 			t.Errorf("%s: it was told %d times:\n%s", c.name, n, s.out)
 		}
-		same(t, before, s.job("s"))
+		same(t, before, s.awaitWorld("s", 2, before.Generation))
 	}
 	// It has taken them up again: an edit has its effect.
 	s.write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))

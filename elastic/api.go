@@ -7,8 +7,9 @@ import "github.com/eltrain/eltrain/job"
 //	POST /v1/jobs/{job}/register   RegisterRequest -> RegisterReply
 //	POST /v1/jobs/{job}/sync       SyncRequest     -> SyncReply     (held open up to BeatSeconds)
 //	GET  /v1/jobs/{job}/members    -> Membership
+//	POST /v1/reconcile             ReconcileRequest -> ReconcileReply
 //
-// All want "Authorization: Bearer TOKEN". Errors are ErrorReply with a status:
+// All want "Authorization: Bearer TOKEN": the job's, but for reconcile, which has one of its own. Errors are ErrorReply with a status:
 // 400 malformed, 401 token (also for a job that is not known: names are not told to strangers), 404 no such
 // slot, or job of that UID, 409 register first, 410 fenced, 413 too large, 503 not ready.
 
@@ -123,4 +124,38 @@ type MembershipItem struct {
 type ErrorReply struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+}
+
+// ReconcileRequest asks a watching master to read the files and to plan at once. The body may be empty.
+type ReconcileRequest struct {
+	// MaxDestroy confirms, for this once, that a change of the files has so many slots removed or replaced.
+	MaxDestroy *int `json:"max_destroy,omitempty"`
+}
+
+// What a master says that was asked to reconcile.
+const (
+	ReconcilePlanned = "planned" // the reply has what it does
+	ReconcileQueued  = "queued"  // it is busy, and looks as soon as it can
+)
+
+// ReconcileReply says what is done about a ReconcileRequest.
+type ReconcileReply struct {
+	Status   string            `json:"status"`
+	Commit   string            `json:"commit,omitempty"` // that is in force, where the files are in a repository
+	Changes  *ReconcileChanges `json:"changes,omitempty"`
+	Error    string            `json:"error,omitempty"` // why the files were not taken up
+	Withheld []Withheld        `json:"withheld,omitempty"`
+}
+
+// ReconcileChanges counts what is left to do, as a plan does.
+type ReconcileChanges struct {
+	Add    int `json:"add"`
+	Change int `json:"change"`
+	Remove int `json:"remove"`
+}
+
+// Withheld is a job that goes on as it was, though the files say otherwise or cannot be read.
+type Withheld struct {
+	Job    string `json:"job"`
+	Reason string `json:"reason"`
 }

@@ -117,6 +117,7 @@ func startBench(b *testing.B, agents int) *benchRun {
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		b.Fatal(err)
 	}
+	s.SetReady()
 	s.Set("bench", desiredOf("bench", agents, 15*time.Second))
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", benchClientsEnv, s.Addr(), agents))

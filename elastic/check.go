@@ -24,6 +24,9 @@ const (
 	maxText       = 8 << 10
 )
 
+// errNoBody is an empty body, which some requests may have.
+var errNoBody error = &Error{Malformed, "the body is empty"}
+
 // decode reads one JSON value of at most maxBody bytes and nothing after it. Fields that are not known are
 // passed over: a newer agent may say more.
 func decode(body io.Reader, into any) error {
@@ -33,6 +36,9 @@ func decode(body io.Reader, into any) error {
 	}
 	if len(raw) > maxBody {
 		return &Error{TooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return errNoBody
 	}
 	if !utf8.Valid(raw) {
 		return &Error{Malformed, "the body is not valid UTF-8"}
@@ -55,6 +61,13 @@ func (r *RegisterRequest) check() error {
 		return &Error{Malformed, "agent_pid is negative"}
 	}
 	return checkMember(r.Slot, r.Incarnation, &r.Report)
+}
+
+func (r *ReconcileRequest) check() error {
+	if r.MaxDestroy != nil && (*r.MaxDestroy < 0 || *r.MaxDestroy > maxSlots) {
+		return &Error{Malformed, "max_destroy is no number of slots"}
+	}
+	return nil
 }
 
 func (r *SyncRequest) check() error { return checkMember(r.Slot, r.Incarnation, &r.Report) }

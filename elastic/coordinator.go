@@ -162,7 +162,8 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	}
 }
 
-// Remove forgets a job. Open requests of its members are answered with ErrNoSuchJob.
+// Remove forgets a job. Open requests of its members are answered with ErrUnauthorized, as all later ones: what of it
+// still runs trains on by itself.
 func (c *Coordinator) Remove(name string) {
 	j := c.jobs[name]
 	if j == nil {
@@ -244,10 +245,14 @@ func (c *Coordinator) Hold(name string) time.Duration {
 	return spread(j.beat())
 }
 
-// jobFor finds a job by name and UID.
+// jobFor finds a job by name and UID. One that is not known any more is refused as one that never was: it may have
+// been forgotten, and its members are to train on. Only where its name is another's they are to end.
 func (c *Coordinator) jobFor(name, uid string) (*jobState, error) {
 	j := c.jobs[name]
-	if j == nil || j.uid != uid {
+	switch {
+	case j == nil:
+		return nil, &Error{Unauthorized, fmt.Sprintf("there is no job %q", name)}
+	case j.uid != uid:
 		return nil, &Error{NoSuchJob, fmt.Sprintf("there is no job %q with UID %q", name, uid)}
 	}
 	return j, nil

@@ -7,7 +7,7 @@
 // the wire. The package must not know plans, providers or stores; what it is to want comes from outside, what it
 // sees is read by Observe.
 //
-// Files: rendezvous (one job's worlds), ranks, coordinator (all jobs, leases), server, metrics, client, api (the
+// Files: rendezvous (one job's worlds), ranks, coordinator (all jobs, leases), server, certificate, metrics, client, api (the
 // wire), check (what may come over it), errors.
 package elastic
 

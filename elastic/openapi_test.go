@@ -35,7 +35,7 @@ func loadAPI(t testing.TB) *openapi3.T {
 // wireTypes are all that goes over the wire.
 var wireTypes = []any{
 	RegisterRequest{}, RegisterReply{}, SyncRequest{}, SyncReply{}, Order{}, Place{}, Membership{}, MembershipItem{},
-	ErrorReply{}, Health{}, job.Exit{},
+	ErrorReply{}, Health{}, job.Exit{}, ReconcileRequest{}, ReconcileReply{}, ReconcileChanges{}, Withheld{},
 }
 
 // TestOpenAPIDescribesTheWireTypes: each JSON field of each type is a property of the schema of that name, of
@@ -108,7 +108,7 @@ func jsonType(t reflect.Type) string {
 func TestOpenAPIHasTheRoutes(t *testing.T) {
 	doc := loadAPI(t)
 	served := map[string]string{
-		"/v1/jobs/{job}/register": "POST", "/v1/jobs/{job}/sync": "POST", "/v1/jobs/{job}/members": "GET",
+		"/v1/jobs/{job}/register": "POST", "/v1/jobs/{job}/sync": "POST", "/v1/jobs/{job}/members": "GET", "/v1/reconcile": "POST",
 		"/metrics": "GET", "/healthz": "GET", "/readyz": "GET",
 	}
 	s := startServer(t, "")

@@ -714,6 +714,9 @@ func (r *Rendezvous) enter(w job.World) {
 // checkpoint first; any other does not, since peers may be gone that a checkpoint needs.
 func (r *Rendezvous) breakWorld(planned bool) {
 	r.world.Broken = true
+	if planned {
+		r.world.Ordered = r.now
+	}
 	r.asked = planned
 	r.settled = false
 	r.headUntil = time.Time{}

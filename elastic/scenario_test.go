@@ -29,6 +29,7 @@ import (
 //	pass 5s                                  time passes, members beat
 //	stall 20s                                the master itself does not run
 //	ledger fail|ok|mute|answer
+//	record                                   the planner stores the world as it is now
 //	restart [lost] [news=2m]                 a new master, with the record or without; how long until all know of it
 //	facts, members
 func TestScenarios(t *testing.T) {
@@ -108,6 +109,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.tick()
 	case "ledger":
 		s.setLedger(d.CmdArgs[0].Key)
+	case "record":
+		s.world = s.c.Observe()[scenarioJob].World
 	case "restart":
 		if d.HasArg("lost") {
 			s.world = job.World{}
@@ -440,6 +443,9 @@ func (s *scenario) facts() {
 	state := "trains"
 	if f.World.Broken {
 		state = "broken"
+	}
+	if !f.World.Ordered.IsZero() {
+		state = fmt.Sprintf("broken by order %s ago", s.now.Sub(f.World.Ordered))
 	}
 	if f.World.Generation > 0 {
 		fmt.Fprintf(&s.out, "world %d of %d %s\n", f.World.Generation, len(f.World.Members), state)

@@ -2,6 +2,8 @@ package elastic
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -33,9 +35,16 @@ const (
 type ServerOptions struct {
 	// Ledger is called by one goroutine, and without any lock of the server's held.
 	Ledger Ledger
-	// CertFile and KeyFile turn TLS on.
+	// CertFile and KeyFile turn TLS on. They are read again when they are replaced.
 	CertFile, KeyFile string
-	Log               *slog.Logger // nil discards
+	// Renewed is called by one goroutine, with the certificates that vouch for the service from now on, in PEM, when the
+	// files have been replaced: first with those before, which are served until agents can have heard of the others, then
+	// without. An error has it called again. nil is nobody.
+	Renewed func(certificates []byte) error
+	// Reconcile answers POST /v1/reconcile, for whom Webhook gives the token. Without a Webhook nobody may ask.
+	Reconcile func(context.Context, ReconcileRequest) ReconcileReply
+	Webhook   func() (token string, err error)
+	Log       *slog.Logger // nil discards
 }
 
 // Server is the HTTP face over a Coordinator. All methods are safe for concurrent use.
@@ -52,6 +61,7 @@ type Server struct {
 	closed  sync.Once
 	running sync.WaitGroup
 	addr    net.Addr
+	cert    *certificate // nil without TLS
 
 	mu      sync.Mutex
 	c       *Coordinator
@@ -82,6 +92,15 @@ func NewServer(opts ServerOptions) *Server {
 		c:       NewCoordinator(),
 		polls:   map[Told]*poll{},
 	}
+	if opts.CertFile != "" || opts.KeyFile != "" {
+		renewed := opts.Renewed
+		if renewed == nil {
+			renewed = func([]byte) error { return nil }
+		}
+		s.cert = &certificate{
+			certFile: opts.CertFile, keyFile: opts.KeyFile, look: certificateLook, news: certificateNews, log: opts.Log, renewed: renewed,
+		}
+	}
 	s.traffic = newTraffic(s)
 	s.handler = s.routes()
 	s.http = &http.Server{
@@ -106,13 +125,13 @@ func (s *Server) Start(addr string) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", addr, err)
 	}
-	if s.opts.CertFile != "" || s.opts.KeyFile != "" {
-		cert, err := tls.LoadX509KeyPair(s.opts.CertFile, s.opts.KeyFile)
-		if err != nil {
+	if s.cert != nil {
+		if err := s.cert.load(); err != nil {
 			listener.Close()
-			return fmt.Errorf("read the service's certificate and key: %w", err)
+			return err
 		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: s.cert.get, MinVersion: tls.VersionTLS12})
+		s.running.Go(func() { s.cert.keep(s.closing) })
 	}
 	s.addr = listener.Addr()
 	s.running.Go(func() {
@@ -131,10 +150,18 @@ func (s *Server) Addr() net.Addr { return s.addr }
 // URL is the server's address for members on this machine, or wherever the listening address is reached.
 func (s *Server) URL() string {
 	scheme := "http"
-	if s.opts.CertFile != "" {
+	if s.cert != nil {
 		scheme = "https"
 	}
 	return scheme + "://" + s.addr.String()
+}
+
+// Certificates vouch for the service, in PEM; nil without TLS, and before Start.
+func (s *Server) Certificates() []byte {
+	if s.cert == nil {
+		return nil
+	}
+	return s.cert.certificates()
 }
 
 // Handler is what is served, for use without Start.
@@ -163,7 +190,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// SetReady opens the service. Before it, or the first Set, everything but health is answered 503.
+// SetReady opens the service: it is known what is wanted. Before it everything but health is answered 503.
 func (s *Server) SetReady() {
 	s.mu.Lock()
 	s.ready = true
@@ -173,7 +200,6 @@ func (s *Server) SetReady() {
 // Set takes what the plan wants of a job.
 func (s *Server) Set(jobName string, d Desired) {
 	s.mu.Lock()
-	s.ready = true
 	s.c.Set(time.Now(), jobName, d)
 	s.unlock()
 }
@@ -279,6 +305,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("/v1/jobs/{job}/register", s.route("register", http.MethodPost, s.register))
 	mux.Handle("/v1/jobs/{job}/sync", s.route("sync", http.MethodPost, s.sync))
 	mux.Handle("/v1/jobs/{job}/members", s.route("members", http.MethodGet, s.members))
+	mux.Handle("/v1/reconcile", s.route("reconcile", http.MethodPost, s.reconcile))
 	mux.Handle("/metrics", s.route("metrics", http.MethodGet, s.metrics))
 	mux.Handle("/healthz", s.route("healthz", http.MethodGet, s.health))
 	mux.Handle("/readyz", s.route("readyz", http.MethodGet, s.readiness))
@@ -389,6 +416,11 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, into interface{
 	if err := s.authorize(r); err != nil {
 		return err
 	}
+	return readBody(w, r, into)
+}
+
+// readBody reads what an authorized request says.
+func readBody(w http.ResponseWriter, r *http.Request, into interface{ check() error }) error {
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: a recorder in a test has none
 	if err := decode(r.Body, into); err != nil {
@@ -495,6 +527,53 @@ func (s *Server) members(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reply(w, http.StatusOK, out)
+	return nil
+}
+
+// reconcile passes on that somebody wants a look at the files now.
+func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
+	if err := s.authorizeWebhook(r); err != nil {
+		return err
+	}
+	var req ReconcileRequest
+	if err := readBody(w, r, &req); err != nil && err != errNoBody {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { // a server that closes waits for no plan
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	out := s.opts.Reconcile(ctx, req)
+	cancel()
+	watching.Wait()
+	reply(w, http.StatusAccepted, out)
+	return nil
+}
+
+// authorizeWebhook checks the token of who asks to reconcile, before anything of the body is read.
+func (s *Server) authorizeWebhook(r *http.Request) error {
+	if s.opts.Webhook == nil {
+		return &Error{Unauthorized, "nobody may ask for that here: service { reconcile_token_file } names no token, or no watch is on"}
+	}
+	want, err := s.opts.Webhook()
+	if err != nil {
+		s.log.Warn("a request to reconcile is refused: its token cannot be read", "error", err)
+		return &Error{Unauthorized, "the token that is wanted cannot be read here; the master's log says why"}
+	}
+	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(bearer(r)))
+	if want == "" || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+		return &Error{Unauthorized, "the bearer token is not the one of service { reconcile_token_file }"}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+	}
 	return nil
 }
 

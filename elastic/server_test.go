@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -71,6 +72,7 @@ func startServer(t testing.TB, otherJob string) *testServer {
 			t.Error(err)
 		}
 	})
+	s.SetReady()
 	s.Set("gpt", desiredOf("gpt", 2, 15*time.Second))
 	if otherJob != "" {
 		d := desiredOf(otherJob, 1, 15*time.Second)
@@ -437,7 +439,7 @@ func TestExitIsBounded(t *testing.T) {
 	}
 }
 
-// TestReadiness: before the first Set members are put off, not refused for good.
+// TestReadiness: before it is known what is wanted, members are put off, not refused for good.
 func TestReadiness(t *testing.T) {
 	s := NewServer(ServerOptions{})
 	get := func(method, path string) int {
@@ -447,11 +449,12 @@ func TestReadiness(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 503, "/v1/jobs/gpt/members": 503} {
 		if got := get("GET", path); got != want {
-			t.Errorf("%s is answered %d before the first Set, want %d", path, got, want)
+			t.Errorf("%s is answered %d before it is ready, want %d", path, got, want)
 		}
 	}
+	s.Set("other", desiredOf("other", 1, time.Second)) // there may be more of them
 	if got := get("POST", "/v1/jobs/gpt/register"); got != 503 {
-		t.Errorf("register is answered %d before the first Set", got)
+		t.Errorf("register is answered %d before all is known", got)
 	}
 	s.SetReady()
 	if got := get("GET", "/readyz"); got != 200 {
@@ -523,6 +526,7 @@ func TestLedgerThatFails(t *testing.T) {
 	}
 	s.base = s.URL()
 	defer s.Close(context.Background())
+	s.SetReady()
 	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
 	a := s.member(t, 0)
 	a.register()
@@ -593,6 +597,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())
+	s.SetReady()
 	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
 	members := func(roots *x509.CertPool) error {
 		c, err := NewClient(s.URL(), "secret", roots)
@@ -611,6 +616,107 @@ func TestTLS(t *testing.T) {
 	}
 	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
 		t.Error("a file that is no key is taken for one")
+	}
+}
+
+// Whoever renews the certificate replaces its files. Those who trust the one before go on until they can have heard of
+// the next.
+func TestARenewedCertificateIsTakenUp(t *testing.T) {
+	cert, key, before := selfSigned(t)
+	told := make(chan []byte, 8)
+	refuse := errors.New("the API server is away")
+	refusals := 1
+	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key, Renewed: func(certificates []byte) error {
+		if refusals--; refusals >= 0 {
+			return refuse
+		}
+		told <- certificates
+		return nil
+	}})
+	s.cert.look = time.Hour // the looks are the test's
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	trusts := func(roots *x509.CertPool) bool {
+		conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{RootCAs: roots})
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	pool := func(certificates []byte) *x509.CertPool {
+		p := x509.NewCertPool()
+		p.AppendCertsFromPEM(certificates)
+		return p
+	}
+	now := time.Now()
+	nextCert, nextKey, after := selfSigned(t)
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename(nextCert, cert)
+	s.cert.renew(now) // half of it is there
+	if !trusts(before) || len(told) > 0 {
+		t.Fatal("half a renewal was taken up")
+	}
+	rename(nextKey, key)
+	s.cert.renew(now) // and cannot be told of
+	s.cert.renew(now.Add(certificateNews))
+	if !trusts(before) || trusts(after) {
+		t.Fatal("it is served before it was told of")
+	}
+	both := pool(<-told)
+	s.cert.renew(now.Add(2*certificateNews - time.Second))
+	if !trusts(before) || !trusts(both) {
+		t.Fatal("it is served before all can have heard of it")
+	}
+	s.cert.renew(now.Add(2 * certificateNews))
+	if trusts(before) || !trusts(after) || !trusts(both) {
+		t.Fatal("it is not served when its time has come")
+	}
+	if last := pool(<-told); !last.Equal(after) || !pool(s.Certificates()).Equal(after) {
+		t.Error("the one before is still vouched for")
+	}
+	s.cert.renew(now.Add(3 * certificateNews))
+	if len(told) > 0 {
+		t.Error("what has not changed was told of")
+	}
+	expired := s.cert.served.certificate.Leaf.NotAfter.Add(time.Second)
+	nextCert, nextKey, after = selfSigned(t)
+	rename(nextCert, cert)
+	rename(nextKey, key)
+	s.cert.renew(expired)
+	if !trusts(after) {
+		t.Error("one that has expired is served on")
+	}
+}
+
+// The files are looked at without being asked for.
+func TestTheCertificateIsLookedAt(t *testing.T) {
+	cert, key, _ := selfSigned(t)
+	told := make(chan []byte, 1)
+	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key, Renewed: func(certificates []byte) error {
+		told <- certificates
+		return nil
+	}})
+	s.cert.look = time.Millisecond
+	if err := s.Start("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	nextCert, nextKey, _ := selfSigned(t)
+	for from, to := range map[string]string{nextCert: cert, nextKey: key} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told of the renewal")
 	}
 }
 
@@ -752,6 +858,7 @@ func FuzzHandlers(f *testing.F) {
 	f.Add("sync", "\xff")
 	f.Fuzz(func(t *testing.T, verb, body string) {
 		s := NewServer(ServerOptions{})
+		s.SetReady()
 		s.Set("gpt", desiredOf("gpt", 2, 15*time.Second))
 		close(s.closing) // nothing is held
 		for _, b := range []string{`{"uid":"u1","slot":"worker[0]","incarnation":1,"host":"h","state":"waiting"}`, body} {

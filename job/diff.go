@@ -18,6 +18,8 @@ type FieldChange struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	Change Change `json:"change"`
+	// By is who changed it, of what others did, where that is known: the name of a field manager.
+	By string `json:"by,omitempty"`
 }
 
 // Diff lists the differences between two declared values of the same type, in the schema's order. Before

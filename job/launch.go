@@ -39,6 +39,15 @@ type GroupRole struct {
 	Each Resources `json:"each"` // what one slot reserves
 }
 
+// Fit is where slots of a role can be, and what they take there.
+type Fit struct {
+	// Bars are the nodes that they can never be on, by name, each with the reason in a few words
+	// ("taint gpu=yes:NoSchedule"); nil where every node takes the role.
+	Bars map[string]string
+	// Extra is what each takes of its node beside what it reserves: a pod's sidecars and overhead.
+	Extra Resources
+}
+
 // Capabilities is what a provider can and cannot do. The planner knows providers by nothing else.
 type Capabilities struct {
 	// Places: the planner chooses the node. Otherwise a scheduler does and Node in a Launch is a hint.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -11,8 +12,12 @@ type Record struct {
 	Created time.Time `json:"created"`
 	Spec    Job       `json:"spec"`           // as last applied
 	Site    string    `json:"site,omitempty"` // its provider's, when it was first launched; see Capabilities
-	Phase   JobPhase  `json:"phase"`
-	Slots   []Slot    `json:"slots"` // by address
+	// Launched is the name under which its infrastructure and its agents know it, where that is not the one that it has
+	// now: it was moved or imported since its first launch, or its name was in use there. It never changes: what runs is
+	// found by it.
+	Launched string   `json:"launched_as,omitempty"`
+	Phase    JobPhase `json:"phase"`
+	Slots    []Slot   `json:"slots"` // by address
 	// Counts is how many slots each role is to have now, as the plan last decided.
 	Counts map[string]int `json:"counts"`
 	World  World          `json:"world,omitzero"` // the newest formed
@@ -22,6 +27,48 @@ type Record struct {
 	Goodput   Goodput     `json:"goodput,omitzero"`
 	// Ended is when it succeeded, failed or was canceled.
 	Ended time.Time `json:"ended,omitzero"`
+}
+
+// LaunchedAs is the name by which its infrastructure and its agents know the job that is called name now.
+func (r *Record) LaunchedAs(name string) string { return cmp.Or(r.Launched, name) }
+
+// Renamed is the record of a job that was called from, under another name. What runs goes on under the name that it was
+// launched under.
+func (r *Record) Renamed(from, to string) *Record {
+	moved := *r
+	if moved.Launched = r.LaunchedAs(from); moved.Launched == to {
+		moved.Launched = ""
+	}
+	moved.Spec.Name = to
+	moved.Slots = slices.Clone(r.Slots)
+	for i := range moved.Slots {
+		moved.Slots[i].Address.Job = to
+	}
+	moved.World = r.World.Of(to)
+	moved.Incidents = slices.Clone(r.Incidents)
+	for i := range moved.Incidents {
+		moved.Incidents[i].Culprits = slices.Clone(moved.Incidents[i].Culprits)
+		for k := range moved.Incidents[i].Culprits {
+			moved.Incidents[i].Culprits[k].Job = to
+		}
+	}
+	return &moved
+}
+
+// Of is the same world with its slots under the job's name as given.
+func (w World) Of(name string) World {
+	w.Members = slices.Clone(w.Members)
+	for i := range w.Members {
+		w.Members[i].Slot.Job = name
+	}
+	return w
+}
+
+// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it runs any more: it is
+// nobody's to stop, and no other job's to take over.
+type Released struct {
+	Name     string `json:"name"` // under which it was launched
+	Provider string `json:"provider"`
 }
 
 // MaxIncidents bounds a record: what `status` shows without reading the journal.
@@ -158,7 +205,7 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "incident", "job_phase", "rejected"
+	Type    string    `json:"type"`              // "world_formed", "incident", "job_phase", "rejected", "configuration", "withheld"
 	Address string    `json:"address,omitempty"` // of what it is about
 	Message string    `json:"message"`
 	// Incident is set with Type "incident".

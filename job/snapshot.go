@@ -37,12 +37,15 @@ type Incarnation struct {
 	Node        string           `json:"node,omitempty"`
 	Provider    string           `json:"provider,omitempty"` // the name of the provider that shows it
 	Name        string           `json:"name,omitempty"`     // what its infrastructure calls it: a pod's name
+	Group       string           `json:"group,omitempty"`    // what it calls the object that owns all of the job's there
 	Owner       string           `json:"owner,omitempty"`    // the state under which it was launched; see Capabilities
 	Fingerprint string           `json:"fingerprint,omitempty"`
 	Reserved    Resources        `json:"reserved,omitzero"`
+	Extra       Resources        `json:"extra,omitzero"` // what it takes of its node beside that; see Fit
 	State       IncarnationState `json:"state"`
 	AgentPID    int              `json:"agent_pid,omitempty"`
-	// Started is when its agent began to run, not when it was asked for: from then on it may be late.
+	// Started is when its agent began to run, not when it was asked for: from then on it may be late. While it is
+	// Starting it is since when its infrastructure has it.
 	Started time.Time `json:"started,omitzero"`
 	// Exit is how the agent ended, when State is Gone and the provider knows.
 	Exit *Exit `json:"exit,omitempty"`
@@ -137,6 +140,9 @@ type World struct {
 	Members    []WorldMember `json:"members"` // by rank
 	// Broken is set when the world no longer trains; the next one has another generation.
 	Broken bool `json:"broken,omitempty"`
+	// Ordered is when its members were told to stop because another world is wanted, by the service's clock; zero while
+	// it trains, and if a member was what broke it. Not all have heard of it at that time.
+	Ordered time.Time `json:"ordered,omitzero"`
 }
 
 // WorldMember is one slot's place in a world. Rank is the slot's (torchrun's GROUP_RANK), dense from 0;

@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -93,9 +94,22 @@ func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *
 		}
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: summary, Detail: held.message,
-			Subject: b.Condition.Range().Ptr(), Expression: b.Condition, EvalContext: ctx,
+			Subject: b.Condition.Range().Ptr(), Expression: b.Condition, EvalContext: ctx, Extra: unmet{},
 		})
 	}
+}
+
+// unmet marks the diagnostic of a condition that does not hold: the files mean what they say, and it is not to be
+// applied.
+type unmet struct{}
+
+// Unsound tells whether there are errors besides conditions that do not hold. Conditions are not asked to destroy, as
+// in Terraform.
+func Unsound(diags hcl.Diagnostics) bool {
+	return slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
+		_, condition := d.Extra.(unmet)
+		return d.Severity == hcl.DiagError && !condition
+	})
 }
 
 // requireOf checks a job's pre- and postconditions. self, for the latter, is the job as declared; unknown if
@@ -106,14 +120,16 @@ func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) {
 	if len(b.Lifecycle.Postconditions) == 0 {
 		return
 	}
-	self := cty.DynamicVal
-	if sound {
-		self = l.jobObject(&b.Job)
-	}
-	ctx := e.ctx.NewChild()
-	ctx.Variables = map[string]cty.Value{"self": self}
 	s.self, s.where = true, "a postcondition of a job"
-	l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)
+	if !sound {
+		ctx := e.ctx.NewChild()
+		ctx.Variables = map[string]cty.Value{"self": cty.DynamicVal}
+		l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)
+		return
+	}
+	p := postconditions{job: b.Job, blocks: b.Lifecycle.Postconditions, scope: s, ctx: e.ctx, owner: l}
+	l.requirePost(&p)
+	l.shared.postconditions = append(l.shared.postconditions, p)
 }
 
 // checks evaluates the check blocks: what does not hold is a warning, whatever the reason.

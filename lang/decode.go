@@ -21,8 +21,8 @@ var (
 	unmarshal = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// valueType is the type of HCL value that a Go type is decoded from.
-func valueType(t reflect.Type) cty.Type {
+// ValueType is the type of HCL value that a declared Go type is decoded from; dynamic where any value fits.
+func ValueType(t reflect.Type) cty.Type {
 	switch {
 	case t == cpuType:
 		return cty.Number
@@ -31,7 +31,7 @@ func valueType(t reflect.Type) cty.Type {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return valueType(t.Elem())
+		return ValueType(t.Elem())
 	case reflect.Bool:
 		return cty.Bool
 	case reflect.String:
@@ -39,16 +39,16 @@ func valueType(t reflect.Type) cty.Type {
 	case reflect.Int, reflect.Int64, reflect.Float64:
 		return cty.Number
 	case reflect.Slice:
-		return cty.List(valueType(t.Elem()))
+		return cty.List(ValueType(t.Elem()))
 	case reflect.Map:
 		if t.Elem().Kind() != reflect.Interface {
-			return cty.Map(valueType(t.Elem()))
+			return cty.Map(ValueType(t.Elem()))
 		}
 	}
 	return cty.DynamicPseudoType
 }
 
-// setGo stores a known, non-null value of valueType(v.Type()), without marks, in v.
+// setGo stores a known, non-null value of ValueType(v.Type()), without marks, in v.
 func setGo(v reflect.Value, val cty.Value) error {
 	if v.Type() == cpuType {
 		cores, _ := val.AsBigFloat().Float64()
@@ -163,7 +163,7 @@ func anyGo(val cty.Value) any {
 
 // defaultValue reads a field's default tag.
 func defaultValue(f job.Field) cty.Value {
-	ty := valueType(f.Type)
+	ty := ValueType(f.Type)
 	if f.Default == "" {
 		return cty.NullVal(ty)
 	}
@@ -281,7 +281,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		d.l.report(unsuitable(attr, err, len(marks) > 0, ctx))
 		return false
 	}
-	converted, err := convert.Convert(plain, valueType(f.Type))
+	converted, err := convert.Convert(plain, ValueType(f.Type))
 	if err != nil {
 		return bad(conversionError(f, plain.Type(), err))
 	}

@@ -26,7 +26,7 @@ type jobBlock struct {
 type lifecycleBlock struct {
 	job.Lifecycle  `hcl:",inline"`
 	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"What has to hold for the job to make sense. It may refer to variables, locals, modules and each."`
-	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job as it is declared, as self: self.role.worker.replicas."`
+	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated once more on what runs."`
 }
 
 // place is a job that has a name: as it is declared, and where.
@@ -366,7 +366,7 @@ func (e *jobEval) visit(n *node, from hcl.Range) hcl.Diagnostics {
 	e.path = e.path[:len(e.path)-1]
 	n.state = visited
 	if !diags.HasErrors() {
-		converted, err := convert.Convert(val, valueType(n.field.Type))
+		converted, err := convert.Convert(val, ValueType(n.field.Type))
 		if err == nil {
 			n.value = converted
 			if converted.IsNull() && n.field.Kind != job.Required {

@@ -64,8 +64,12 @@ type Config struct {
 	Imports   []Import
 	// Directories are those that were read: the job directory, then its modules'.
 	Directories []string
+	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
+	Invalid bool
 	// Files are the sources that diagnostics point into, by the name in their ranges.
 	Files map[string]*hcl.File
+
+	loader *loader // of the job directory: what Evaluate and ValueReferences ask
 }
 
 // ProviderConfig is one provider block. Value is a value of the type that Options.Providers gives for Name.
@@ -82,7 +86,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
 	files, diags := readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
 	if files == nil {
-		return &Config{Files: map[string]*hcl.File{}}, diags
+		return &Config{Files: map[string]*hcl.File{}, Invalid: true}, diags
 	}
 	for _, a := range o.Assignments {
 		if a.File == "" {
@@ -97,6 +101,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	}
 	if diags.HasErrors() {
 		cfg, more := Parse(files, o)
+		cfg.Invalid = true
 		return cfg, append(diags, more...)
 	}
 	return Parse(files, o)
@@ -146,7 +151,9 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.cfg.Jobs = l.allJobs()
 	l.moves()
 	l.imports()
-	return l.cfg, l.finish()
+	diags := l.finish()
+	l.cfg.Invalid = Unsound(diags)
+	return l.cfg, diags
 }
 
 // contents evaluates what a module has besides its values: its jobs, and what is told or checked of them.
@@ -185,6 +192,9 @@ type shared struct {
 	sources  map[string]*source // modules' directories by path
 	slots    int                // declared so far, over all jobs
 	names    map[string]place   // of all jobs
+
+	postconditions []postconditions
+	observed       map[string]map[string]int // slots by job and role, in CheckObserved
 }
 
 func (s *shared) report(d ...*hcl.Diagnostic) { s.diags = append(s.diags, d...) }
@@ -221,7 +231,9 @@ func newLoader(o Options) *loader {
 		sources:  map[string]*source{},
 		names:    map[string]place{},
 	}
-	return s.loader(&source{dir: o.BaseDir, blocks: map[string][]*hclsyntax.Block{}})
+	l := s.loader(&source{dir: o.BaseDir, blocks: map[string][]*hclsyntax.Block{}})
+	s.cfg.loader = l
+	return l
 }
 
 func (s *shared) loader(src *source) *loader {

@@ -55,7 +55,7 @@ type removedLifecycle struct {
 
 type importBlock struct {
 	To      hcl.Expression `hcl:"to,required" doc:"The job or slot that it becomes: job.NAME, or job.NAME.ROLE[0]."`
-	ID      string         `hcl:"id,required" doc:"What the provider knows it by: for kubernetes the name of a pod, or of the object that owns a job's pods."`
+	ID      string         `hcl:"id,required" doc:"What it is known by where it runs: the UID of a job; for kubernetes also the name of a pod, or of the ConfigMap that owns all of a job."`
 	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the block is there once for each element. to and id may refer to each.key and each.value."`
 }
 

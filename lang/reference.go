@@ -110,7 +110,7 @@ func plainType(t reflect.Type) string {
 	case reflect.Int, reflect.Int64:
 		return "whole number"
 	}
-	return valueType(t).FriendlyName()
+	return ValueType(t).FriendlyName()
 }
 
 func defaultText(f job.Field) string {
@@ -119,7 +119,7 @@ func defaultText(f job.Field) string {
 		return "required"
 	case f.Default == "":
 		return ""
-	case valueType(f.Type) == cty.String:
+	case ValueType(f.Type) == cty.String:
 		return fmt.Sprintf("`%q`", f.Default)
 	}
 	return "`" + f.Default + "`"

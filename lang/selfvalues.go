@@ -62,7 +62,7 @@ func (l *loader) jobsObject(v jobValue) cty.Value {
 // job's secrets is sensitive.
 func (l *loader) jobObject(j *job.Job) cty.Value {
 	e := exporter{l: l, secrets: j.Secrets}
-	return e.structure(reflect.ValueOf(*j))
+	return e.structure(reflect.ValueOf(*l.asObserved(j)))
 }
 
 // exporter makes HCL values of declared ones.
@@ -92,7 +92,7 @@ func (e *exporter) field(f job.Field, v reflect.Value) cty.Value {
 		return cty.NullVal(cty.DynamicPseudoType)
 	case f.Kind == job.Block:
 		return e.structure(reflect.Indirect(v))
-	case v.IsZero() && f.Default == "" && valueType(f.Type) == cty.String:
+	case v.IsZero() && f.Default == "" && ValueType(f.Type) == cty.String:
 		return cty.NullVal(cty.String)
 	}
 	return e.value(v)

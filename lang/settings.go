@@ -36,6 +36,8 @@ type Service struct {
 	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if not the one listened on."`
 	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Needed where the address leaves the machine."`
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM)."`
+	// ReconcileTokenFile is for POST /v1/reconcile.
+	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token that POST /v1/reconcile wants, for its owner alone (0600), relative to the job directory. Without it nobody may ask for a reconcile."`
 }
 
 // The kinds of state store, and the arguments that each has.
@@ -70,7 +72,7 @@ func (l *loader) settings() {
 		block.DefRange = blocks[0].DefRange()
 	}
 	read := l.tree(block, t)
-	d := decoder{l: l, eval: l.plain}
+	d := decoder{l: l, eval: l.unsealed("the eltrain block")}
 	d.into(reflect.ValueOf(&l.cfg.Settings).Elem(), read)
 	l.checkSettings(read)
 }
@@ -179,7 +181,7 @@ func (l *loader) providers() {
 		block.Labels = nil // the provider's name, not of its own type
 		read := l.tree(block, t)
 		config := reflect.New(t).Elem()
-		d := decoder{l: l, eval: l.plain}
+		d := decoder{l: l, eval: l.unsealed(inside.where)}
 		d.into(config, read)
 		l.cfg.Providers = append(l.cfg.Providers, ProviderConfig{Name: name, Value: config.Interface(), Source: sourceOf(b.DefRange())})
 	}

@@ -44,7 +44,7 @@ type variableBlock struct {
 	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
 	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set."`
 	Description string            `hcl:"description,optional" doc:"What it is for."`
-	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown. The state and the journal, readable by their owner alone, still have it."`
+	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown or kept: the state, the journal and saved plans have only a keyed digest of it."`
 	Nullable    bool              `hcl:"nullable,optional" default:"true" doc:"Whether null is a value. If not, null means the default."`
 	Validations []validationBlock `hcl:"validation,block" doc:"A rule that the value must keep."`
 }

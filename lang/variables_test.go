@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -224,4 +225,31 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	if text := render(cfg, diags); !diags.HasErrors() || strings.Contains(text, secret) {
 		t.Errorf("type: want errors without the secret, got:\n%s", text)
 	}
+}
+
+// What is kept as it is read takes no sensitive value, however deep in a value it is. The error says where and what to do,
+// and the value is in nothing that is decoded.
+func TestOnlyJobsTakeSensitiveValues(t *testing.T) {
+	const secret = "hunter2"
+	decl := "variable \"s\" {\n  sensitive = true\n}\n"
+	for where, src := range map[string]string{
+		`"labels" in a provider block`:    "provider \"local\" {\n  node \"n\" {\n    cpu    = 1\n    labels = { rack = \"a\", tok = \"x-${var.s}\" }\n  }\n}\n",
+		`"namespace" in a provider block`: "provider \"kubernetes\" {\n  namespace = var.s\n}\n",
+		`"path" in the eltrain block`:     "eltrain {\n  state \"file\" {\n    path = var.s\n  }\n}\n",
+		`"listen" in the eltrain block`:   "eltrain {\n  service {\n    listen = \"${var.s}:1\"\n  }\n}\n",
+	} {
+		cfg, diags := withVars(t, decl+src, Assignment{Name: "s", Value: secret})
+		text := render(cfg, diags)
+		if !diags.HasErrors() || !strings.Contains(text, where) || !strings.Contains(text, "Give it to a job") || strings.Contains(text, secret) {
+			t.Errorf("want an error about %s without the secret, got:\n%s", where, text)
+		}
+		if kept := fmt.Sprintf("%+v %+v", cfg.Settings, cfg.Providers); strings.Contains(kept, secret) {
+			t.Errorf("%s: the secret was decoded: %s", where, kept)
+		}
+	}
+	label := "provider \"local\" {\n  dynamic \"node\" {\n    for_each = [var.s]\n    labels   = [node.value]\n    content {\n      cpu = 1\n    }\n  }\n}\n"
+	if cfg, diags := withVars(t, decl+label, Assignment{Name: "s", Value: secret}); !diags.HasErrors() || strings.Contains(render(cfg, diags), secret) {
+		t.Errorf("a node's name: want an error without the secret, got:\n%s", render(cfg, diags))
+	}
+	mustParse(t, "provider \"local\" {\n  node \"n\" {\n    cpu    = 1\n    labels = { rack = nonsensitive(sensitive(\"r1\")) }\n  }\n}\n")
 }

@@ -76,7 +76,7 @@ func (p *pass) measureHints() {
 	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			if !p.hinted(w, s) || !s.Phase.Live() {
+			if !p.hinted(w, s) || !s.Phase.Live() || w.outside(s.Address) {
 				continue
 			}
 			if (s.Phase != job.Canceling || s.Return) && s.Node != "" && !sp.has(s) {
@@ -91,7 +91,7 @@ func (p *pass) measureHints() {
 
 // has tells whether the slot could be placed now on the node that it has.
 func (sp *space) has(s *job.Slot) bool {
-	need, known := sp.slot(s.Reserved)
+	need, known := sp.slot(sp.wants(s.Address, s.Reserved))
 	pl := sp.byName[s.Node]
 	return known && pl != nil && pl.takes(sp.bars.of(s)) && need.fits(pl.free)
 }

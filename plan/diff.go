@@ -33,7 +33,7 @@ func (p *pass) closeRoles(w *work) {
 		return
 	}
 	for _, s := range w.slots {
-		if !w.succeeded(s.Address.Role) || w.aboutToRun(s) {
+		if !w.succeeded(s.Address.Role) || w.aboutToRun(s) || w.outside(s.Address) {
 			continue
 		}
 		switch {
@@ -100,6 +100,9 @@ func (p *pass) end(w *work, why string) {
 
 // cancel begins to stop a slot for good. One of which nothing runs is stopped by that.
 func (p *pass) cancel(w *work, s *job.Slot) {
+	if w.outside(s.Address) {
+		return
+	}
 	w.total = nil
 	s.Avoid = ""
 	if startedPhase(s) {
@@ -177,6 +180,13 @@ func (p *pass) revise(w *work) {
 	}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
+		if w.outside(s.Address) {
+			continue
+		}
+		if role != nil && startedPhase(s) && len(w.running(s)) > 0 && !w.finished[role.Name] && p.askedFor(w, s) {
+			w.renewed = append(w.renewed, s)
+			continue
+		}
 		awaited := s.Phase == job.Pending && s.Recover
 		if role == nil || !startedPhase(s) && !awaited || s.Fingerprint == "" {
 			continue
@@ -253,20 +263,28 @@ func (p *pass) replaceAll(w *work) {
 	fits := true
 	for _, s := range w.renewed {
 		role := w.spec.Role(s.Address.Role)
-		fits = fits && t.put(s, role.Resources, s.Node, "", true)
+		size := role.Resources
+		if s.Fingerprint == w.print(role, s.Address.Index) {
+			size = s.Reserved // it was asked for; what it has may have been enlarged
+		}
+		fits = fits && t.put(s, size, s.Node, "", true)
 	}
 	found := t.taken
 	t.undo()
 	for _, s := range w.renewed {
-		sp.holdSlot(s.Node, s.Reserved, false)
+		sp.holdSlot(s, false)
 	}
 	if !fits {
-		p.wait(w, "", "Its new declaration does not fit on the nodes; it runs on as it was.")
+		p.wait(w, "", "What is to replace its slots does not fit on the nodes; it runs on as it was.")
 		return
 	}
 	w.total = nil
 	for _, x := range found {
-		w.because(x.slot, "its declaration changed")
+		why := "its declaration changed"
+		if x.slot.Fingerprint == w.print(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
+			why = "its replacement was asked for"
+		}
+		w.because(x.slot, "%s", why)
 		x.slot.Return = true
 		p.step(x.slot, job.Cancel)
 		p.moveTo(sp, w, x)
@@ -281,7 +299,7 @@ func (p *pass) moveTo(sp *space, w *work, x taking) {
 	if x.amount.fits(x.at.free) {
 		s.Node, s.Reserved = x.at.node.Name, x.size
 	}
-	sp.holdSlot(s.Node, s.Reserved, false)
+	sp.holdSlot(s, false)
 	for _, inc := range w.seen[s.Address] { // what still runs holds its own until it has ended
 		p.measureRunning(sp, s, inc)
 	}

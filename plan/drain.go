@@ -42,7 +42,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 	var slots []*job.Slot
 	for _, s := range w.slots {
 		pl := sp.byName[s.Node]
-		if pl == nil || pl.node.Drained == "" || !startedPhase(s) || s.Phase == job.Suspect || p.hinted(w, s) {
+		if pl == nil || pl.node.Drained == "" || !startedPhase(s) || s.Phase == job.Suspect || p.hinted(w, s) || w.outside(s.Address) {
 			continue
 		}
 		if role := w.spec.Role(s.Address.Role); role != nil && !w.succeeded(role.Name) {

@@ -15,14 +15,13 @@ const farewell = 10 * time.Second
 // emit writes the changes that lead from what is observed to what the records now say. It looks at the
 // records alone, not at which step decided, so a pass after a crash says the same again.
 func (p *pass) emit(w *work) {
-	if len(w.changed) > 0 && w.rec.Phase != "" && !w.rec.Phase.Ended() {
-		p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed})
-	}
+	p.emitJob(w)
 	p.gate(w)
 	fields := map[string][]job.FieldChange{}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
 		switch {
+		case w.outside(s.Address):
 		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
 		case w.promisedTo(s) != "" && !w.launched(s):
@@ -77,6 +76,9 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	paths := make([]string, len(inc.Drift))
 	for i, f := range inc.Drift {
 		paths[i] = f.Path
+		if f.By != "" {
+			paths[i] += " by " + f.By
+		}
 	}
 	p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
 		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: w.launch(s, role),
@@ -187,11 +189,11 @@ func (p *pass) strays() {
 	var order []string
 	for i := range p.unseen {
 		inc := &p.unseen[i]
-		if !p.ours(inc) || p.elsewhere[inc.Slot.Job] {
+		if !p.ours(inc) || p.elsewhere[inc.Slot.Job] || p.spared(inc.Slot.Job) || p.isReleased(inc.UID) {
 			continue
 		}
 		unknown := p.byName[inc.Slot.Job] == nil
-		if unknown && (p.in.Keep || p.in.Capabilities[inc.Provider].Shared) {
+		if unknown && (p.in.Keep || p.sought || p.in.Capabilities[inc.Provider].Shared) {
 			continue // of a job that is not declared, or somebody else's
 		}
 		if first[inc.UID] == nil {

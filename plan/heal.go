@@ -127,8 +127,11 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 	return lines
 }
 
-// weight orders causes by how far they stand from being the echo of another: a peer of a lost member exits
-// by itself, or aborts, because its connection broke.
+// mostEcho is the heaviest weight of what may be the echo of another end: a peer of a lost member exits by itself, or
+// aborts, because its connection broke.
+const mostEcho = 1
+
+// weight orders causes by how far they stand from being the echo of another.
 func weight(c job.Cause, e *job.Exit) int {
 	switch c {
 	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
@@ -137,11 +140,23 @@ func weight(c job.Cause, e *job.Exit) int {
 		return 3
 	case job.ProcessKilled:
 		if e != nil && e.Signal == "aborted" {
-			return 1
+			return mostEcho
 		}
 		return 2
 	}
 	return 0
+}
+
+// collateral tells whether a member's processes failed because its world was being ended on purpose: a peer had stopped
+// before this member heard of the order. What failed before the order is a fault of its own, whenever its news come, and
+// so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, so a skew between
+// them moves the line by as much; what was reported before the order is a fault whatever the clocks say.
+func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
+	ordered := w.world.Ordered
+	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
+		return false
+	}
+	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && weight(causeOf(m.Exit), m.Exit) <= mostEcho
 }
 
 // incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause,
@@ -205,8 +220,8 @@ func causeWeight(i job.Incident) int {
 // confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
 func confidence(weight int) float64 { return float64(weight+1) / 5 }
 
-// heal decides about every failing slot of the job, from cheap to dear.
-func (p *pass) heal(w *work) {
+// enterFaults enters what was found wrong with the job's slots, the heaviest first.
+func (p *pass) enterFaults(w *work) {
 	slices.SortStableFunc(w.faults, func(a, b fault) int {
 		if d := weight(b.cause, b.exit) - weight(a.cause, a.exit); d != 0 {
 			return d
@@ -224,8 +239,16 @@ func (p *pass) heal(w *work) {
 		return p.in.Now.Sub(t) > w.spec.Heal.Budget.Window.Std()
 	})
 	p.out.Dirty = p.out.Dirty || len(w.rec.Charges) != charged
+}
+
+// heal decides about every failing slot of the job, from cheap to dear.
+func (p *pass) heal(w *work) {
+	p.enterFaults(w)
 	var failing []*job.Slot
 	for _, s := range w.slots {
+		if w.outside(s.Address) {
+			continue
+		}
 		if s.Phase == job.Lost {
 			p.step(s, job.Fault)
 		}
@@ -239,6 +262,7 @@ func (p *pass) heal(w *work) {
 		}
 		return
 	}
+	p.readmit(w)
 	if why := p.hopeless(w, failing); why != "" {
 		p.failJob(w, why)
 		return
@@ -255,6 +279,15 @@ func (p *pass) heal(w *work) {
 	}
 	if action != "" {
 		p.decided(w, action)
+	}
+}
+
+// readmit lets the agents go on whose processes failed as collateral: they take part in the next world, as if they had
+// been stopped in time. Nothing is wrong with these slots, so nothing is counted.
+func (p *pass) readmit(w *work) {
+	for _, s := range w.collateral {
+		s.InPlace++
+		p.out.Dirty = true
 	}
 }
 
@@ -287,6 +320,10 @@ func (p *pass) heldBack(w *work) bool {
 
 // failJob gives the job up: what failed is Failed, settle stops the rest.
 func (p *pass) failJob(w *work, why string) {
+	if w.part != nil {
+		p.holdBack(w.name, "", fmt.Sprintf("It is to be given up (%s), and is so as a whole. Target job.%s, or leave all of it out.", why, w.name))
+		return
+	}
 	for _, s := range w.slots {
 		if s.Phase == job.Failing {
 			p.step(s, job.GiveUp)

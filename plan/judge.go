@@ -26,6 +26,9 @@ func (p *pass) judge(w *work) {
 		}
 	}
 	phase := w.phase()
+	if phase == job.JobRunning && (p.in.Withheld[w.name] != "" || p.refusedJobs[w.name]) {
+		phase = job.JobDegraded
+	}
 	if phase != w.rec.Phase {
 		if !phase.Ended() {
 			p.note("job."+w.name, "job_phase", string(phase))

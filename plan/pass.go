@@ -16,7 +16,13 @@ import (
 // what was running, then admission of what waits, and growth from what is left.
 func Make(in Input) Plan {
 	p := newPass(in)
+	if in.Refresh {
+		return p.refresh()
+	}
 	for _, w := range p.jobs {
+		if w.frozen {
+			continue
+		}
 		p.track(w)
 		p.heal(w)
 		p.settle(w)
@@ -35,9 +41,13 @@ func Make(in Input) Plan {
 	p.admit()
 	p.grow()
 	for _, w := range p.jobs {
+		if w.frozen {
+			continue
+		}
 		p.emit(w)
 		p.want(w)
 		p.queue(w)
+		p.withheld(w)
 		p.settleSite(w)
 		p.judge(w)
 	}
@@ -54,10 +64,25 @@ type pass struct {
 	turn   []*work           // active jobs in the order in which they are served; from measure on
 	spaces map[string]*space // by provider
 	bars   bars
+	extras extras
 	unseen []job.Incarnation // of no known job
 	// owners are the states under which others run jobs, by provider and name.
 	owners    map[runsAt]string
 	elsewhere map[string]bool // jobs that run where their provider does not look
+
+	replacing map[job.Address]Replacement
+	frozen    map[string]bool    // recorded jobs of which nothing is in scope
+	parts     map[string]*extent // jobs of which only a part is
+
+	movedFrom   map[string]string       // the names that jobs had until this pass, by those that they have
+	named       bool                    // the snapshot is a copy with other names in it
+	imported    map[string]adopted      // by name
+	sought      bool                    // something is to be imported, and was not found
+	released    map[string]job.Released // forgotten jobs that run, by UID
+	letGo       map[string]bool         // UIDs of those forgotten in this pass
+	forgotten   map[string]bool         // the same by name, of those that were recorded
+	kept        map[string]bool         // not declared, and to go on
+	refusedJobs map[string]bool         // of which something must not be done
 }
 
 // runsAt is a name under which somebody runs a job.
@@ -65,29 +90,34 @@ type runsAt struct{ provider, job string }
 
 // work is one job under decision.
 type work struct {
-	name      string
-	declared  bool
-	spec      *job.Job // as declared; as last applied if it is not any more
-	rec       *job.Record
-	slots     []*job.Slot // by address
-	index     map[string]map[int]*job.Slot
-	seen      map[job.Address][]*job.Incarnation // by number, ascending
-	world     job.World                          // as the service has it; else as recorded
-	faults    []fault
-	decisions map[*job.Slot]*decision // made in this pass, by slot; see on
-	changed   []job.FieldChange       // settings taken up in place
-	differs   []job.FieldChange       // what replaces slots
-	renewed   []*job.Slot             // running, and declared differently now
-	gone      bool                    // nothing of it is left: its record goes
-	prints    map[string]func(int) string
-	total     *job.Resources                  // of all that it holds; nil until asked for
-	freshFrom map[string]int                  // by role: the first index that may be free, while growing
-	placeOf   map[job.Address]job.WorldMember // in world; nil until asked for
-	ending    bool                            // all its slots are to go
-	finished  map[string]bool                 // roles of which a slot has ended well: no start follows in them
-	upCache   map[string]bool                 // by role, for ready
-	stopCache map[string]bool                 // by role, for anyRunning
-	gated     map[string]bool                 // by role: what is launched waits for its gang
+	name     string
+	declared bool
+	spec     *job.Job // as declared; as last applied if it is not any more
+	rec      *job.Record
+	slots    []*job.Slot // by address
+	index    map[string]map[int]*job.Slot
+	seen     map[job.Address][]*job.Incarnation // by number, ascending
+	world    job.World                          // as the service has it; else as recorded
+	faults   []fault
+	// collateral are the slots whose processes failed only because the world was being ended.
+	collateral []*job.Slot
+	decisions  map[*job.Slot]*decision // made in this pass, by slot; see on
+	changed    []job.FieldChange       // settings taken up in place
+	differs    []job.FieldChange       // what replaces slots
+	renewed    []*job.Slot             // running, and declared differently now
+	gone       bool                    // nothing of it is left: its record goes
+	prints     map[string]func(int) string
+	total      *job.Resources                  // of all that it holds; nil until asked for
+	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
+	placeOf    map[job.Address]job.WorldMember // in world; nil until asked for
+	ending     bool                            // all its slots are to go
+	frozen     bool                            // nothing of it is in scope: it stays as it is
+	part       *extent                         // what of it is in scope; nil is all
+	imported   string                          // the ID by which an import block found it; "" if none did in this pass
+	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
+	upCache    map[string]bool                 // by role, for ready
+	stopCache  map[string]bool                 // by role, for anyRunning
+	gated      map[string]bool                 // by role: what is launched waits for its gang
 }
 
 // decision is what this pass has found about one slot, beside what its record says.
@@ -117,7 +147,17 @@ func (w *work) promisedTo(s *job.Slot) string {
 }
 
 func newPass(in Input) *pass {
-	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), owners: map[runsAt]string{}, elsewhere: map[string]bool{}}
+	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
+		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, letGo: map[string]bool{},
+		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}}
+	if in.Refresh {
+		p.asLastApplied()
+	}
+	p.narrow()
+	p.followMoves()
+	p.forget()
+	p.adopt()
+	in = p.in // the same things under the names that they have now
 	p.out.Records = make(job.Records, len(in.Records))
 	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {
@@ -125,22 +165,25 @@ func newPass(in Input) *pass {
 			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
 			decisions: map[*job.Slot]*decision{}, prints: map[string]func(int) string{}, freshFrom: map[string]int{},
 			finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{},
+			frozen: p.frozen[name], part: p.parts[name],
 		}
 		p.jobs = append(p.jobs, w)
 		p.byName[name] = w
 		return w
 	}
 	for i := range in.Jobs {
-		if p.leave(in.Jobs[i].Name, true) {
+		if p.leave(in.Jobs[i].Name, true) || p.refusedJobs[in.Jobs[i].Name] {
 			continue
 		}
 		w := add(in.Jobs[i].Name)
 		w.declared, w.spec = true, &in.Jobs[i]
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
-		if p.byName[name] == nil && !p.elsewhere[name] && !p.leave(name, in.Keep) {
-			add(name).declared = in.Keep // it goes on as it was last applied
+		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.leave(name, in.Keep) {
+			continue
 		}
+		// It goes on as it was last applied, or ends.
+		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
 	for _, w := range p.jobs {
 		p.open(w)
@@ -152,17 +195,18 @@ func newPass(in Input) *pass {
 // open copies the job's record to work on, or makes one for a new job.
 func (p *pass) open(w *work) {
 	old := p.in.Records[w.name]
-	if old != nil && w.spec != nil && p.anew(w, old) {
-		p.note(w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
-		old = nil
+	if old != nil && w.spec != nil {
+		declared := w.spec
+		w.spec = p.settled(declared, old)
+		if p.anew(w, old) {
+			p.note(w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
+			w.spec = declared
+			clear(w.prints)
+			old = nil
+		}
 	}
 	if old == nil {
-		uid := p.adoptable(w.name)
-		if uid == "" {
-			uid = p.in.NewUID(w.name)
-		}
-		w.rec = &job.Record{UID: uid, Created: p.in.Now, Spec: *w.spec, Phase: job.JobPending, Counts: map[string]int{}}
-		p.out.Dirty = true
+		p.newRecord(w)
 		return
 	}
 	rec := *old
@@ -182,12 +226,43 @@ func (p *pass) open(w *work) {
 		w.insert(&backing[i])
 	}
 	w.world = rec.World
-	if seen, ok := p.in.Snapshot.Worlds[w.name]; ok && seen.Generation >= rec.World.Generation {
+	if seen, ok := p.in.Snapshot.Worlds[w.name]; ok && !w.frozen && seen.Generation >= rec.World.Generation {
 		w.world = seen
 		if seen.Generation > rec.World.Generation || seen.Broken != rec.World.Broken {
 			rec.World = seen
 			p.out.Dirty = true
 		}
+	}
+}
+
+// settled is the declaration that holds: what the job's lifecycle ignores is as it was last applied, and all of it is
+// where taking it up would end a job that must not end.
+func (p *pass) settled(declared *job.Job, old *job.Record) *job.Job {
+	if p.preventedMove(declared, old) {
+		return &old.Spec
+	}
+	if len(declared.Lifecycle.IgnoreChanges) == 0 {
+		return declared
+	}
+	spec := declared.Settled(&old.Spec)
+	return &spec
+}
+
+// newRecord makes the record of a job that has none: one that runs and is adopted, or a new one.
+func (p *pass) newRecord(w *work) {
+	p.out.Dirty = true
+	found, imported := p.imported[w.name]
+	if !imported {
+		found = p.adoptable(w.name)
+	}
+	w.imported = found.id
+	if found.uid == "" {
+		found.uid = p.in.NewUID(w.name)
+		found.launched = p.launchName(w.name, found.uid)
+	}
+	w.rec = &job.Record{UID: found.uid, Created: p.in.Now, Spec: *w.spec, Phase: job.JobPending, Counts: map[string]int{}}
+	if found.launched != w.name {
+		w.rec.Launched = found.launched
 	}
 }
 
@@ -197,7 +272,7 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
 		return false
 	}
-	if p.in.Rerun[w.name] && old.Phase != job.JobSucceeded {
+	if p.in.Rerun[w.name] && old.Phase != job.JobSucceeded || p.allAskedFor(old) {
 		return true
 	}
 	edited := func(s job.Slot) bool {
@@ -208,17 +283,42 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces })
 }
 
-// adoptable is the UID under which a job that is not recorded runs already: the state was lost.
-func (p *pass) adoptable(name string) string {
+// adoptable is what runs already of a job that is not recorded, under its name or one that it had: the state was lost.
+func (p *pass) adoptable(name string) adopted {
 	if p.in.Records[name] != nil {
-		return "" // an earlier job of the name ended: its remains are not the new one's
+		return adopted{} // an earlier job of the name ended: its remains are not the new one's
 	}
-	for i := range p.in.Snapshot.Incarnations {
-		if inc := &p.in.Snapshot.Incarnations[i]; inc.Slot.Job == name && inc.State != job.Gone && p.ours(inc) {
-			return inc.UID
+	for _, launched := range p.namesOf(name) {
+		unrecorded := p.unrecorded(launched)
+		if len(unrecorded) == 0 {
+			continue
+		}
+		uids := slices.SortedFunc(maps.Keys(unrecorded), func(a, b string) int {
+			// Its own name may be in use by one that was moved away from it; a name apart is nobody else's.
+			longer := cmp.Compare(len(unrecorded[b].Slot.Job), len(unrecorded[a].Slot.Job))
+			if launched != name {
+				longer = -longer
+			}
+			return cmp.Or(longer, cmp.Compare(a, b))
+		})
+		found := adopted{uid: uids[0], launched: unrecorded[uids[0]].Slot.Job}
+		if found.launched != name {
+			p.see(found.uid, name)
+		}
+		return found
+	}
+	return adopted{}
+}
+
+// namesOf are the names under which a job that is not recorded may run already: its own, and those that it had.
+func (p *pass) namesOf(name string) []string {
+	names := []string{name}
+	for _, from := range slices.Sorted(maps.Keys(p.in.Moved)) {
+		if p.in.Moved[from] == name && p.in.Records[from] == nil {
+			names = append(names, from)
 		}
 	}
-	return ""
+	return names
 }
 
 // ours tells whether an incarnation of no recorded job may be ours: it was launched under our state, or under none.
@@ -251,7 +351,7 @@ func (p *pass) assign() {
 		w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)
 		if w.index[inc.Slot.Role][inc.Slot.Index] == nil && inc.State != job.Gone {
 			w.insert(&job.Slot{Address: inc.Slot, Phase: job.Pending, Rank: -1})
-			p.out.Dirty = true
+			p.out.Dirty = p.out.Dirty || !w.frozen
 		}
 	}
 	for _, w := range p.jobs {
@@ -386,6 +486,11 @@ func (p *pass) finish() Plan {
 		if w := p.byName[c.Job]; c.Provider == "" && w != nil {
 			c.Provider = w.spec.Provider
 		}
+	}
+	p.thaw()
+	p.out.Kept = slices.Sorted(maps.Keys(p.kept))
+	if len(p.released) > 0 {
+		p.out.Released = p.released
 	}
 	slices.SortStableFunc(p.out.Changes, func(a, b Change) int { return cmp.Compare(a.Wave, b.Wave) })
 	return p.out

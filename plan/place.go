@@ -16,6 +16,8 @@ type space struct {
 	listed map[string]*job.Node
 	dims   map[string]int // device name -> position in an amount
 	bars   bars
+	extras extras
+	others map[job.Address]otherwise
 	// cursors remember, by slot size and bars, which nodes can still take one. They hold while free only shrinks.
 	cursors map[string]*cursor
 	key     []byte // scratch of cursorFor
@@ -79,7 +81,7 @@ func (p *pass) space(provider string) *space {
 	if sp := p.spaces[provider]; sp != nil {
 		return sp
 	}
-	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, cursors: map[string]*cursor{}}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, others: map[job.Address]otherwise{}, cursors: map[string]*cursor{}}
 	p.spaces[provider] = sp
 	nodes := p.in.Snapshot.Nodes
 	for i := range nodes {
@@ -147,7 +149,8 @@ func (p *pass) measure() {
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			if !w.active() || !s.Phase.Live() || !p.hinted(w, s) {
+			sp.asLaunched(s, w.current(s))
+			if !w.active() || w.frozen || w.outside(s.Address) || !s.Phase.Live() || !p.hinted(w, s) {
 				p.measureSlot(sp, s)
 			}
 			for _, inc := range w.seen[s.Address] { // before any hint: it is there, whoever is served first
@@ -155,20 +158,20 @@ func (p *pass) measure() {
 			}
 		}
 	}
-	p.measureHints()
 	for _, inc := range p.unseen {
 		for _, sp := range p.spaces {
 			if inc.State != job.Gone {
-				sp.holdSlot(inc.Node, inc.Reserved, true)
+				sp.holdRunning(&inc, !p.isReleased(inc.UID))
 			}
 		}
 	}
+	p.measureHints()
 }
 
 func (p *pass) measureSlot(sp *space, s *job.Slot) {
 	if s.Node != "" && s.Phase.Live() {
 		leaving := s.Phase == job.Canceling && !s.Return
-		sp.holdSlot(s.Node, s.Reserved, leaving)
+		sp.holdSlot(s, leaving)
 	}
 }
 
@@ -178,9 +181,9 @@ func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
 	switch {
 	case inc.State == job.Gone:
 	case inc.Node != s.Node || !s.Phase.Live():
-		sp.holdSlot(inc.Node, inc.Reserved, true)
-	case !inc.Reserved.Equal(s.Reserved):
-		extra, _ := sp.amount(inc.Reserved.Beyond(s.Reserved))
+		sp.holdRunning(inc, true)
+	case !inc.Reserved.Equal(s.Reserved) || !inc.Extra.Equal(sp.extras.of(s.Address)):
+		extra, _ := sp.amount(taken(inc).Beyond(sp.held(s)))
 		sp.hold(inc.Node, extra, true)
 	}
 }
@@ -191,17 +194,23 @@ func (p *pass) measureAlone(w *work, sp *space, s *job.Slot) {
 		if inc.State == job.Gone || inc.Node != s.Node {
 			continue
 		}
-		covered, _ := sp.slot(inc.Reserved)
-		extra, _ := sp.amount(inc.Reserved.Beyond(s.Reserved))
+		covered, _ := sp.slot(taken(inc))
+		extra, _ := sp.amount(taken(inc).Beyond(sp.held(s)))
 		covered.take(extra)
 		sp.hold(inc.Node, covered, true)
 	}
 }
 
-// holdSlot takes what a slot reserves.
-func (sp *space) holdSlot(node string, r job.Resources, leaving bool) {
-	a, _ := sp.slot(r)
-	sp.hold(node, a, leaving)
+// holdSlot takes what a slot has of its node.
+func (sp *space) holdSlot(s *job.Slot, leaving bool) {
+	a, _ := sp.slot(sp.held(s))
+	sp.hold(s.Node, a, leaving)
+}
+
+// holdRunning takes what an incarnation has of its node.
+func (sp *space) holdRunning(inc *job.Incarnation, leaving bool) {
+	a, _ := sp.slot(taken(inc))
+	sp.hold(inc.Node, a, leaving)
 }
 
 // hold takes an amount of a node; what leaves is free soon.
@@ -222,7 +231,7 @@ func (sp *space) release(s *job.Slot) {
 	if pl == nil {
 		return
 	}
-	a, _ := sp.slot(s.Reserved)
+	a, _ := sp.slot(sp.held(s))
 	pl.free.give(a)
 	pl.soon.give(a)
 	clear(sp.cursors)
@@ -231,7 +240,7 @@ func (sp *space) release(s *job.Slot) {
 // leave marks what a slot holds as free soon.
 func (sp *space) leave(s *job.Slot) {
 	if pl := sp.byName[s.Node]; pl != nil {
-		a, _ := sp.slot(s.Reserved)
+		a, _ := sp.slot(sp.held(s))
 		pl.soon.give(a)
 		clear(sp.cursors)
 	}
@@ -248,7 +257,7 @@ type cursor struct {
 func (sp *space) total(slots []*job.Slot) amount {
 	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, s := range slots {
-		need, _ := sp.slot(s.Reserved)
+		need, _ := sp.slot(sp.wants(s.Address, s.Reserved))
 		sum.give(need)
 	}
 	return sum
@@ -272,7 +281,7 @@ func (sp *space) emptied() *space {
 	if sp.empty != nil {
 		return sp.empty
 	}
-	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, bars: sp.bars, cursors: map[string]*cursor{}}
+	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, bars: sp.bars, extras: sp.extras, cursors: map[string]*cursor{}}
 	for _, pl := range sp.places {
 		free := sp.capacity(pl.node)
 		node := *pl.node
@@ -364,7 +373,7 @@ type taking struct {
 
 // put places one slot: on prefer if that fits, else on the next node, else on avoid. False if nothing fits.
 func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bool) bool {
-	need, known := t.sp.slot(r)
+	need, known := t.sp.slot(t.sp.wants(s.Address, r))
 	if !known {
 		return false
 	}

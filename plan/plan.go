@@ -22,6 +22,8 @@ type Input struct {
 	// Bars are the nodes that slots of a role can never be on, with the reason, by role ("job.mnist.worker")
 	// and node. A role that is not here may be on every node of its provider.
 	Bars map[string]map[string]string `json:"bars,omitempty"`
+	// Extra is what each slot of a role takes of its node beside what it reserves, by role.
+	Extra map[string]job.Resources `json:"extra,omitempty"`
 	// Since is when the master began: an agent that has not registered is not late before it had time to.
 	Since time.Time `json:"since,omitzero"`
 	// Destroy tells that jobs are left out because they are to be destroyed; it is a reason, nothing else.
@@ -31,9 +33,32 @@ type Input struct {
 	// Rerun names declared jobs that failed and are to start anew, as an explicit apply does it. The watch loop
 	// never does.
 	Rerun map[string]bool `json:"rerun,omitempty"`
+	// Scope bounds the plan to a part of the jobs.
+	Scope Scope `json:"scope,omitzero"`
+	// Refresh brings the records up to what is seen and changes nothing else.
+	Refresh bool `json:"refresh,omitempty"`
+	// Withheld are jobs that go on though the files may say otherwise by now, with the reason, by name. They are
+	// Degraded, however well they run.
+	Withheld map[string]string `json:"withheld,omitempty"`
 	// Keep lets recorded jobs that are no longer declared go on as they were last applied, instead of
 	// destroying them.
 	Keep bool `json:"keep,omitempty"`
+	Blocks
+	// Prevent says which jobs must not be destroyed by what the files say of them, where Jobs does not have them because
+	// all are to be. Of a job that is not in it what was last applied counts.
+	Prevent map[string]bool `json:"prevent_destroy,omitempty"`
+	// Released are jobs, by UID, that were forgotten and may still run.
+	Released map[string]job.Released `json:"released,omitempty"`
+}
+
+// Blocks is what the files say of which job is which: their moved, removed and import blocks.
+type Blocks struct {
+	// Moved gives the names that jobs are to have, by those that they had. Chains were followed.
+	Moved map[string]string `json:"moved,omitempty"`
+	// Forget names jobs that are declared no more and are to run on, with nobody looking after them.
+	Forget map[string]bool `json:"forget,omitempty"`
+	// Imports are what runs and is to be looked after from now on.
+	Imports []Import `json:"imports,omitempty"`
 }
 
 // Plan is the outcome. With no Changes, what runs is what should run, as far as it can (see Waits).
@@ -55,6 +80,13 @@ type Plan struct {
 	Wake time.Time `json:"wake,omitzero"`
 	// Caveats are what providers of the jobs cannot enforce.
 	Caveats []string `json:"caveats,omitempty"`
+	// Released is the input's, brought up to date. It is stored with the records.
+	Released map[string]job.Released `json:"released,omitempty"`
+	// Refusals are what is asked for and must not be done.
+	Refusals []Refusal `json:"refusals,omitempty"`
+	// Kept are recorded jobs, by name, that are not declared and go on all the same: they must not be destroyed, or
+	// could not be moved.
+	Kept []string `json:"kept,omitempty"`
 }
 
 // Action is what a change does.
@@ -65,7 +97,9 @@ const (
 	Update  Action = "update"  // ~ take up a change in place: of a job's settings; or mend a slot that was edited
 	Restart Action = "restart" // ~ restart the processes of a slot in place
 	Replace Action = "replace" // -/+ next incarnation: the old one is stopped first
-	Delete  Action = "delete"  // - stop a slot, or forget a job
+	Delete  Action = "delete"  // - stop a slot, or take away what is left of a job
+	Forget  Action = "forget"  // . take a job out of the records, and leave running what runs
+	NoOp    Action = "no-op"   // what runs stays as it is: the records take up a job's new name, or an import
 )
 
 // Change is one thing to do. It is a value: it says what it expects, so that apply can check it against
@@ -80,6 +114,10 @@ type Change struct {
 	Reasons  []string `json:"reasons,omitempty"` // for a person, most telling first
 	// Fields are the attributes that differ, for Update, and for Replace when that is why; for Create all that is set.
 	Fields []job.FieldChange `json:"fields,omitempty"`
+	// From is the job's name so far, if it was moved; Import the ID by which it was found, if it is looked after from now
+	// on. Only changes of jobs have them.
+	From   string `json:"from,omitempty"`
+	Import string `json:"import,omitempty"`
 	// Node and Incarnation are what a Create or Replace starts; Incarnation with Delete is what is stopped.
 	Node        string `json:"node,omitempty"`
 	Incarnation int    `json:"incarnation,omitempty"`
@@ -104,10 +142,13 @@ type Wait struct {
 	Never bool `json:"never,omitempty"`
 	// Passing: what was started is queued on its infrastructure, not yet for so long that it looks stuck.
 	Passing bool `json:"passing,omitempty"`
+	// Held: it could be done now, and the plan's scope has only a part of what goes together.
+	Held bool `json:"held,omitempty"`
 }
 
 // Summary counts a plan's changes as Terraform does: a replacement is an add and a remove.
 type Summary struct {
+	Import int `json:"import,omitempty"` // jobs
 	Add    int `json:"add"`
 	Change int `json:"change"`
 	Remove int `json:"remove"`
@@ -117,6 +158,9 @@ type Summary struct {
 func (p *Plan) Summary() Summary {
 	var s Summary
 	for _, c := range p.Changes {
+		if c.Import != "" {
+			s.Import++
+		}
 		switch c.Action {
 		case Create:
 			s.Add++

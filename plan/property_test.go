@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -122,6 +123,7 @@ func randomJob(t *rapid.T, name string) job.Job {
 		}
 		j.Limits = &job.Limits{CPU: &c}
 	}
+	j.Lifecycle.PreventDestroy = rapid.IntRange(0, 4).Draw(t, "prevent") == 0
 	j.Heal.Budget.Restarts = rapid.IntRange(0, 4).Draw(t, "budget")
 	j.Rendezvous.Timeout = 0
 	if rapid.Bool().Draw(t, "timeout") {
@@ -139,9 +141,9 @@ func (c *checker) event(t *rapid.T) {
 		}
 	}
 	events := []string{"nothing", "nothing", "time", "node", "node dies", "node dropped", "closed", "foreign", "capacity",
-		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun"}
+		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun", "move", "let go", "import", "import", "block", "scope", "unscoped", "refresh"}
 	if !c.can.Places {
-		events = append(events, "bars", "drained", "slots", "ended", "ended", "waiting", "drift")
+		events = append(events, "bars", "extra", "drained", "slots", "ended", "ended", "waiting", "drift")
 	}
 	what := rapid.SampledFrom(events).Draw(t, "event")
 	node := &c.nodes[0]
@@ -162,6 +164,9 @@ func (c *checker) event(t *rapid.T) {
 		}
 	case "bars":
 		c.bars[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "barred")] = map[string]string{node.Name: "taint"}
+	case "extra":
+		c.extra = maps.Clone(c.extra) // of the plan before
+		c.extra[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "role")] = job.Resources{CPU: job.CPU(rapid.IntRange(0, 2).Draw(t, "halves") * 500)}
 	case "drained":
 		node.Drained = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
 	case "slots":
@@ -187,15 +192,63 @@ func (c *checker) event(t *rapid.T) {
 		j := randomJob(t, fmt.Sprint("j", i))
 		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == j.Name })
 		c.jobs = append(c.jobs, j)
+		delete(c.moved, j.Name) // what is moved from is not declared
+		delete(c.removed, j.Name)
 	case "undeclare":
 		i := rapid.IntRange(0, 2).Draw(t, "job")
 		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == fmt.Sprint("j", i) })
 	case "forget":
-		c.records = job.Records{}
+		c.lose()
 		clear(c.launched) // with the records goes what was planned and not carried out
 		clear(c.newest)
 	case "rerun":
 		c.rerun = true
+	case "move", "let go", "import", "block":
+		c.blockEvent(t, what)
+	case "refresh":
+		c.refresh(t)
+	case "scope", "unscoped":
+		c.scope = plan.Scope{}
+		if what == "scope" {
+			c.randomScope(t)
+		}
+	}
+}
+
+// blockEvent is an edit of what the files say of names.
+func (c *checker) blockEvent(t *rapid.T, what string) {
+	if what == "block" || len(c.jobs) == 0 {
+		clear(c.moved)
+		clear(c.removed)
+		c.imports = nil
+		return
+	}
+	i := rapid.IntRange(0, len(c.jobs)-1).Draw(t, "whose")
+	name := c.jobs[i].Name
+	switch what {
+	case "move":
+		to := rapid.SampledFrom([]string{"j0", "j1", "m0", "m1"}).Draw(t, "to")
+		if slices.ContainsFunc(c.jobs, func(j job.Job) bool { return j.Name == to }) {
+			return
+		}
+		for from, last := range c.moved { // chains are followed before
+			if last == name {
+				c.moved[from] = to
+			}
+		}
+		delete(c.moved, to)
+		delete(c.removed, to)
+		c.jobs[i].Name, c.moved[name] = to, to
+		c.imports = slices.DeleteFunc(c.imports, func(m plan.Import) bool { return m.To.Job == name })
+	case "let go":
+		c.jobs = slices.Delete(c.jobs, i, i+1)
+		c.removed[name] = true
+		c.imports = slices.DeleteFunc(c.imports, func(m plan.Import) bool { return m.To.Job == name })
+	case "import":
+		live := slices.DeleteFunc(slices.Clone(c.incs), func(i *job.Incarnation) bool { return i.State == job.Gone })
+		if len(live) > 0 {
+			c.imports = []plan.Import{{To: job.Selector{Job: name}, ID: rapid.SampledFrom(live).Draw(t, "what").UID}}
+		}
 	}
 }
 
@@ -258,7 +311,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
 		t.Fatalf("planned twice, and differently:\n%s\n%s", a, b)
 	}
-	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)); same == p.Dirty {
+	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released); same == p.Dirty {
 		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, c.status(), c.shown)
 	}
 	for _, n := range p.Notices {
@@ -271,8 +324,10 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 		c.checkSizes(t, &in.Jobs[i], in.Records[in.Jobs[i].Name], p.Records[in.Jobs[i].Name])
 	}
 	c.checkNumbers(t, p)
+	c.checkSpared(t, in, p)
 	c.checkQueued(t, in, p)
 	c.checkHeard(t, in, p)
+	c.checkScope(t, in, p)
 	c.take(p)
 	c.carryOut(p)
 	return p
@@ -304,20 +359,27 @@ func reserves(s job.Slot) bool { return s.Phase.Live() && s.Node != "" }
 // checkPlaces: no new placement makes a node hold more than it has, whatever holds it.
 func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 	type key struct {
-		uid  string
-		slot job.Address
+		uid, role string // a UID is one job's, whatever its name
+		index     int
 	}
+	keyOf := func(uid string, a job.Address) key { return key{uid, a.Role, a.Index} }
 	before := map[key]string{}
 	for _, rec := range in.Records {
 		for _, s := range rec.Slots {
 			if reserves(s) {
-				before[key{rec.UID, s.Address}] = s.Node
+				before[keyOf(rec.UID, s.Address)] = s.Node
 			}
 		}
 	}
 	for _, inc := range in.Snapshot.Incarnations { // adopted with the place that they have
-		if k := (key{inc.UID, inc.Slot}); inc.State != job.Gone && before[k] == "" {
+		if k := keyOf(inc.UID, inc.Slot); inc.State != job.Gone && before[k] == "" {
 			before[k] = inc.Node
+		}
+	}
+	there := map[key]string{}
+	for _, inc := range c.incs {
+		if inc.State != job.Gone {
+			there[keyOf(inc.UID, inc.Slot)] = inc.Node
 		}
 	}
 	sums := map[string]job.Resources{}
@@ -328,11 +390,20 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			if !reserves(s) {
 				continue
 			}
-			k := key{rec.UID, s.Address}
+			k := keyOf(rec.UID, s.Address)
 			places[k] = s.Node
-			sums[s.Node] = sums[s.Node].Add(s.Reserved)
-			if inc := c.at(s.Address); inc != nil && inc.UID == rec.UID && inc.Node == s.Node {
+			extra := in.Extra[fmt.Sprintf("job.%s.%s", s.Address.Job, s.Address.Role)]
+			for _, inc := range in.Snapshot.Incarnations {
+				if inc.UID == rec.UID && inc.Slot == s.Address && inc.Number == s.Incarnation && inc.State != job.Gone && inc.Node == s.Node {
+					extra = inc.Extra
+				}
+			}
+			sums[s.Node] = sums[s.Node].Add(s.Reserved).Add(extra)
+			if there[k] == s.Node {
 				continue // it is there, whoever chose it
+			}
+			if !c.lookedAt(in, p, s.Address) {
+				continue
 			}
 			if before[k] != s.Node || !c.can.Places && s.Phase == job.Scheduling {
 				fresh[s.Node] = s.Address
@@ -340,8 +411,8 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 		}
 	}
 	for _, inc := range in.Snapshot.Incarnations {
-		if inc.State != job.Gone && places[key{inc.UID, inc.Slot}] != inc.Node {
-			sums[inc.Node] = sums[inc.Node].Add(inc.Reserved)
+		if inc.State != job.Gone && places[keyOf(inc.UID, inc.Slot)] != inc.Node {
+			sums[inc.Node] = sums[inc.Node].Add(inc.Reserved).Add(inc.Extra)
 		}
 	}
 	for name, a := range fresh {
@@ -363,6 +434,9 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 
 // checkSizes: within limits and max, legal sizes only, and never below min by choice.
 func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
+	if is == nil {
+		return // it was refused
+	}
 	if was != nil && was.UID != is.UID {
 		was = nil
 	}
@@ -428,6 +502,45 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 	}
 }
 
+// checkSpared: what was let go, or must not be destroyed, is not stopped for good; what was moved has the same UID and
+// the same incarnations as before.
+func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
+	spared := map[string]bool{}
+	for uid := range p.Released {
+		spared[uid] = true
+	}
+	for _, name := range p.Kept {
+		if rec := p.Records[name]; rec == nil || !isOver(in.Records[name]) && isOver(rec) && rec.Phase == job.JobCanceled {
+			t.Fatalf("%s was to be kept:\n%s", name, c.shown)
+		}
+	}
+	for _, ch := range p.Changes {
+		if spared[ch.UID] && (len(ch.Stop) > 0 || ch.Launch != nil || ch.Action == plan.Delete) {
+			t.Fatalf("%s of %s, which was let go:\n%s", ch.Action, ch.UID, c.shown)
+		}
+		if ch.From == "" {
+			continue
+		}
+		before, after := in.Records[ch.From], p.Records[ch.Job]
+		if after == nil && !declares(in, ch.Job) && !runs(in, before.UID) {
+			continue // declared no more under either name, it ends, and nothing of it has to be waited for
+		}
+		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
+			t.Fatalf("%s was moved to %s, and is another job:\n%s", ch.From, ch.Job, c.shown)
+		}
+	}
+}
+
+func declares(in plan.Input, name string) bool {
+	return slices.ContainsFunc(in.Jobs, func(j job.Job) bool { return j.Name == name })
+}
+
+func runs(in plan.Input, uid string) bool {
+	return slices.ContainsFunc(in.Snapshot.Incarnations, func(i job.Incarnation) bool { return i.UID == uid && i.State != job.Gone })
+}
+
+func isOver(rec *job.Record) bool { return rec != nil && rec.Phase.Ended() }
+
 // checkQueued: what a scheduler has not placed yet costs nothing. It may be withdrawn, but no other one takes
 // its slot while its declaration is the same.
 func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
@@ -478,6 +591,7 @@ func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 // no number of passes and hours brings one.
 func (c *checker) rest(t *rapid.T) {
 	c.slowStop = false
+	c.scope = plan.Scope{}
 	c.stopped()
 	c.kind = true // where it disagrees with the planner for ever, jobs that do not come up are tried for ever
 	quiet := 0

@@ -11,6 +11,9 @@ func (p *pass) recover() {
 	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
+			if w.outside(s.Address) {
+				continue
+			}
 			if s.Phase == job.Canceling && s.Return && s.Node == "" {
 				p.keepPlace(w, sp, s)
 				continue

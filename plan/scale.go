@@ -54,7 +54,7 @@ func (sp *space) relieves(pl *place, r job.Resources) bool {
 func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	var last *job.Slot
 	for _, s := range w.of(role) {
-		if s.Node == pl.node.Name && sp.relieves(pl, s.Reserved) && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
+		if s.Node == pl.node.Name && sp.relieves(pl, sp.held(s)) && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
 			last = s
 		}
 	}
@@ -70,7 +70,7 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	for _, w := range slices.Backward(p.turn) {
 		for i := range w.spec.Roles {
 			r := &w.spec.Roles[i]
-			if r.Scaling == nil || w.succeeded(r.Name) {
+			if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
 				continue
 			}
 			count := len(w.of(r.Name))
@@ -138,7 +138,7 @@ func (p *pass) shrink() {
 }
 
 func (p *pass) shrinkRole(w *work, r *job.Role) {
-	if w.succeeded(r.Name) {
+	if w.succeeded(r.Name) || !w.sizable(r.Name) {
 		return
 	}
 	held := w.of(r.Name)

@@ -24,9 +24,11 @@ import (
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
 //	undeclare NAME takes a job out of the files
-//	fault          one a line: SLOT exit=17 | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish,
+//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on
+//	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
+//	restarts       how often slots were healed, and restarted in place
 //	plan           plans and shows, and does nothing
 //	pass           one pass: plan, carry out; the service does nothing
 //	run            passes, with the service between them, until nothing more happens
@@ -47,12 +49,20 @@ import (
 //	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
 //	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none any more
 //	stray          one a line: JOB UID [OWNER]: a slot of a job of that UID runs
+//	extra ROLE     cpu=, mem=, gpu=: what a pod of it takes beside what it reserves; without them nothing
 //	bars           one a line: ROLE NODE REASON; "open ROLE" takes them away
 //	groups         what the provider is told of the jobs
 //	away, back     the provider shows another site; it shows this one again
 //	graces         plans, and shows how long what it stops may take
 //	gated          which of what runs was launched to wait for its gang
+//	moved FROM TO, removed NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
+//	named SLOT NAME   what the infrastructure calls a slot's incarnation
+//	released       what is remembered of jobs that were forgotten
+//	destroy        everything, from now on
 //	avoided        which slots are to go elsewhere
+//	target, exclude, replace   one address a line, from now on; unscoped takes all of that away. "references" are lines
+//	               of target: ROLE < ROLE is made of values of the other
+//	refresh        brings the records up to what is seen; drifted shows what that would be
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -104,6 +114,12 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		a, err := job.ParseAddress("job." + arg)
 		w.stuck[a] = true
 		return "", err
+	case "deaf":
+		a, err := job.ParseAddress("job." + arg)
+		w.deaf[a] = true
+		return "", err
+	case "restarts":
+		return w.restarts(), nil
 	case "plan":
 		return render(plan.Make(w.input())), nil
 	case "pass":
@@ -115,11 +131,41 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.now = w.now.Add(span)
 		return "", err
 	case "forget":
-		w.records = job.Records{}
+		w.lose()
+	case "moved":
+		w.moved[arg] = d.CmdArgs[1].Key
+	case "removed":
+		w.removed[arg] = true
+	case "import":
+		to, err := job.ParseSelector("job." + arg)
+		w.imports = append(w.imports, plan.Import{To: to, ID: d.CmdArgs[1].Key})
+		return "", err
+	case "blocks": // without any
+		clear(w.moved)
+		clear(w.removed)
+		w.imports = nil
+	case "named":
+		return "", w.name(arg, d.CmdArgs[1].Key)
+	case "released":
+		return w.releasedText(), nil
+	case "destroy":
+		w.destroy = true
+	case "target", "exclude", "replace", "unscoped", "refresh", "drifted":
+		return w.scopeCommand(d)
 	case "rerun":
 		w.rerun = true
 	case "keep":
 		w.keep = true
+	case "removals":
+		in := w.input()
+		p := plan.Make(in)
+		return fmt.Sprintln(plan.Removals(&in, &p)), nil
+	case "withhold":
+		why := map[string]string{}
+		for _, a := range d.CmdArgs {
+			why[a.Key] = "The files are held back."
+		}
+		return render(plan.Make(plan.Withhold(w.input(), why))), nil
 	case "lag":
 		w.lag = true
 	case "seen":
@@ -164,6 +210,14 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		}
 	case "open":
 		delete(w.bars, "job."+arg)
+	case "extra":
+		var extra job.Resources
+		for _, a := range d.CmdArgs[1:] {
+			if known, err := resource(&extra, a.Key, a.Vals[0]); err != nil || !known {
+				return "", fmt.Errorf("%s: %v", a, err)
+			}
+		}
+		w.extra["job."+arg] = extra
 	case "groups":
 		return w.groupsText(), nil
 	case "away":
@@ -180,6 +234,30 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", fmt.Errorf("no such command")
 	}
 	return "", nil
+}
+
+// name gives the newest incarnation of a slot its name, and what owns it that of its job.
+func (w *world) name(slot, name string) error {
+	a, err := job.ParseAddress("job." + slot)
+	if err != nil {
+		return err
+	}
+	inc := w.at(a)
+	inc.Name, inc.Group = name, "group-of-"+inc.UID
+	return nil
+}
+
+func (w *world) releasedText() string {
+	var b strings.Builder
+	for _, uid := range slices.Sorted(maps.Keys(w.released)) {
+		fmt.Fprintf(&b, "%s, launched as %s\n", uid, w.released[uid].Name)
+	}
+	for _, inc := range w.incs {
+		if _, is := w.released[inc.UID]; is && inc.State != job.Gone {
+			fmt.Fprintf(&b, "%s#%d %s\n", inc.Slot.Short(), inc.Number, inc.State)
+		}
+	}
+	return b.String()
 }
 
 func (w *world) setCapabilities(d *datadriven.TestData) error {
@@ -261,6 +339,18 @@ func (w *world) gatedText() string {
 	for _, inc := range w.incs {
 		if inc.State != job.Gone && w.gated[inc] {
 			fmt.Fprintf(&b, "%s\n", inc.Slot)
+		}
+	}
+	return b.String()
+}
+
+func (w *world) restarts() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.records)) {
+		for _, s := range w.records[name].Slots {
+			if s.Restarts+s.InPlace > 0 {
+				fmt.Fprintf(&b, "%s restarts=%d in-place=%d\n", s.Address.Short(), s.Restarts, s.InPlace)
+			}
 		}
 	}
 	return b.String()
@@ -393,6 +483,12 @@ func setJob(j *job.Job, key, value string) error {
 		j.Limits = &job.Limits{Devices: map[string]int{"gpu": n}}
 	case "timeout":
 		j.Rendezvous.Timeout, err = job.ParseDuration(value)
+	case "provider":
+		j.Provider = value
+	case "prevent":
+		j.Lifecycle.PreventDestroy = true
+	case "ignore":
+		j.Lifecycle.IgnoreChanges = strings.Split(value, ",")
 	case "signal":
 		j.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: value}
 	default:
@@ -462,8 +558,18 @@ func (w *world) hurt(words []string) error {
 	switch key {
 	case "exit":
 		code, err := strconv.Atoi(value)
-		w.fail(a, job.Exit{Code: code})
-		return err
+		if err != nil {
+			return err
+		}
+		exit := job.Exit{Code: code}
+		if len(words) > 2 {
+			ago, err := time.ParseDuration(strings.TrimPrefix(words[2], "ago="))
+			if err != nil {
+				return err
+			}
+			exit.At = w.now.Add(-ago)
+		}
+		w.fail(a, exit)
 	case "signal":
 		w.fail(a, job.Exit{Code: 137, Signal: value})
 	case "oom":
@@ -561,7 +667,7 @@ func render(p plan.Plan) string {
 	}
 	var order []kind
 	folded := map[kind][]int{}
-	signs := map[plan.Action]string{plan.Create: "+", plan.Update: "~", plan.Restart: "~ restart", plan.Replace: "-/+", plan.Delete: "-"}
+	signs := map[plan.Action]string{plan.Create: "+", plan.Update: "~", plan.Restart: "~ restart", plan.Replace: "-/+", plan.Delete: "-", plan.Forget: ".", plan.NoOp: "="}
 	for _, c := range p.Changes {
 		text := signs[c.Action] + " " + c.Job + "."
 		if c.Slot == (job.Address{}) {
@@ -570,6 +676,12 @@ func render(p plan.Plan) string {
 		after := ""
 		if c.Action == plan.Create || c.Launch != nil {
 			after += fmt.Sprintf(" #%d on %s", c.Incarnation, c.Node)
+		}
+		if c.From != "" {
+			after += " from " + c.From
+		}
+		if c.Import != "" {
+			after += " imported as " + c.Import
 		}
 		if len(c.Stop) > 0 {
 			after += fmt.Sprintf(" stop %s", strings.Trim(fmt.Sprint(c.Stop), "[]"))
@@ -607,7 +719,13 @@ func render(p plan.Plan) string {
 		if x.Passing {
 			what = "is queued"
 		}
+		if x.Held {
+			what = "is held back"
+		}
 		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, strings.Join(x.Reasons, " "))
+	}
+	for _, r := range p.Refusals {
+		fmt.Fprintf(&b, "REFUSED %s: %s: %s\n", r.Job, r.Summary, r.Detail)
 	}
 	if !p.Wake.IsZero() {
 		fmt.Fprintf(&b, "wake +%s\n", p.Wake.Sub(jobtest.Epoch))

@@ -13,7 +13,7 @@ import (
 func (p *pass) byTurn() []*work {
 	var turn []*work
 	for _, w := range p.jobs {
-		if w.active() {
+		if w.active() && !w.frozen {
 			turn = append(turn, w)
 		}
 	}
@@ -141,6 +141,8 @@ func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 	for i := w.freshFrom[r.Name]; i < most && len(slots) < n; i++ {
 		s := w.index[r.Name][i]
 		switch {
+		case w.outside(job.Address{Job: w.name, Role: r.Name, Index: i}):
+			continue
 		case s == nil:
 			s = &job.Slot{Address: job.Address{Job: w.name, Role: r.Name, Index: i}, Phase: job.Pending, Rank: -1}
 		case holds(s) || s.Phase == job.Canceling || s.Phase == job.Failed:
@@ -240,7 +242,7 @@ func (w *work) elastic() []*victim {
 	var all []*victim
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if r.Scaling == nil || w.succeeded(r.Name) {
+		if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
 			continue
 		}
 		held := w.of(r.Name)
@@ -280,7 +282,7 @@ func (p *pass) carryOut(o offer, ahead *work) {
 // retake is the opposite of leave.
 func (sp *space) retake(s *job.Slot) {
 	if pl := sp.byName[s.Node]; pl != nil {
-		a, _ := sp.slot(s.Reserved)
+		a, _ := sp.slot(sp.held(s))
 		pl.soon.take(a)
 		clear(sp.cursors)
 	}
@@ -316,7 +318,7 @@ func (p *pass) complete(w *work) {
 		r := &w.spec.Roles[i]
 		least, most := r.Bounds()
 		held := w.of(r.Name)
-		if w.succeeded(r.Name) {
+		if w.succeeded(r.Name) || !w.sizable(r.Name) {
 			continue
 		}
 		if len(held) > most {

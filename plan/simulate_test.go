@@ -29,6 +29,8 @@ type world struct {
 	joined  map[string]time.Time
 	// stuck agents start but never register.
 	stuck map[job.Address]bool
+	// deaf members run on after their world was ended: they have not heard of it yet.
+	deaf map[job.Address]bool
 	// slowStop: what is asked to stop goes on until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
@@ -38,20 +40,31 @@ type world struct {
 	// can is what the provider can. If it does not place, what is launched waits for bind.
 	can  job.Capabilities
 	bars map[string]map[string]string
+	// extra is what pods of a role take beside what it reserves.
+	extra map[string]job.Resources
 	// hints are where launches were meant to go. A kind scheduler prefers these.
 	hints map[*job.Incarnation]string
 	gated map[*job.Incarnation]bool // was launched to wait for its gang
 	kind  bool
 	far   []*job.Incarnation // at another site than the provider shows
 	held  map[string]string  // why a job may not be launched yet, by name
+	// What the files say besides, and what is remembered of jobs that were forgotten.
+	moved    map[string]string
+	removed  map[string]bool
+	imports  []plan.Import
+	destroy  bool
+	scope    plan.Scope
+	released map[string]job.Released
+	launched map[string]string // by UID, the name that a job was launched under
 	// groups are those of the newest plan.
 	groups map[string]job.Group
 }
 
 func newWorld() *world {
 	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
-		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{},
-		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, hints: map[*job.Incarnation]string{}, gated: map[*job.Incarnation]bool{}}
+		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, deaf: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{},
+		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, extra: map[string]job.Resources{}, hints: map[*job.Incarnation]string{}, gated: map[*job.Incarnation]bool{},
+		moved: map[string]string{}, removed: map[string]bool{}, launched: map[string]string{}}
 }
 
 // input is what the planner is given. It shares nothing with the world that a later event changes.
@@ -84,9 +97,18 @@ func (w *world) input() plan.Input {
 	for name := range w.records {
 		rerun[name] = w.rerun
 	}
+	jobs, prevent := slices.Clone(w.jobs), map[string]bool(nil)
+	if w.destroy {
+		prevent = map[string]bool{}
+		for _, j := range jobs {
+			prevent[j.Name] = j.Lifecycle.PreventDestroy
+		}
+		jobs = nil
+	}
 	return plan.Input{
-		Jobs: slices.Clone(w.jobs), Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
-		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars,
+		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
+		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
+		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra,
 		NewUID: func(name string) string {
 			if given[name] == "" {
 				given[name] = fmt.Sprintf("%s-uid%d", name, w.made+len(given)+1)
@@ -98,6 +120,8 @@ func (w *world) input() plan.Input {
 
 // take stores a plan's records, and lets the service hear what is wanted.
 func (w *world) take(p plan.Plan) {
+	w.rename(p.Records)
+	w.released = p.Released
 	for name, rec := range p.Records {
 		if old := w.records[name]; old == nil || old.UID != rec.UID {
 			w.made++
@@ -107,6 +131,46 @@ func (w *world) take(p plan.Plan) {
 		}
 	}
 	w.records, w.wants, w.groups, w.rerun = p.Records, p.Wants, p.Groups, false
+}
+
+// rename shows what runs under the names that its jobs have now, as the reconciler does.
+func (w *world) rename(records job.Records) {
+	for name, rec := range records {
+		for old, was := range w.records {
+			if was.UID == rec.UID && old != name {
+				w.renameWorld(old, name)
+			}
+		}
+		w.launched[rec.UID] = rec.LaunchedAs(name)
+		for _, inc := range w.incs {
+			if inc.UID == rec.UID {
+				inc.Slot.Job = name
+			}
+		}
+	}
+}
+
+func (w *world) renameWorld(from, to string) {
+	if formed, known := w.worlds[from]; known {
+		w.worlds[to], w.uids[to], w.joined[to] = formed.Of(to), w.uids[from], w.joined[from]
+		delete(w.worlds, from)
+		delete(w.uids, from)
+	}
+}
+
+// lose takes the state away: what runs is shown under the names that it was launched under.
+func (w *world) lose() {
+	for name, rec := range w.records {
+		if launched := rec.LaunchedAs(name); launched != name {
+			w.renameWorld(name, launched)
+		}
+	}
+	w.records, w.released = job.Records{}, nil
+	for _, inc := range w.incs {
+		if name := w.launched[inc.UID]; name != "" {
+			inc.Slot.Job = name
+		}
+	}
 }
 
 // carryOut does what can be done now of a plan.
@@ -172,7 +236,7 @@ func (w *world) launch(l *job.Launch) {
 		}
 	}
 	inc := &job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Fingerprint: l.Fingerprint,
-		Reserved: l.Reserved, State: job.Starting, Provider: "local", Owner: w.can.Owner}
+		Reserved: l.Reserved, State: job.Starting, Started: w.now, Provider: "local", Owner: w.can.Owner, Extra: w.extra[fmt.Sprintf("job.%s.%s", l.Slot.Job, l.Slot.Role)]}
 	w.incs = append(w.incs, inc)
 	w.hints[inc], w.gated[inc] = l.Node, l.Held
 	if w.can.Places {
@@ -215,10 +279,10 @@ func (w *world) schedule() {
 
 // fits tells whether the node has room beside what is bound to it.
 func (w *world) fits(inc *job.Incarnation, n job.Node) bool {
-	used, slots := n.Foreign.Add(inc.Reserved), 1
+	used, slots := n.Foreign.Add(inc.Reserved).Add(inc.Extra), 1
 	for _, other := range w.incs {
 		if other.State != job.Gone && other.Node == n.Name {
-			used, slots = used.Add(other.Reserved), slots+1
+			used, slots = used.Add(other.Reserved).Add(other.Extra), slots+1
 		}
 	}
 	return used.Fits(n.Capacity) && (n.Slots == 0 || slots <= n.Slots)
@@ -260,17 +324,22 @@ func (w *world) serve() {
 func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members map[job.Address]*job.Incarnation) {
 	current := w.worlds[name]
 	trains := current.Generation > 0 && !current.Broken
+	ordered := trains // if it ends now: nothing is wrong with any member
 	in := map[job.Address]bool{}
 	succeeded := false
 	for _, m := range current.Members {
 		inc := members[m.Slot]
-		ended := slices.ContainsFunc(w.incs, func(i *job.Incarnation) bool {
-			return i.UID == rec.UID && i.Slot == m.Slot && i.Number == m.Incarnation && i.Ended == job.EndFinished
-		})
+		endedSo := func(why job.EndReason) bool {
+			return slices.ContainsFunc(w.incs, func(i *job.Incarnation) bool {
+				return i.UID == rec.UID && i.Slot == m.Slot && i.Number == m.Incarnation && i.Ended == why
+			})
+		}
+		ended := endedSo(job.EndFinished)
 		succeeded = succeeded || ended
 		runs := inc != nil && inc.Number == m.Incarnation && inc.Member.State == job.MemberRunning
 		in[m.Slot] = true
 		trains = trains && (runs || ended)
+		ordered = ordered && (runs || ended || endedSo(job.EndOrdered))
 	}
 	var chosen []*job.Incarnation
 	complete, enough := true, true
@@ -312,13 +381,21 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 		return
 	}
 	current.Broken = current.Generation > 0
+	if ordered {
+		current.Ordered = w.now
+	}
 	w.worlds[name], w.uids[name] = current, rec.UID
+	stops := false
 	for a, inc := range members {
 		if in[a] && inc.Member.State == job.MemberRunning {
+			if w.deaf[a] {
+				stops = true
+				continue
+			}
 			inc.Member.State = job.MemberWaiting
 		}
 	}
-	if want.Hold || succeeded || len(chosen) == 0 || !enough || !complete && !settled {
+	if stops || want.Hold || succeeded || len(chosen) == 0 || !enough || !complete && !settled {
 		return
 	}
 	w.form(name, rec, current, chosen)
@@ -379,11 +456,14 @@ func (w *world) removeNode(name string, died bool) {
 	}
 }
 
-// fail lets a process of the slot end; the agent waits for the verdict.
+// fail lets a process of the slot end; the agent waits for the verdict. An exit without a time is one of now.
 func (w *world) fail(a job.Address, exit job.Exit) {
 	if inc := w.at(a); inc != nil && inc.Member != nil {
-		exit.At = w.now
+		if exit.At.IsZero() {
+			exit.At = w.now
+		}
 		inc.Member.State, inc.Member.Exit = job.MemberFailed, &exit
+		delete(w.deaf, a)
 	}
 }
 

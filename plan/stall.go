@@ -14,7 +14,7 @@ import (
 func (p *pass) yield() {
 	var stalled []*work
 	for _, w := range p.turn {
-		if p.timedOut(w) && w.homeless() != nil {
+		if w.part == nil && p.timedOut(w) && w.homeless() != nil {
 			stalled = append(stalled, w)
 		}
 	}
@@ -102,8 +102,11 @@ func (w *work) homeless() []*job.Slot {
 }
 
 // giveWay stops all slots of w if what another job lacks then fits, and does not without.
+//
+// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
 func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
+	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })
 	for _, other := range p.turn {
 		if other == w || other.spec.Provider != w.spec.Provider || p.refused(other) != "" {
 			continue
@@ -112,24 +115,18 @@ func (p *pass) giveWay(w *work) bool {
 		if len(lacks) == 0 || sp.takes(lacks) {
 			continue
 		}
-		for _, s := range w.slots {
-			if holds(s) {
-				sp.leave(s)
-			}
+		for _, s := range yielding {
+			sp.leave(s)
 		}
 		if sp.takes(lacks) {
-			for _, s := range w.slots {
-				if holds(s) {
-					w.because(s, "it waits in vain, and job.%s fits without it", other.name)
-					p.cancel(w, s)
-				}
+			for _, s := range yielding {
+				w.because(s, "it waits in vain, and job.%s fits without it", other.name)
+				p.cancel(w, s)
 			}
 			return true
 		}
-		for _, s := range w.slots {
-			if holds(s) {
-				sp.retake(s)
-			}
+		for _, s := range yielding {
+			sp.retake(s)
 		}
 	}
 	return false

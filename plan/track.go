@@ -11,6 +11,13 @@ import (
 func (p *pass) track(w *work) {
 	nodes := p.nodesOf(w.spec.Provider)
 	for _, s := range w.slots {
+		if w.outside(s.Address) {
+			w.lookOutside(s)
+			if s.Phase == job.Succeeded {
+				w.finished[s.Address.Role] = true
+			}
+			continue
+		}
 		p.catchUp(w, s)
 		p.follow(w, s)
 		if s.Phase == job.Succeeded {
@@ -71,9 +78,11 @@ func (p *pass) catchUp(w *work, s *job.Slot) {
 	p.out.Dirty = true
 	switch s.Phase {
 	case job.Pending, job.Canceled:
-		if newest.State != job.Gone {
-			p.step(s, job.Granted)
+		if newest.State == job.Gone {
+			s.Node = "" // only its number is taken over
+			return
 		}
+		p.step(s, job.Granted)
 	case job.Registered, job.Running, job.Suspect:
 		p.step(s, job.Replaced)
 	}
@@ -145,14 +154,8 @@ func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
 		p.fault(w, s, inc.Cause, inc.Exit, inc.Evidence...)
 	case inc.Ended == job.EndFinished:
 		p.succeed(s)
-	case inc.Exit != nil && inc.Exit.NotStarted != "":
-		p.fault(w, s, job.StartFailed, inc.Exit)
-	case inc.Exit != nil && inc.Exit.OOM:
-		p.fault(w, s, job.OutOfMemory, inc.Exit)
-	case inc.Ended == job.EndLeft:
-		p.fault(w, s, job.AgentLeft, inc.Exit)
 	default:
-		p.fault(w, s, job.AgentGone, inc.Exit)
+		p.fault(w, s, endedBy(inc), inc.Exit)
 	}
 }
 
@@ -181,13 +184,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 	switch m.State {
 	case job.MemberWaiting:
-		if s.Phase == job.Scheduling {
-			s.Crashes = 0
-			p.step(s, job.Register)
-		}
-		if s.Phase == job.Running {
-			p.step(s, job.WorldBroke)
-		}
+		p.standBy(s)
 	case job.MemberRunning:
 		p.advance(s, job.Running)
 	case job.MemberSucceeded:
@@ -198,7 +195,20 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 		if m.InPlace < s.InPlace {
 			return // the restart that it was granted has not reached it yet
 		}
+		if p.collateral(w, s, m) {
+			p.standBy(s)
+			w.collateral = append(w.collateral, s)
+			return
+		}
 		p.fault(w, s, causeOf(m.Exit), m.Exit)
+	}
+}
+
+// standBy takes a slot out of its world: it is fine, and waits for the next one.
+func (p *pass) standBy(s *job.Slot) {
+	p.advance(s, job.Registered)
+	if s.Phase == job.Running {
+		p.step(s, job.WorldBroke)
 	}
 }
 

@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -13,7 +15,7 @@ func (p *pass) wait(w *work, role, reason string) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []string{reason}})
 }
 
-// nodesNamed bounds how many nodes a shortage lists.
+// nodesNamed bounds how many nodes a shortage names, or tells of together.
 const nodesNamed = 8
 
 const stillStopping = "Slots of it are still being stopped."
@@ -23,32 +25,79 @@ func (p *pass) shortage(w *work, slots []*job.Slot) string {
 	if len(slots) == 0 {
 		return stillStopping
 	}
+	sp := p.space(w.spec.Provider)
 	if !w.within(slots) {
-		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", wanted(slots))
+		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", sp.wanted(slots))
 	}
-	return fmt.Sprintf("Wanted: %s. Available: %s.", wanted(slots), p.space(w.spec.Provider).available(slots))
+	return fmt.Sprintf("Wanted: %s. Available: %s.", sp.wanted(slots), sp.available(slots))
 }
 
-// available is what the nodes have for these slots. Those on which some of them may be come first.
+// available is what the nodes have for these slots, then why others have nothing for them. A few nodes are named each;
+// of many, those of which the same is to be said are counted, as a scheduler does it: the one taint that is on most of
+// them must not be lost behind names.
 func (sp *space) available(slots []*job.Slot) string {
 	if len(sp.places) == 0 {
 		return "no node"
 	}
 	roles := oneOfEach(slots)
-	useless := func(pl *place) bool { return sp.barredTo(pl, roles) == len(roles) }
-	places := sp.places
-	if len(sp.bars) > 0 {
-		places = append(slices.DeleteFunc(slices.Clone(places), useless), slices.DeleteFunc(slices.Clone(places), func(pl *place) bool { return !useless(pl) })...)
+	var have, not []*supply
+	known := map[supply]*supply{} // by what is said
+	for _, pl := range sp.places {
+		o := sp.supply(pl, roles)
+		said := o
+		said.name, said.nodes = "", 0
+		if same := known[said]; same != nil && len(sp.places) > nodesNamed {
+			same.nodes++
+			continue
+		}
+		known[said] = &o
+		if o.useless {
+			not = append(not, &o)
+		} else {
+			have = append(have, &o)
+		}
 	}
-	var have []string
-	for _, pl := range places[:min(len(places), nodesNamed)] {
-		have = append(have, sp.offer(pl, roles))
+	slices.SortStableFunc(not, func(a, b *supply) int { return cmp.Compare(b.nodes, a.nodes) })
+	return strings.Join(append(firstSupplies(have, "nodes"), firstSupplies(not, "nodes that are no use")...), "; ")
+}
+
+// firstSupplies tells of the first of them, and how many nodes the others are.
+func firstSupplies(supplies []*supply, nodes string) []string {
+	var texts []string
+	more := 0
+	for i, o := range supplies {
+		if i < nodesNamed {
+			texts = append(texts, o.String())
+		} else {
+			more += o.nodes
+		}
 	}
-	available := strings.Join(have, "; ")
-	if more := len(places) - nodesNamed; more > 0 {
-		available += fmt.Sprintf("; and %d more nodes", more)
+	if more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more %s", more, nodes))
 	}
-	return available
+	return texts
+}
+
+// supply is what a node has for slots of some roles, or several nodes alike.
+type supply struct {
+	name    string // of the first
+	nodes   int
+	useless bool   // none of the slots can come
+	barred  bool   // by what they are, not by what the node is at the moment
+	text    string // what it has, or why that is no use
+	but     string // for which roles it is no use
+}
+
+func (o *supply) String() string {
+	switch {
+	case o.nodes == 1 && o.barred:
+		return o.name + ": " + o.text
+	case o.nodes == 1:
+		return o.name + " " + o.text + o.but
+	case o.useless:
+		return fmt.Sprintf("%d nodes: %s", o.nodes, o.text)
+	}
+	return fmt.Sprintf("%d nodes with %s each%s", o.nodes, o.text, o.but)
 }
 
 // oneOfEach is one slot of each role.
@@ -72,14 +121,14 @@ func (sp *space) barredTo(pl *place, slots []*job.Slot) (n int) {
 	return n
 }
 
-// offer is what a node has for slots of these roles.
-func (sp *space) offer(pl *place, roles []*job.Slot) string {
+// supply is what a node has for slots of these roles.
+func (sp *space) supply(pl *place, roles []*job.Slot) supply {
 	name := pl.node.Name
 	switch sp.barredTo(pl, roles) {
 	case 0:
-		return name + " " + sp.left(pl)
+		return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl)}
 	case len(roles):
-		return name + ": " + sp.bars.of(roles[0]).at(name)
+		return supply{name: name, nodes: 1, useless: true, barred: true, text: sp.bars.of(roles[0]).at(name)}
 	}
 	var not []string
 	for _, s := range roles {
@@ -87,15 +136,21 @@ func (sp *space) offer(pl *place, roles []*job.Slot) string {
 			not = append(not, "not for "+s.Address.Role+": "+why)
 		}
 	}
-	return fmt.Sprintf("%s %s (%s)", name, sp.left(pl), strings.Join(not, "; "))
+	return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl), but: " (" + strings.Join(not, "; ") + ")"}
 }
 
-func wanted(slots []*job.Slot) string {
-	type kind struct{ role, size string }
+// full tells whether no slot can come to the node, whatever it asks for.
+func (sp *space) full(pl *place) bool { return !pl.open() || pl.free[2] <= 0 }
+
+func (sp *space) wanted(slots []*job.Slot) string {
+	type kind struct{ role, size, extra string }
 	counts := map[kind]int{}
 	var order []kind
 	for _, s := range slots {
-		k := kind{s.Address.Role, s.Reserved.String()}
+		k := kind{role: s.Address.Role, size: s.Reserved.String()}
+		if extra := sp.extras.of(s.Address); !extra.Equal(job.Resources{}) {
+			k.extra = ", and " + extra.String() + " for what else is in its pod"
+		}
 		if counts[k] == 0 {
 			order = append(order, k)
 		}
@@ -103,7 +158,7 @@ func wanted(slots []*job.Slot) string {
 	}
 	parts := make([]string, len(order))
 	for i, k := range order {
-		parts[i] = fmt.Sprintf("%d %s with %s each", counts[k], k.role, k.size)
+		parts[i] = fmt.Sprintf("%d %s with %s each%s", counts[k], k.role, k.size, k.extra)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -116,7 +171,7 @@ func (sp *space) left(pl *place) string {
 	case pl.node.Drained != "":
 		return pl.node.Drained
 	case pl.free[2] <= 0:
-		return fmt.Sprintf("takes %d slots and no more", pl.node.Slots)
+		return fmt.Sprintf("full with %d slots", pl.node.Slots)
 	}
 	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
 	for name, i := range sp.dims {
@@ -147,18 +202,37 @@ func (p *pass) queue(w *work) {
 	if !w.active() {
 		return
 	}
+	timeout := w.spec.Rendezvous.Timeout.Std()
+	var newest time.Time
+	for _, s := range w.slots {
+		if p.queued(w, s) != "" && p.queuedSince(w, s).After(newest) {
+			newest = p.queuedSince(w, s)
+		}
+	}
+	passing := timeout == 0 || p.pending(newest, timeout)
 	for i := range w.spec.Roles {
-		p.queueOf(w, &w.spec.Roles[i])
+		p.queueOf(w, &w.spec.Roles[i], passing)
 	}
 }
 
-func (p *pass) queueOf(w *work, r *job.Role) {
+// queuedSince is since when the slot's incarnation is queued: one that could not be made for long has just begun to wait, and
+// the others of its gang with it.
+func (p *pass) queuedSince(w *work, s *job.Slot) time.Time {
+	since := s.Since
+	if inc := w.current(s); inc != nil && inc.Started.After(since) {
+		since = inc.Started
+	}
+	if since.After(p.in.Now) { // by its infrastructure's clock
+		return p.in.Now
+	}
+	return since
+}
+
+func (p *pass) queueOf(w *work, r *job.Role, passing bool) {
 	var texts []string
 	indices := map[string][]int{}
-	timeout := w.spec.Rendezvous.Timeout.Std()
-	passing := false
 	for _, s := range w.slots {
-		if s.Phase != job.Scheduling || s.Address.Role != r.Name {
+		if s.Address.Role != r.Name {
 			continue
 		}
 		why := p.queued(w, s)
@@ -169,7 +243,6 @@ func (p *pass) queueOf(w *work, r *job.Role) {
 			texts = append(texts, why)
 		}
 		indices[why] = append(indices[why], s.Address.Index)
-		passing = timeout == 0 || p.pending(s.Since, timeout) || passing
 	}
 	if len(texts) == 0 {
 		return
@@ -190,6 +263,9 @@ func (p *pass) queueOf(w *work, r *job.Role) {
 
 // queued is why the slot's incarnation does not start; "" if it does, or if nothing asks for it yet.
 func (p *pass) queued(w *work, s *job.Slot) string {
+	if s.Phase != job.Scheduling {
+		return ""
+	}
 	switch inc := w.current(s); {
 	case inc == nil && s.Node != "":
 		return p.held(w)

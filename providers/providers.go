@@ -34,7 +34,8 @@ type Service struct {
 }
 
 // Provider is one infrastructure. Every method is safe for concurrent use. Methods that wait obey their
-// context. Implementations pass providertest.Run.
+// context. Errors of Launch and Stop leave it to their caller to name the slot: what many slots hear in common can
+// then be told once. Implementations pass providertest.Run.
 type Provider interface {
 	Capabilities() job.Capabilities
 
@@ -51,9 +52,9 @@ type Provider interface {
 	// job's bearer token. It is idempotent: the same UID gives the same token.
 	Prepare(ctx context.Context, g job.Group) (token string, err error)
 
-	// Bars lists the nodes that slots of a role can never be on, by name, each with the reason in a few words
-	// ("taint gpu=yes:NoSchedule"). It reads only what Observe would; nil where every node takes every role.
-	Bars(r *job.Role) map[string]string
+	// Fit says where slots of a role can be, and what they take there. It reads only what Observe would. What Extra counts
+	// is no load of others in what Observe tells.
+	Fit(r *job.Role) job.Fit
 
 	// Launch starts one incarnation. It is idempotent by (UID, slot, incarnation): once it was started, a
 	// second call starts nothing, even when it has ended since; it mends what Drift showed. It returns when the

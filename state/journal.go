@@ -39,7 +39,7 @@ type Entry struct {
 const (
 	// NoticeEntry holds a job.Notice.
 	NoticeEntry = "notice"
-	// DecisionEntry holds a plan's input and the plan, from which it can be replayed.
+	// DecisionEntry holds what a decision was made from, with which it can be made again, and what was chosen.
 	DecisionEntry = "decision"
 )
 

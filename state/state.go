@@ -4,7 +4,10 @@
 package state
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -24,15 +27,38 @@ type State struct {
 	Serial  uint64      `json:"serial"`  // grows by one with each write
 	Epoch   uint64      `json:"epoch"`   // of the lock under which it was written; set by the store
 	Jobs    job.Records `json:"jobs"`
+	// Released are the jobs, by UID, that were forgotten and may still run.
+	Released map[string]job.Released `json:"released,omitempty"`
+	// Outputs are the values that the files gave when they were last applied.
+	Outputs map[string]Output `json:"outputs,omitempty"`
 }
 
-// Next is the state to write after s: its successor with the given records. The zero State's is the first
-// of a new lineage.
+// Output is an output's value. A sensitive one is not kept.
+type Output struct {
+	Value     json.RawMessage `json:"value,omitempty"`
+	Type      json.RawMessage `json:"type,omitempty"` // as cty writes types
+	Sensitive bool            `json:"sensitive,omitempty"`
+}
+
+// Equal tells whether two outputs are the same, however their JSON is set.
+func (o Output) Equal(other Output) bool {
+	return o.Sensitive == other.Sensitive && sameJSON(o.Value, other.Value) && sameJSON(o.Type, other.Type)
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	var first, second bytes.Buffer
+	json.Compact(&first, a)
+	json.Compact(&second, b)
+	return bytes.Equal(first.Bytes(), second.Bytes())
+}
+
+// Next is the state to write after s: its successor with the given records, and all else as it is. The zero State's
+// is the first of a new lineage.
 func (s State) Next(jobs job.Records) State {
 	if s.Lineage == "" {
 		s.Lineage = uuid.NewString()
 	}
-	return State{Version: Version, Lineage: s.Lineage, Serial: s.Serial + 1, Jobs: jobs}
+	return State{Version: Version, Lineage: s.Lineage, Serial: s.Serial + 1, Jobs: jobs, Released: s.Released, Outputs: s.Outputs}
 }
 
 // Accept is the rule by which every store takes a write: next may replace stored under a lock of the given
@@ -73,6 +99,33 @@ type Store interface {
 
 	// Holder tells who holds the lock now; nil if nobody.
 	Holder(ctx context.Context) (*LockInfo, error)
+
+	// Break takes the lock away from the holder whose lock has the given ID, alive or not, and gives it to nobody. That
+	// holder's writes fail with ErrFenced from then on, and its Lost is closed with its next renewal at the latest. The
+	// error is a *NotHeldError, and nothing is changed, if no lock of that ID is held.
+	Break(ctx context.Context, id string) (LockInfo, error)
+
+	// Key is a random secret of KeySize bytes that belongs to the place, not to the state in it: the first call makes it,
+	// and it stays when the state is removed. Only those can read it who can read the state.
+	Key(ctx context.Context) ([]byte, error)
+}
+
+// KeySize is the size of a place's key in bytes: that of a SHA-256.
+const KeySize = 32
+
+// NewKey makes a key.
+func NewKey() []byte {
+	key := make([]byte, KeySize)
+	rand.Read(key) // never fails
+	return key
+}
+
+// CheckKey tells whether what a store keeps is a key.
+func CheckKey(key []byte) error {
+	if len(key) != KeySize {
+		return fmt.Errorf("the key for sensitive values has %d bytes, and should have %d. Remove it, and another is made: jobs that use sensitive values are then replaced once", len(key), KeySize)
+	}
+	return nil
 }
 
 // Lock is a held lock.
@@ -81,6 +134,8 @@ type Lock interface {
 	Info() LockInfo
 	// Lost is closed when the lease could not be renewed or another took over: stop acting at once.
 	Lost() <-chan struct{}
+	// Why is why it was lost, once Lost is closed: ErrFenced if another took over, or what kept it from being renewed.
+	Why() error
 	// Unlock gives it back; a second call does nothing.
 	Unlock(ctx context.Context) error
 }
@@ -101,6 +156,20 @@ type LockedError struct{ Holder LockInfo }
 func (e *LockedError) Error() string {
 	return fmt.Sprintf("the state is locked by %s (pid %d), %s since %s, lock %s",
 		e.Holder.Who, e.Holder.PID, e.Holder.Operation, e.Holder.Created.Format(time.RFC3339), e.Holder.ID)
+}
+
+// NotHeldError is returned when a lock is to be broken that is not held.
+type NotHeldError struct {
+	ID     string
+	Holder *LockInfo // who holds the lock under another ID; nil if nobody
+}
+
+func (e *NotHeldError) Error() string {
+	if e.Holder == nil {
+		return "the state is not locked"
+	}
+	return fmt.Sprintf("lock ID %q does not match existing lock ID %q, of %s (pid %d), %s since %s",
+		e.ID, e.Holder.ID, e.Holder.Who, e.Holder.PID, e.Holder.Operation, e.Holder.Created.Format(time.RFC3339))
 }
 
 // ErrFenced is returned by a write under a lock that was lost to another holder.

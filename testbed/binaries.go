@@ -70,6 +70,13 @@ var volcano = module{
 	},
 }
 
+var terraform = module{
+	name:      "terraform",
+	holds:     "terraform",
+	programs:  map[string]string{"terraform": "github.com/hashicorp/terraform"},
+	linkFlags: "-s -w -X github.com/hashicorp/terraform/version.dev=no", // as its releases are made
+}
+
 // Binaries returns the folder that holds the control plane's programs: $ELTRAIN_TESTBED_BIN, or the one in the user's
 // cache that Build made from the sources this checkout pins. It must be called from somewhere in the checkout, as
 // tests are.
@@ -110,6 +117,12 @@ func Build(ctx context.Context, w io.Writer) ([]string, error) {
 		dirs = append(dirs, dir)
 	}
 	return dirs, nil
+}
+
+// Terraform builds the terraform that benchmarks compare with, as Build does, and returns its path. No test needs it.
+func Terraform(ctx context.Context, w io.Writer) (string, error) {
+	dir, err := terraform.ensure(ctx, w)
+	return filepath.Join(dir, "terraform"), err
 }
 
 func (m module) ensure(ctx context.Context, w io.Writer) (string, error) {

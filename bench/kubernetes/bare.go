@@ -39,6 +39,7 @@ type crew struct {
 	namespace string
 	template  *corev1.Pod
 	writers   int
+	gang      int // pods of each PodGroup; 0: there are none
 }
 
 // crewOf is a crew for the bare namespace. Its pods are owned by an anchor as eltrain's are: without, the garbage
@@ -62,6 +63,9 @@ func (c *crew) pod(i int) *corev1.Pod {
 	p.Name, p.Namespace = c.name(i), c.namespace
 	p.Labels[labelIndex] = strconv.Itoa(i)
 	p.Spec.Hostname = "worker-" + strconv.Itoa(i)
+	if c.gang > 0 {
+		p.Annotations[groupAnnotation] = c.name(i / c.gang)
+	}
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,11 +24,12 @@ import (
 // bed is the cluster that everything is measured on, with one namespace for eltrain and one for those that it is
 // measured beside. Both have a user of their own with the same rights.
 type bed struct {
-	cluster *testbed.Cluster
-	host    *host
-	eltrain string
-	roles   string
-	dir     string // of job directories
+	cluster  *testbed.Cluster
+	host     *host
+	provider string // of the jobs
+	eltrain  string
+	roles    string
+	dir      string // of job directories
 
 	ours, bare place
 	// template is a pod that eltrain made: the others make the very same.
@@ -38,7 +40,8 @@ type bed struct {
 type place struct {
 	namespace  string
 	kubeconfig string
-	client     *kubernetes.Clientset // of the user
+	client     *kubernetes.Clientset     // of the user
+	groups     dynamic.ResourceInterface // PodGroups, as the user
 	seen       *observer
 }
 
@@ -50,12 +53,16 @@ const (
 )
 
 func newBed(cfg config) (*bed, error) {
-	b := &bed{host: &host{}, eltrain: cfg.eltrain, roles: cfg.roles}
-	cluster, err := testbed.New(testbed.Options{
+	b := &bed{host: &host{}, provider: cfg.provider, eltrain: cfg.eltrain, roles: cfg.roles}
+	options := testbed.Options{
 		Nodes: cfg.nodes,
 		// Only clearing up between measurements is faster by it.
 		Args: map[string][]string{testbed.APIServer: {"--delete-collection-workers=16"}},
-	})
+	}
+	if cfg.provider == withVolcano {
+		options.Volcano = &testbed.Volcano{} // as its chart installs it, but for a session every 100 ms instead of every second
+	}
+	cluster, err := testbed.New(options)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +93,12 @@ func (b *bed) place() (place, error) {
 	if p.client, err = unlimited(config, runtime.ContentTypeProtobuf); err != nil {
 		return place{}, err
 	}
+	config.QPS = -1
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return place{}, err
+	}
+	p.groups = objects.Resource(testbed.PodGroups).Namespace(p.namespace)
 	watcher, err := unlimited(b.cluster.Config(), runtime.ContentTypeProtobuf)
 	if err != nil {
 		return place{}, err
@@ -120,6 +133,9 @@ func (b *bed) clear(ctx context.Context, p place) error {
 		admin.CoreV1().ConfigMaps(p.namespace).DeleteCollection(ctx, atOnce, labelled),
 		admin.CoordinationV1().Leases(p.namespace).DeleteCollection(ctx, atOnce, all),
 	)
+	if b.provider == withVolcano {
+		err = errors.Join(err, b.cluster.Dynamic().Resource(testbed.PodGroups).Namespace(p.namespace).DeleteCollection(ctx, atOnce, all))
+	}
 	if err != nil {
 		return fmt.Errorf("clear namespace %s: %w", p.namespace, err)
 	}

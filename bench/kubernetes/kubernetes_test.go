@@ -72,19 +72,24 @@ func TestJobFiles(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", eltrain, "../../cmd/eltrain").CombinedOutput(); err != nil {
 		t.Fatalf("build eltrain: %v\n%s", err, out)
 	}
-	for _, w := range []workload{
-		{jobs: 2, pods: 3},
-		{jobs: 1, pods: 3, min: 1, state: clusterState("/etc/kubeconfig")},
+	for _, c := range []struct {
+		provider string
+		w        workload
+	}{
+		{"kubernetes", workload{jobs: 2, pods: 3}},
+		{withVolcano, workload{jobs: 2, pods: 3}},
+		{"kubernetes", workload{jobs: 1, pods: 3, min: 1, state: clusterState("/etc/kubeconfig")}},
 	} {
+		text := c.w.hcl(c.provider, "/etc/kubeconfig")
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(w.hcl("/etc/kubeconfig")), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		for _, args := range [][]string{{"validate"}, {"fmt", "-check"}} {
 			cmd := exec.Command(eltrain, args...)
 			cmd.Dir = dir
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("eltrain %s: %v\n%s%s", strings.Join(args, " "), err, out, w.hcl("/etc/kubeconfig"))
+				t.Errorf("eltrain %s: %v\n%s%s", strings.Join(args, " "), err, out, text)
 			}
 		}
 	}

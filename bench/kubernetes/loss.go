@@ -83,7 +83,11 @@ func (b *bed) lose(ctx context.Context, w workload, lost int) (r relaunch, err e
 	}
 	b.cluster.AddNodes(b.host, r.nodes, testbed.KWOKNode{})
 	// The same number of pods by nobody who has to find out.
-	bare, err := b.ascendBare(ctx, r.pods, bareKind{})
+	var kind bareKind
+	if b.provider == withVolcano {
+		kind.gang = r.pods
+	}
+	bare, err := b.ascendBare(ctx, r.pods, kind)
 	r.ceiling = bare.bound
 	return r, err
 }

@@ -24,15 +24,16 @@ import (
 )
 
 type config struct {
-	eltrain string
-	roles   string
-	out     string
-	figures []string
-	sizes   []int // pods, of the figure create
-	n       int
-	pods    int // of the figures run and steady
-	events  int // of the figure decide
-	nodes   int
+	provider string // of the jobs, and what is installed for it
+	eltrain  string
+	roles    string
+	out      string
+	figures  []figure
+	sizes    []int // pods, of the figure create
+	n        int
+	pods     int // of the figures run and steady
+	events   int // of the figure decide
+	nodes    int
 	// variants are patterns of those that the figure run compares.
 	variants string
 }
@@ -43,13 +44,19 @@ type figure struct {
 	measure func(context.Context, *bed, config, io.Writer) error
 }
 
-// figures are in this order because the later ones need the whole control plane, and create stops half of it.
-var figures = []figure{
-	{"decide", measureDecisions},
-	{"loss", measureLosses},
-	{"run", measureRuns},
-	{"steady", measureSteady},
-	{"create", measureCreation},
+// figures are those of each provider. Their order is because create stops half of the control plane, which the others need.
+var figures = map[string][]figure{
+	"kubernetes": {
+		{"decide", measureDecisions},
+		{"loss", measureLosses},
+		{"run", measureRuns},
+		{"steady", measureSteady},
+		{"create", measureCreation},
+	},
+	withVolcano: {
+		{"gangs", measureGangs},
+		{"reform", measureReforming},
+	},
 }
 
 func main() {
@@ -58,9 +65,10 @@ func main() {
 	flag.StringVar(&cfg.eltrain, "eltrain", "bin/eltrain", "the eltrain binary to measure")
 	flag.StringVar(&cfg.roles, "roles", "deploy/base/rbac.yaml", "the manifest with the rights that it gets")
 	flag.StringVar(&cfg.out, "out", "", "file for the report (Markdown); the standard output if empty")
-	flag.StringVar(&names, "figures", "decide,loss,run,steady,create", "which, by comma-separated names")
+	flag.StringVar(&cfg.provider, "provider", "kubernetes", "of the jobs: kubernetes, or volcano with its scheduler")
+	flag.StringVar(&names, "figures", "", "which, by comma-separated names; empty: all of the provider")
 	flag.StringVar(&sizes, "sizes", "1000,5000,10000", "numbers of pods of the figure create")
-	flag.IntVar(&cfg.n, "n", 2, "rounds of create, run and loss")
+	flag.IntVar(&cfg.n, "n", 2, "rounds of all figures but decide and steady")
 	flag.IntVar(&cfg.pods, "pods", 10_000, "pods of the figures run and steady")
 	flag.IntVar(&cfg.events, "events", 300, "status changes of the figure decide")
 	flag.IntVar(&cfg.nodes, "nodes", 120, "KWOK nodes, of 110 pods each")
@@ -90,10 +98,19 @@ func (c *config) read(names, sizes string) error {
 		}
 		c.sizes = append(c.sizes, size)
 	}
-	c.figures = strings.Split(names, ",")
-	for _, name := range c.figures {
-		if !slices.ContainsFunc(figures, func(f figure) bool { return f.name == name }) {
-			return fmt.Errorf("-figures: there is no %q", name)
+	all := figures[c.provider]
+	if all == nil {
+		return fmt.Errorf("-provider: there is no %q", c.provider)
+	}
+	if names == "" {
+		c.figures = all
+	} else {
+		for name := range strings.SplitSeq(names, ",") {
+			at := slices.IndexFunc(all, func(f figure) bool { return f.name == name })
+			if at < 0 {
+				return fmt.Errorf("-figures: provider %s has no %q", c.provider, name)
+			}
+			c.figures = append(c.figures, all[at])
 		}
 	}
 	var err error
@@ -117,11 +134,8 @@ func bench(ctx context.Context, cfg config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	fmt.Fprintf(out, "# Kubernetes\n\n%s\n", machine())
-	for _, f := range figures {
-		if !slices.Contains(cfg.figures, f.name) {
-			continue
-		}
+	fmt.Fprintf(out, "# Provider %s\n\n%s\n", cfg.provider, machine())
+	for _, f := range cfg.figures {
 		before := load()
 		if err := b.host.attempt(func() error { return f.measure(ctx, b, cfg, out) }); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)

@@ -28,16 +28,16 @@ type workload struct {
 func (w workload) total() int { return w.jobs * w.pods }
 
 // hcl is the job file. Pods of KWOK have no agents: that none registers is not to be a fault while it is measured.
-func (w workload) hcl(kubeconfig string) string {
+func (w workload) hcl(provider, kubeconfig string) string {
 	var b strings.Builder
 	if w.state != "" {
 		fmt.Fprintf(&b, "eltrain {\n  %s\n}\n", w.state)
 	}
-	fmt.Fprintf(&b, "provider \"kubernetes\" {\n  kubeconfig = %q\n}\n", kubeconfig)
+	fmt.Fprintf(&b, "provider %q {\n  kubeconfig = %q\n}\n", provider, kubeconfig)
 	for i := range w.jobs {
 		fmt.Fprintf(&b, `
 job "gpt%d" {
-  provider = "kubernetes"
+  provider = %q
   role "worker" {
     image    = "registry.example/train:1"
     replicas = %d
@@ -47,7 +47,7 @@ job "gpt%d" {
       cpu    = 0.25
       memory = "256MiB"
     }
-`, i, w.pods)
+`, i, provider, w.pods)
 		if w.min > 0 {
 			fmt.Fprintf(&b, "    scaling {\n      min = %d\n      max = %d\n    }\n", w.min, w.pods)
 		}
@@ -71,7 +71,7 @@ func (b *bed) apply(w workload, kubeconfig string) (*master, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(w.hcl(kubeconfig)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(w.hcl(b.provider, kubeconfig)), 0o644); err != nil {
 		return nil, err
 	}
 	m := &master{dir: dir, log: filepath.Join(dir, "apply.log"), ended: make(chan struct{})}

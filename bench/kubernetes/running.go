@@ -66,6 +66,7 @@ func (b *bed) ascended(ctx context.Context, m *master, w workload) (ascent, erro
 type bareKind struct {
 	gated      bool // under gates, which are lifted when all are made
 	surrounded bool // with a Service and a PodDisruptionBudget
+	gang       int  // in PodGroups of so many each; 0: in none
 }
 
 // gangWriters is a parallelism that is among the best on any machine that this was tried on.
@@ -86,6 +87,11 @@ func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, e
 	began := time.Now()
 	if kind.surrounded {
 		if err := c.surround(ctx, n); err != nil {
+			return a, err
+		}
+	}
+	if c.gang = kind.gang; c.gang > 0 {
+		if err := c.makePodGroups(ctx, b.bare.groups, n/c.gang); err != nil {
 			return a, err
 		}
 	}

@@ -1,6 +1,6 @@
-// Command eltrain-agent is `eltrain agent` alone, without what only a master needs: there is one in every slot of a
-// machine, and Kubernetes' client library would be 25 MB of resident memory in each. The local provider starts it
-// where it stands beside eltrain.
+// Command eltrain-agent is `eltrain agent` alone, without what only a master needs: there is one in every slot, and
+// Kubernetes' client library would be 25 MB of resident memory in each. The local provider starts it where it stands
+// beside eltrain; into pods an init container brings it, which is this very program with -copy-to.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
@@ -15,14 +16,30 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-func main() {
-	config, err := job.ParseAgentArgs(os.Args[1:], os.Stderr)
+func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
+
+func run(args []string, stderr io.Writer) int {
+	if path, asked, err := copyAsked(args); asked || err != nil {
+		if err == nil {
+			err = copySelf(path)
+		}
+		return failed(stderr, err)
+	}
+	config, err := job.ParseAgentArgs(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		return 0
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "eltrain-agent:", err)
-		os.Exit(agent.ExitConfig)
-	default:
-		os.Exit(agent.Run(context.Background(), config, slog.New(slog.NewTextHandler(os.Stderr, nil))))
+		return failed(stderr, err)
 	}
+	return agent.Run(context.Background(), config, slog.New(slog.NewTextHandler(stderr, nil)))
+}
+
+// failed says what went wrong, if anything did, and gives the exit code.
+func failed(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "eltrain-agent:", err)
+	return agent.ExitConfig
 }

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/eltrain/eltrain/agent"
@@ -29,25 +25,16 @@ elastic training service. Providers start it; people have no need to.`,
 	}
 }
 
-// agentOptions is the flag package's own text, without its headline: the flags belong to job.AgentConfig.
+// agentOptions has no -no-color: an agent writes to files.
 func agentOptions() string {
-	var usage strings.Builder
-	_, err := job.ParseAgentArgs([]string{"-help"}, &usage)
-	if !errors.Is(err, flag.ErrHelp) {
-		return ""
-	}
-	_, options, _ := strings.Cut(usage.String(), "\n")
-	return "  -" + copyTo + " string\n    \tcopy this program to this path and end; alone\n" + options
+	var b strings.Builder
+	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
+	new(job.AgentConfig).Declare(fs)
+	fs.VisitAll(func(f *flag.Flag) { b.WriteString("\n" + describe(f)) })
+	return b.String()
 }
 
-// copyTo is the flag with which an agent only puts its program somewhere: an init container brings it into
-// any image by it. It belongs to no agent's configuration.
-const copyTo = "copy-to"
-
 func runAgent(s *session, args []string) int {
-	if len(args) > 0 && strings.HasPrefix(strings.TrimLeft(args[0], "-"), copyTo) {
-		return s.copySelf(args)
-	}
 	cfg, err := job.ParseAgentArgs(args, s.streams.Err)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitDone
@@ -61,43 +48,4 @@ func runAgent(s *session, args []string) int {
 		log = slog.New(slog.NewTextHandler(s.streams.Err, nil))
 	}
 	return agent.Run(context.Background(), cfg, log)
-}
-
-// copySelf puts this program at the path that is given, whole or not at all.
-func (s *session) copySelf(args []string) int {
-	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	path := fs.String(copyTo, "", "")
-	if err := fs.Parse(args); err != nil || *path == "" || fs.NArg() > 0 {
-		return s.misused("agent", fmt.Errorf("-%s takes one path, and nothing else", copyTo))
-	}
-	if err := copyProgram(*path); err != nil {
-		return s.fail("The program cannot be copied", err)
-	}
-	return exitDone
-}
-
-func copyProgram(path string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.CreateTemp(filepath.Dir(path), ".eltrain-*")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	if err = errors.Join(err, to.Chmod(0o755), to.Close()); err == nil {
-		err = os.Rename(to.Name(), path)
-	}
-	if err != nil {
-		os.Remove(to.Name())
-		return fmt.Errorf("copy %s to %s: %w", self, path, err)
-	}
-	return nil
 }

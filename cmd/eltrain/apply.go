@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
+	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
@@ -17,6 +19,8 @@ type applyArgs struct {
 	planFile    string // a saved plan
 	prune       bool
 	listen      string
+
+	detailedExitCode bool
 }
 
 func (a *applyArgs) declare(fs *flags) {
@@ -30,9 +34,19 @@ func (a *applyArgs) declare(fs *flags) {
 
 func (a *applyArgs) declareApply(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, as the command destroy.")
+	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there was nothing to do, 1 after an error, 2 if something was done.")
+	fs.Func("max-destroy", "If the files would have more than `N` slots removed or replaced at once, leave their jobs as they are, and say so. By default there is no bound.", func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return errors.New("write -max-destroy=N with a number of slots from 0")
+		}
+		a.maxDestroy = &n
+		return nil
+	})
 	fs.BoolVar(&a.prune, "prune", true, "Leave jobs alone that are no longer in the files.")
 	fs.BoolVar(&a.watch, "watch", false, "Go on for ever: take up changes of the files, heal, scale.")
 	a.declare(fs)
+	a.declareRest(fs)
 }
 
 func parseApply(s *session, args []string) (applyArgs, error) {
@@ -41,12 +55,28 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 	if err != nil {
 		return a, err
 	}
+	s.compact = a.compact
 	if len(others) > 0 {
 		a.planFile = others[0]
 		return a, a.checkSaved()
 	}
 	if a.destroy && !a.prune {
 		return a, errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
+	}
+	if a.destroy && a.maxDestroy != nil {
+		return a, errors.New("-destroy and -max-destroy exclude each other: a destroy removes everything")
+	}
+	if err := a.scoping.check(a.destroy); err != nil {
+		return a, err
+	}
+	if option := a.scoping.given(); a.watch && option != "" {
+		return a, fmt.Errorf("-watch and %s exclude each other: a watch looks after all that the files say, for ever", option)
+	}
+	if a.watch && a.detailedExitCode {
+		return a, errors.New("-watch and -detailed-exitcode exclude each other: a watch has no end of which it could tell")
+	}
+	if a.refreshOnly && (!a.prune || a.maxDestroy != nil) {
+		return a, errors.New("-prune=false and -max-destroy do not go with -refresh-only, which removes nothing")
 	}
 	if a.watch && a.destroy {
 		return a, errors.New("-watch and -destroy exclude each other: a destroy ends when nothing is left")
@@ -62,6 +92,10 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	if _, err := s.parse(newFlags("destroy", a.declare), args, 0); err != nil {
 		return a, err
 	}
+	s.compact = a.compact
+	if err := a.scoping.check(a.destroy); err != nil {
+		return a, err
+	}
 	return a, a.check(s)
 }
 
@@ -73,8 +107,12 @@ func (a *applyArgs) checkSaved() error {
 		return errors.New("-var and -var-file go with no saved plan: it was made with its variables. Plan again with others")
 	case a.destroy:
 		return errors.New("-destroy goes with no saved plan: make one with eltrain plan -destroy -out=FILE")
+	case a.scoping.given() != "":
+		return fmt.Errorf("%s goes with no saved plan: what it is about is in it. Plan again with that option, and -out", a.scoping.given())
 	case a.watch:
 		return errors.New("-watch goes with no saved plan: a watch follows the files")
+	case a.maxDestroy != nil:
+		return errors.New("-max-destroy goes with no saved plan: what it removes is in it, and was approved")
 	case !a.prune:
 		return errors.New("-prune=false goes with no saved plan: what becomes of each job is in it")
 	}
@@ -114,7 +152,11 @@ elsewhere does not matter. Sensitive values are not in the file: they have to be
 
 With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
 breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
-last good configuration in force. A job that has failed is started anew by a plain apply, not by a watch. A changed eltrain block takes effect with the next start.
+last good configuration in force, and its jobs are Degraded until it is mended. A job that has failed is started anew by a plain apply, not by a watch. A changed eltrain block takes effect with the next start.
+
+What is declared no more is stopped. -prune=false leaves jobs alone that are not in the files any more;
+-max-destroy=N those of which a change of the files would have more than N slots, of all jobs together, removed or
+replaced at once: they go on as they were last applied, and are Degraded. What heals or scales a job does not count.
 
 With -watch and a long -lock-timeout, as 8760h, it is a standby for the master that holds the state's lock:
 its service answers /healthz and not yet /readyz, and when it gets the lock it reads the files and the state
@@ -204,7 +246,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if err := m.attend(); err != nil {
 		return s.fail("The elastic training service cannot start", err)
 	}
-	lock, waited, err := s.lock(ctx, d.store, a)
+	lock, waited, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while another held the state's lock")
@@ -212,32 +254,71 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.fail("The state cannot be locked", err)
 	}
 	defer s.unlock(lock)
-	if waited && !s.reread(d, a.planning) || !s.connect(d) {
+	if waited && !s.reread(d, a.planning) || !a.offline() && !s.connect(d) {
 		return exitError
 	}
+	if a.refreshOnly {
+		return s.refreshState(ctx, d, a, lock, nil)
+	}
 
-	facts, err := d.preview(ctx, s, a.planning)
+	facts, err := m.firstLook(ctx)
+	if err == nil {
+		err = a.checkAddresses(facts.Input, d.config)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while it looked at what runs")
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	s.showPreview(view.NewPlan(facts, d.redactor), a.operation())
-	if len(facts.Plan.Changes) > 0 && !a.autoApprove && !s.approved(ctx, a.question()) {
+	if !a.watch && s.refused(d.config, &facts.Plan) {
+		return exitError
+	}
+	model := view.NewPlan(facts, &s.redactor)
+	s.showPreview(model)
+	s.diagnose(a.cautions()...)
+	if model.Applyable && !a.autoApprove && !s.approved(ctx, a.question()) {
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
 		return exitError
 	}
 	fmt.Fprintln(s.streams.Out)
+	if a.offline() {
+		if !s.connect(d) {
+			return exitError
+		}
+		if err := s.recheck(ctx, d, m.args, m.saved); err != nil {
+			return s.fail(m.notApplied(), err)
+		}
+	}
 	m.progress.Shown(&facts.Plan)
+	m.withheld = facts.Input.Withheld
 	return m.run(ctx, lock)
 }
 
+// firstLook makes the plan that is to be approved. One that was made without asking the providers is carried out as a
+// saved one is: only if what it touches is as it was taken to be.
+func (m *master) firstLook(ctx context.Context) (view.PlanFacts, error) {
+	if !m.args.offline() {
+		return m.preview(ctx, m.session, m.args.planning)
+	}
+	facts, base, err := m.planOffline(ctx, m.session, m.args.planning)
+	if err != nil {
+		return facts, err
+	}
+	m.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan)}
+	m.args.uids = newUIDs(&facts)
+	stored, err := m.store.Read(ctx)
+	if err == nil {
+		err = m.saved.CheckState(stored.Lineage, stored.Serial)
+	}
+	return facts, err
+}
+
 // showPreview shows what is about to be done.
-func (s *session) showPreview(model *view.PlanModel, operation string) {
+func (s *session) showPreview(model *view.PlanModel) {
 	view.WritePlan(s.streams.Out, model)
 	if s.stream != nil {
-		s.stream.Plan(model, operation)
+		s.stream.Plan(model)
 	}
 }
 

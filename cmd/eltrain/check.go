@@ -11,45 +11,18 @@ import (
 
 // load reads the directory's files, and has providers look at what concerns them. Nobody is asked for that.
 func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
-	cfg, diags := lang.Load(jobDirectory, s.options(vars))
+	cfg, diags := s.read(vars)
 	if !diags.HasErrors() {
 		diags = append(diags, misfits(cfg)...)
-		diags = append(diags, notCarriedOut(cfg)...)
 	}
 	return cfg, diags
 }
 
-// notCarriedOut refuses what the language has and no plan obeys yet: a promise that is passed over in silence is worse
-// than none.
-func notCarriedOut(cfg *lang.Config) hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	refuse := func(what string, at job.Source) {
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Not carried out by this version", Subject: lineOf(cfg, at),
-			Detail: what + " is understood, and no plan obeys it yet. Leave it out.",
-		})
-	}
-	for i := range cfg.Jobs {
-		j := &cfg.Jobs[i]
-		if j.Lifecycle.PreventDestroy {
-			refuse("prevent_destroy", j.Source)
-		}
-		if len(j.Lifecycle.IgnoreChanges) > 0 {
-			refuse("ignore_changes", j.Source)
-		}
-	}
-	for _, m := range cfg.Moved {
-		refuse("A moved block", m.Source)
-	}
-	for _, r := range cfg.Removed {
-		if !r.Destroy {
-			refuse("A removed block that leaves the job running", r.Source)
-		}
-	}
-	for _, i := range cfg.Imports {
-		refuse("An import block", i.Source)
-	}
-	return diags
+// read reads the directory's files, and keeps what of them is sensitive out of sight from then on.
+func (s *session) read(vars assignments) (*lang.Config, hcl.Diagnostics) {
+	cfg, diags := s.readSteady(vars)
+	s.redactor.AddTexts(cfg.Secrets()...)
+	return cfg, diags
 }
 
 // validator is a provider's configuration that lists its own mistakes.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,7 +30,7 @@ func TestKubernetesConfiguration(t *testing.T) {
 		want  []string
 	}{
 		"no block":        {"", []string{"Unknown provider", "Add a block: provider", "main.hcl line 2"}},
-		"a mistake in it": {"provider \"kubernetes\" {\n  image      = \"train:1\"\n  agent_path = \"bin/eltrain\"\n}\n", []string{"Wrong block of provider kubernetes", "is not absolute", "kube.hcl line 1"}},
+		"a mistake in it": {"provider \"kubernetes\" {\n  image      = \"train:1\"\n  agent_path = \"bin/eltrain-agent\"\n}\n", []string{"Wrong block of provider kubernetes", "is not absolute", "kube.hcl line 1"}},
 	} {
 		dir := directoryWith(t, map[string]string{"main.hcl": onKubernetes, "kube.hcl": c.block})
 		for _, command := range []string{"validate", "plan"} {
@@ -119,35 +117,12 @@ func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {
 func TestADestroyThatGaveUpNamesWhatIsLeft(t *testing.T) {
 	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
 	changes := []plan.Change{{Action: plan.Delete, Job: "gpt", Slot: slot}, {Action: plan.Delete, Job: "gpt"}}
-	for n, want := range map[int]string{1: "job.gpt.worker[3] could not be removed", 2: "job.gpt.worker[3] and 1 more could not be removed"} {
+	for n, want := range map[int]string{1: "job.gpt.worker[3] could not be destroyed", 2: "job.gpt.worker[3] and 1 more could not be destroyed"} {
 		if err := left(plan.Plan{Changes: changes[:n]}); !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%d changes are left: %v", n, err)
 		}
 	}
-	if err := left(plan.Plan{Changes: changes[1:]}); !strings.HasPrefix(err.Error(), "job.gpt could not be removed") {
+	if err := left(plan.Plan{Changes: changes[1:]}); !strings.HasPrefix(err.Error(), "job.gpt could not be destroyed") {
 		t.Errorf("a job is left: %v", err)
-	}
-}
-
-func TestWhatNoPlanObeysIsRefused(t *testing.T) {
-	const work = "job \"a\" {\n  role \"w\" { command = [\"true\"] }\n"
-	for text, refused := range map[string]string{
-		work + "  lifecycle { prevent_destroy = true }\n}\n":                                "prevent_destroy is understood",
-		work + "  lifecycle { ignore_changes = [priority] }\n}\n":                           "ignore_changes is understood",
-		work + "}\nmoved {\n  from = job.b\n  to   = job.a\n}\n":                            "A moved block is understood",
-		work + "}\nremoved {\n  from = job.b\n  lifecycle {\n    destroy = false\n  }\n}\n": "A removed block that leaves the job running is understood",
-		work + "}\nimport {\n  to = job.a\n  id = \"x\"\n}\n":                               "An import block is understood",
-		work + "  lifecycle { prevent_destroy = false }\n}\n":                               "",
-	} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		r := eltrain(t, dir, "validate")
-		if refused == "" {
-			r.check(t, exitDone)
-			continue
-		}
-		r.check(t, exitError, "Not carried out by this version", refused)
 	}
 }

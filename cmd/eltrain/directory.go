@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
@@ -22,11 +23,12 @@ import (
 	"github.com/eltrain/eltrain/state/kubernetes"
 )
 
-// jobDirectory is where the files are: -chdir has been obeyed by then. Run-time files are in runDirectory.
-const (
-	jobDirectory = "."
-	runDirectory = ".eltrain"
-)
+// jobDirectory is where the files are: -chdir has been obeyed by then.
+const jobDirectory = "."
+
+// runDirectory is where run-time files are: beside the job files, or elsewhere where those are replaced as a whole, as
+// Terraform's TF_DATA_DIR is.
+var runDirectory = cmp.Or(os.Getenv("ELTRAIN_DATA_DIR"), ".eltrain")
 
 // journalDirectory is where the journal of a job directory is.
 var journalDirectory = filepath.Join(runDirectory, "journal")
@@ -48,9 +50,10 @@ func (s *session) options(vars assignments) lang.Options {
 // directory is an opened job directory: its configuration, its state and its providers.
 type directory struct {
 	config    *lang.Config
-	redactor  *view.Redactor
+	sealer    *job.Sealer // of the sensitive values in the jobs
 	store     state.Store
 	providers map[string]providers.Provider
+	prior     map[string]state.Output // as they were stored when that was read last
 }
 
 // readValid reads the configuration for a command that acts on it: errors in it end the command. What is
@@ -64,8 +67,8 @@ func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 // readAnyway reads the configuration for a command that shows what is there. It has to work while somebody
 // is in the middle of editing the files, so it makes do with what of them can be understood.
 func (s *session) readAnyway(vars assignments) *lang.Config {
-	cfg, diags := lang.Load(jobDirectory, s.options(vars))
-	if diags.HasErrors() {
+	cfg, diags := s.read(vars)
+	if lang.Unsound(diags) {
 		cfg.Providers = nil // half of a provider's block is worse than none
 	}
 	return cfg
@@ -86,7 +89,7 @@ func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 		s.fail("The state cannot be opened", err)
 		return nil, false
 	}
-	return &directory{config: cfg, redactor: view.NewRedactor(cfg.Jobs), store: store}, true
+	return &directory{config: cfg, sealer: new(job.Sealer), store: store}, true
 }
 
 // connect opens the providers. If one cannot be used, that is shown.
@@ -107,8 +110,30 @@ func (s *session) reread(d *directory, a planning) (ok bool) {
 	}
 	cfg.Settings = d.config.Settings
 	d.config = cfg
-	d.redactor.Add(cfg.Jobs)
 	return true
+}
+
+// seal puts seals in the place of the sensitive values of the directory's jobs. What is planned, compared, recorded and
+// told has no others from then on.
+func (d *directory) seal(ctx context.Context) error {
+	jobs, err := d.sealed(ctx, d.config.Jobs)
+	if err != nil {
+		return fmt.Errorf("seal sensitive values: %w", err)
+	}
+	d.config.Jobs = jobs
+	return nil
+}
+
+// sealed are the jobs with seals in the place of their sensitive values, which the directory's sealer knows then.
+func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
+	if slices.ContainsFunc(jobs, func(j job.Job) bool { return len(j.Secrets) > 0 }) && !d.sealer.Keyed() {
+		key, err := d.store.Key(ctx)
+		if err != nil {
+			return nil, err
+		}
+		d.sealer.SetKey(key)
+	}
+	return d.sealer.Jobs(jobs), nil
 }
 
 // defaultState is the state's file where the settings name none.
@@ -206,5 +231,6 @@ func (d *directory) records(ctx context.Context) (job.Records, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.prior = stored.Outputs
 	return stored.Jobs, nil
 }

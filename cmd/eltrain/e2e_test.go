@@ -195,10 +195,10 @@ func TestVariables(t *testing.T) {
 	eltrain(t, dir, "validate", "-var-file=n.vars").check(t, exitDone)
 	cmd := commandIn(dir, "plan")
 	cmd.Env = clean("ELTRAIN_VAR_n=2", "ELTRAIN_CLI_ARGS_plan=-var 'n=3'")
-	run(t, cmd).check(t, exitDone, "Plan: 3 to add, 0 to change, 0 to remove.")
+	run(t, cmd).check(t, exitDone, "Plan: 3 to add, 0 to change, 0 to destroy.")
 	cmd = commandIn(dir, "plan", "-var", "n=1")
 	cmd.Env = clean("ELTRAIN_CLI_ARGS_plan=-var 'n=3'")
-	run(t, cmd).check(t, exitDone, "Plan: 1 to add, 0 to change, 0 to remove.")
+	run(t, cmd).check(t, exitDone, "Plan: 1 to add, 0 to change, 0 to destroy.")
 }
 
 func TestSensitiveValuesAreNotShown(t *testing.T) {
@@ -297,7 +297,7 @@ func TestWrongEnvironment(t *testing.T) {
 
 func TestPlanExitCodes(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
-	eltrain(t, dir, "plan").check(t, exitDone, "  # job.tiny.worker[0-1] will be created", "  + create\n", "Plan: 2 to add, 0 to change, 0 to remove.")
+	eltrain(t, dir, "plan").check(t, exitDone, "  # job.tiny.worker[0-1] will be created", "  + create\n", "Plan: 2 to add, 0 to change, 0 to destroy.")
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges)
 	eltrain(t, dir, "plan", "-destroy", "-detailed-exitcode").check(t, exitDone, "No changes.")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte("job {"), 0o644); err != nil {
@@ -450,7 +450,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	apply := commandIn(dir, "apply")
 	apply.Env = clean("ELTRAIN_CLI_ARGS=-no-color") // agents inherit it, and must not mind
-	onTerminal(t, apply, "yes\n").check(t, exitDone, "job.tiny.worker[0]: Creating...", "Apply complete! Resources: 2 added, 0 changed, 0 removed.")
+	onTerminal(t, apply, "yes\n").check(t, exitDone, "job.tiny.worker[0]: Creating...", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 
 	phase, running, before := status(t, dir)
 	if phase != "Running" || running != 2 || len(before) != 2 || before[0] == 0 {
@@ -511,7 +511,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 		t.Errorf("the agents were %v and are %v: an interrupt must leave jobs running", before, after)
 	}
 
-	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "  # job.tiny.worker[0-1] will be destroyed", "Destroy complete! Resources: 2 removed.")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "  # job.tiny.worker[0-1] will be destroyed", "Destroy complete! Resources: 2 destroyed.")
 	for _, pid := range before {
 		if alive(pid) {
 			t.Errorf("agent %d lives on after destroy", pid)

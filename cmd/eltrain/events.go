@@ -10,7 +10,6 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -43,13 +42,12 @@ func runEvents(s *session, args []string) int {
 		return s.misused("events", err)
 	}
 	// The files are read for their sensitive values only; they need not be valid.
-	cfg, _ := lang.Load(jobDirectory, s.options(a.vars))
-	redactor := view.NewRedactor(cfg.Jobs)
+	s.read(a.vars)
 	show := func(n job.Notice) error {
 		if a.json {
-			return view.WriteEventJSON(s.streams.Out, redactor, n)
+			return view.WriteEventJSON(s.streams.Out, &s.redactor, n)
 		}
-		view.WriteEvent(s.streams.Out, redactor, n)
+		view.WriteEvent(s.streams.Out, &s.redactor, n)
 		return nil
 	}
 	journal := state.Reader{Dir: journalDirectory, Damaged: func(d state.Damage) {

@@ -77,9 +77,12 @@ func (c *command) help() string {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(c.about), "\n\n") {
 		b.WriteString(indent(wordwrap.WrapString(strings.Join(strings.Fields(paragraph), " "), helpWidth-2), 2) + "\n\n")
 	}
+	if c.subcommands != nil {
+		return b.String() // hashicorp/cli lists them
+	}
 	b.WriteString("Options:\n")
 	if c.options != nil {
-		b.WriteString("\n" + c.options())
+		b.WriteString(c.options())
 		return b.String()
 	}
 	newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {

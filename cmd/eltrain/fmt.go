@@ -48,7 +48,7 @@ func parseFmt(s *session, args []string) (fmtArgs, error) {
 
 func fmtCommand() *command {
 	return &command{
-		name: "fmt", usage: "[options] [FILE, DIRECTORY or -]",
+		name: "fmt", usage: "[options] [FILE, DIR or -]",
 		synopsis: "Write the files in canonical format",
 		about: `Rewrites files in eltrain's canonical format: all *.hcl, eltrain.vars and *.auto.vars of a directory,
 the current one by default, or one file. With "-" the standard input is formatted to the standard output.

@@ -15,7 +15,7 @@ func TestTheSampleValidatesAndPlans(t *testing.T) {
 		{[]string{"init"}, "job.hcl is written"},
 		{[]string{"validate"}, "The configuration is valid."},
 		{[]string{"fmt", "-check"}, ""},
-		{[]string{"plan"}, "Plan: 2 to add, 0 to change, 0 to remove."},
+		{[]string{"plan"}, "Plan: 2 to add, 0 to change, 0 to destroy."},
 	} {
 		s := newScreenless("")
 		if code := s.run(c.args); code != exitDone || !strings.Contains(s.out.String(), c.says) {

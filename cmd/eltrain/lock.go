@@ -17,20 +17,20 @@ const (
 	unlockTimeout = 5 * time.Second
 )
 
-// lock takes the state's lock. Where another has it, that is told once, and waited for as long as the user
-// said. waited: whatever was read before may be old by now.
-func (s *session) lock(ctx context.Context, store state.Store, a applyArgs) (lock state.Lock, waited bool, err error) {
-	info := state.LockInfo{Operation: a.operation(), Who: whoami()}
+// lock takes the state's lock for an operation. Where another has it, that is told once, and waited for as long as the
+// user said. waited: whatever was read before may be old by now.
+func (s *session) lock(ctx context.Context, store state.Store, operation string, timeout time.Duration) (lock state.Lock, waited bool, err error) {
+	info := state.LockInfo{Operation: operation, Who: whoami()}
 	lock, err = store.Lock(ctx, info, 0)
 	var locked *state.LockedError
-	if errors.As(err, &locked) && a.lockTimeout > 0 {
+	if errors.As(err, &locked) && timeout > 0 {
 		fmt.Fprintf(s.streams.Err, "Acquiring state lock. %s Waiting for it, up to %s; an interrupt ends the wait.\n",
-			sentence(locked), job.Duration(a.lockTimeout))
+			sentence(locked), job.Duration(timeout))
 		waited = true
-		lock, err = store.Lock(ctx, info, a.lockTimeout)
+		lock, err = store.Lock(ctx, info, timeout)
 	}
 	if errors.As(err, &locked) {
-		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself", err)
+		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
 	}
 	return lock, waited, err
 }

@@ -87,12 +87,14 @@ func runLogs(s *session, args []string) int {
 		return s.fail("No such provider", fmt.Errorf("job %s ran on provider %q, which is not configured here", a.selector.Job, record.Spec.Provider))
 	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
+		slot.Job = record.LaunchedAs(slot.Job)
 		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
 	}
+	out := s.redactor.Writer(s.streams.Out)
 	if a.follow {
-		err = followLogs(ctx, s.streams.Out, sources, read)
+		err = followLogs(ctx, out, sources, read)
 	} else {
-		err = printLogs(ctx, s.streams.Out, sources, read)
+		err = printLogs(ctx, out, sources, read)
 	}
 	if err != nil && ctx.Err() == nil {
 		return s.fail("The output cannot be read", err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
@@ -41,10 +42,14 @@ type session struct {
 	streams *view.Streams
 	environ []string
 	log     *slog.Logger
+	way     string // to the job directory, absolute, with its links
 	// stream gets what is told as JSON too; machine: as nothing else.
 	stream  *view.Stream
 	machine bool
+	compact bool           // warnings that come without an error are told by their summaries
 	exit    func(code int) // ends the process at once, on a second interrupt
+	// redactor knows every sensitive value that was read. Whatever leaves the process goes through it.
+	redactor view.Redactor
 }
 
 // command is one subcommand. It is a cli.Command once it is bound to a session.
@@ -59,7 +64,9 @@ type command struct {
 	options func() string
 	// internal commands are for eltrain itself, not for people: they are not listed.
 	internal bool
-	run      func(s *session, args []string) int
+	// subcommands have this one's name and a space before their own. A command with subcommands does nothing itself.
+	subcommands []*command
+	run         func(s *session, args []string) int
 }
 
 // mainCommands are in the order in which one uses them.
@@ -68,54 +75,117 @@ func mainCommands() []*command {
 }
 
 func otherCommands() []*command {
-	return []*command{agentCommand(), eventsCommand(), fmtCommand(), importCommand(), initCommand(), logsCommand(), showCommand(), versionCommand()}
+	return []*command{
+		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
+		logsCommand(), providersCommand(), showCommand(), stateCommand(), versionCommand(),
+	}
+}
+
+// allCommands are all that can be typed, each before its subcommands.
+func allCommands() []*command {
+	var all []*command
+	for _, c := range append(mainCommands(), otherCommands()...) {
+		all = append(append(all, c), c.subcommands...)
+	}
+	return all
+}
+
+// group is a command that has only subcommands.
+func group(name, synopsis, about string, subcommands ...*command) *command {
+	c := &command{name: name, usage: "SUBCOMMAND [options]", synopsis: synopsis, about: about, subcommands: subcommands}
+	c.run = func(s *session, args []string) int {
+		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+			return cli.RunResultHelp
+		}
+		var names []string
+		for _, sub := range subcommands {
+			names = append(names, strings.TrimPrefix(sub.name, name+" "))
+		}
+		s.unknown("eltrain "+name, args[0], names)
+		return exitError
+	}
+	return c
+}
+
+// unknown shows that there is no such command, and which one was perhaps meant.
+func (s *session) unknown(of, typed string, names []string) {
+	fmt.Fprintf(s.streams.Err, "%s has no command named %q%s\n\nTo see all of its commands, run:\n  %s -help\n", of, typed, didYouMean(typed, names), of)
 }
 
 // run carries out one command line and returns its exit code.
 func (s *session) run(args []string) int {
+	return s.faithfully(func() int { return s.carryOut(args) })
+}
+
+func (s *session) carryOut(args []string) int {
+	if line := s.getenv(completionLine); line != "" {
+		return s.complete(line)
+	}
 	args, err := changeDirectory(args)
 	if err != nil {
 		return s.fail("Cannot use the directory of -chdir", err)
 	}
-	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.streams.Err); err != nil {
+	if s.way, err = os.Getwd(); err != nil {
+		return s.fail("Cannot find the working directory", err)
+	}
+	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
 		return s.fail("Wrong value of ELTRAIN_LOG", err)
 	}
 	slog.SetDefault(s.log)
-	known := append(mainCommands(), otherCommands()...)
+	known := allCommands()
 	args, err = insertEnvironment(args, known, s.getenv)
 	if err != nil {
 		return s.fail("Wrong arguments in the environment", err)
 	}
+	app := s.app(known)
+	app.Args = args
+	if name := app.Subcommand(); name != "" && app.Commands[name] == nil {
+		var names []string
+		for _, c := range known {
+			if !c.internal {
+				names = append(names, c.name)
+			}
+		}
+		s.unknown("eltrain", name, names)
+		return exitError
+	}
+	if app.Subcommand() == "" && !app.IsHelp() && !app.IsVersion() && !installs(args) {
+		io.WriteString(s.streams.Err, overview()+"\n")
+		return exitError
+	}
+	code, err := app.Run()
+	switch {
+	case err != nil && installs(args):
+		return s.fail("The shell's settings cannot be changed", err)
+	case err != nil:
+		return s.fail("eltrain failed", err)
+	case installs(args):
+		fmt.Fprintln(s.streams.Out, "The shell's settings are changed. That is seen in the next shell that is started.")
+	}
+	return code
+}
+
+// app is the command line with all commands.
+func (s *session) app(known []*command) *cli.CLI {
 	app := &cli.CLI{
-		Name:        "eltrain",
-		Args:        args,
+		Name:        programName,
 		Version:     versionText(),
 		Commands:    map[string]cli.CommandFactory{},
 		HelpFunc:    func(map[string]cli.CommandFactory) string { return overview() },
 		HelpWriter:  s.streams.Out,
 		ErrorWriter: s.streams.Err,
+
+		Autocomplete:          true,
+		AutocompleteInstall:   installFlag,
+		AutocompleteUninstall: uninstallFlag,
 	}
-	var names []string
 	for _, c := range known {
 		app.Commands[c.name] = func() (cli.Command, error) { return bound{c, s}, nil }
-		if !c.internal {
-			names = append(names, c.name)
+		if c.internal {
+			app.HiddenCommands = append(app.HiddenCommands, c.name)
 		}
 	}
-	if name := app.Subcommand(); name != "" && app.Commands[name] == nil {
-		fmt.Fprintf(s.streams.Err, "eltrain has no command named %q%s\n\nTo see all of eltrain's commands, run:\n  eltrain -help\n",
-			name, didYouMean(name, names))
-		return exitError
-	}
-	if app.Subcommand() == "" && !app.IsHelp() && !app.IsVersion() {
-		io.WriteString(s.streams.Err, overview()+"\n")
-		return exitError
-	}
-	code, err := app.Run()
-	if err != nil {
-		return s.fail("eltrain failed", err)
-	}
-	return code
+	return app
 }
 
 // bound is a command as hashicorp/cli wants it.
@@ -154,10 +224,15 @@ Global options (before the command):
   -help         Show this text, or with a command that command's.
   -version      As the command version.
 
+  -install-autocomplete    Complete commands, options, addresses and files in
+                           your shell: bash, zsh or fish.
+  -uninstall-autocomplete  Undo that.
+
 Environment:
   ELTRAIN_VAR_x          Sets the variable x.
   ELTRAIN_CLI_ARGS       Arguments for every command, before its own.
   ELTRAIN_CLI_ARGS_plan  The same for one command.
+  ELTRAIN_DATA_DIR       Where run-time files are, in the place of .eltrain.
   ELTRAIN_LOG            debug, info, warn or error: logs on standard error.
   NO_COLOR               No colours, as -no-color.`)
 	return b.String()
@@ -189,7 +264,14 @@ func changeDirectory(args []string) ([]string, error) {
 			}
 			continue
 		}
-		if err := os.Chdir(dir); err != nil {
+		dir, err := filepath.Abs(dir)
+		if err == nil {
+			err = os.Chdir(dir)
+		}
+		if err == nil {
+			err = os.Setenv("PWD", dir) // the way here, with its links: they may lead elsewhere one day
+		}
+		if err != nil {
 			return nil, err
 		}
 		return slices.Delete(slices.Clone(args), i, i+1), nil
@@ -198,15 +280,20 @@ func changeDirectory(args []string) ([]string, error) {
 }
 
 // insertEnvironment puts the arguments of ELTRAIN_CLI_ARGS and ELTRAIN_CLI_ARGS_command right after the
-// command, so that those typed come last and win. Internal commands get none: they are meant for people,
+// command, so that those typed come last and win. A subcommand has an underscore in its variable's name. Internal commands get none: they are meant for people,
 // and an agent inherits its master's environment.
 func insertEnvironment(args []string, known []*command, getenv func(string) string) ([]string, error) {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	if at < 0 || slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] }) {
 		return args, nil
 	}
+	suffix := "_" + args[at]
+	if at+1 < len(args) && slices.ContainsFunc(known, func(c *command) bool { return c.name == args[at]+" "+args[at+1] }) {
+		at++
+		suffix += "_" + args[at]
+	}
 	var extra []string
-	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS_" + args[at]} {
+	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS" + suffix} {
 		words, err := splitWords(getenv(name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -315,10 +402,15 @@ func (s *session) misused(name string, err error) int {
 }
 
 func (s *session) diagnose(diags ...view.Diagnostic) {
+	diags = s.redactor.Diagnostics(diags)
 	if s.stream != nil {
 		s.stream.Diagnostics(diags)
 	}
 	if !s.machine {
-		view.WriteDiagnostics(s.streams.Err, diags)
+		write := view.WriteDiagnostics
+		if s.compact && view.OnlyWarnings(diags) {
+			write = view.WriteWarnings
+		}
+		write(s.streams.Err, diags)
 	}
 }

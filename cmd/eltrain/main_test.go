@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
@@ -98,7 +99,7 @@ func TestParseApply(t *testing.T) {
 			}
 			continue
 		}
-		want := applyArgs{planning: planning{input: true, rerun: true}, autoApprove: true, prune: true}
+		want := applyArgs{planning: planning{input: true, rerun: true, scoping: scoping{refresh: true}}, autoApprove: true, prune: true}
 		if c.want != nil {
 			c.want(&want)
 		}
@@ -297,35 +298,67 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// Every command's help has one form and leaves no option out.
+// Every command's help has one form: usage, what it does, each option with a sentence. One whose exit code may be
+// another than 0 and 1, or says something, says so.
 func TestHelpIsComplete(t *testing.T) {
-	for _, c := range append(mainCommands(), otherCommands()...) {
+	for _, c := range allCommands() {
 		help := c.help()
-		if !strings.HasPrefix(help, "Usage: eltrain [global options] "+c.name) {
-			t.Errorf("%s: the help begins with %.60q", c.name, help)
+		usage, rest, _ := strings.Cut(help, "\n\n")
+		if usage != "Usage: eltrain [global options] "+c.name+" "+c.usage {
+			t.Errorf("%s: the usage is %q", c.name, usage)
 		}
-		if !strings.Contains(help, "\n\nOptions:\n\n  -") {
-			t.Errorf("%s: the help lists no options", c.name)
+		if about, _, _ := strings.Cut(rest, "\n\n"); !strings.HasPrefix(about, "  ") || !strings.ContainsAny(about[len(about)-1:], ".:") || c.about != strings.TrimSpace(c.about) {
+			t.Errorf("%s: what it does is %q", c.name, about)
 		}
-		if c.synopsis == "" || len(c.synopsis) > 50 || strings.HasSuffix(c.synopsis, ".") {
+		if c.synopsis == "" || len(c.synopsis) > 50 || strings.HasSuffix(c.synopsis, ".") || !unicode.IsUpper([]rune(c.synopsis)[0]) {
 			t.Errorf("%s: the synopsis is %q", c.name, c.synopsis)
 		}
-		if !strings.Contains(overview(), "  "+c.name+" ") != c.internal {
-			t.Errorf("%s: listed and internal, or neither", c.name)
-		}
-		if c.options != nil {
-			continue
+		if listed := strings.Contains(overview(), "  "+c.name+" "); listed == (c.internal || strings.Contains(c.name, " ")) {
+			t.Errorf("%s: listed is %t", c.name, listed)
 		}
 		for line := range strings.SplitSeq(help, "\n") {
 			if utf8.RuneCountInString(line) > 80 {
 				t.Errorf("%s: a line of the help is longer than 80 columns: %s", c.name, line)
 			}
 		}
-		newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
-			if !strings.Contains(help, "\n  -"+f.Name) || f.Usage == "" {
+		if c.subcommands != nil {
+			continue
+		}
+		if !strings.Contains(help, "\n\nOptions:\n\n  -") {
+			t.Errorf("%s: the help lists no options", c.name)
+		}
+		optionsOf(c).VisitAll(func(f *flag.Flag) {
+			if !strings.Contains(help, "\n  -"+f.Name) {
 				t.Errorf("%s: -%s is not described", c.name, f.Name)
 			}
+			if f.Usage == "" || !unicode.IsUpper([]rune(f.Usage)[0]) && f.Usage[0] != '`' || !strings.HasSuffix(f.Usage, ".") {
+				t.Errorf("%s: the text on -%s is no sentence: %q", c.name, f.Name, f.Usage)
+			}
+			if value, _ := flag.UnquoteUsage(f); !isBool(f) && value != strings.ToUpper(value) {
+				t.Errorf("%s: the value of -%s is called %q: put a word in capitals into backquotes", c.name, f.Name, value)
+			}
 		})
+	}
+}
+
+func optionsOf(c *command) *flag.FlagSet {
+	if c.declare != nil {
+		return newFlags(c.name, c.declare).FlagSet
+	}
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	new(job.AgentConfig).Declare(fs)
+	return fs
+}
+
+// Exit codes that are not 0 and 1, and those with a meaning of their own, are told where they are explained.
+func TestHelpTellsOfExitCodes(t *testing.T) {
+	for name, want := range map[string]string{
+		"plan": "exit", "fmt": "Exit code", "validate": "Exit code", "apply": "Exit code", "import": "Exit code", "console": "Exit code", "status": "Exit code",
+	} {
+		at := slices.IndexFunc(allCommands(), func(c *command) bool { return c.name == name })
+		if help := allCommands()[at].help(); !strings.Contains(strings.ToLower(help), strings.ToLower(want)) {
+			t.Errorf("the help of %s does not tell of exit codes:\n%s", name, help)
+		}
 	}
 }
 
@@ -416,6 +449,8 @@ func TestConclude(t *testing.T) {
 	}
 	waiting := ended(job.JobPending)
 	waiting.Waits = []plan.Wait{{Job: "a", Role: "w", Reasons: []string{"2 gpu are wanted, 1 is available"}}}
+	elsewhere := ended(job.JobRunning) // as it was last seen
+	elsewhere.Waits = []plan.Wait{{Job: "a", Never: true, Reasons: []string{"It runs in another namespace."}}}
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		args applyArgs
@@ -431,16 +466,16 @@ func TestConclude(t *testing.T) {
 		"failed, counts":      {last: ended(job.JobFailed), code: exitError, text: "Apply ended, but not all jobs run as asked for. Resources: 0 added"},
 		"degraded":            {last: ended(job.JobDegraded), code: exitError, text: "job.a is Degraded"},
 		"waiting":             {last: waiting, code: exitError, text: "2 gpu are wanted, 1 is available"},
+		"runs elsewhere":      {last: elsewhere, code: exitError, text: "It runs in another namespace."},
 		"interrupted":         {ctx: interrupted, last: ended(job.JobRunning), code: exitError, text: "Apply was interrupted"},
 		"watch, interrupted":  {ctx: interrupted, args: applyArgs{watch: true}, last: ended(job.JobFailed)},
 		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
 		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "interrupted"},
-		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lost to another process"},
-		"watch, lock lost":    {args: applyArgs{watch: true}, err: apply.ErrLockLost, code: exitError, text: "lost to another process"},
+		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
+		"watch, lock lost":    {args: applyArgs{watch: true}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {
 		s := newScreenless("")
-		r := view.NewRedactor(nil)
-		m := master{session: &s.session, directory: &directory{redactor: r}, args: c.args, progress: view.NewProgress(s.streams.Out, r, time.Now)}
+		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), args: c.args, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
 		if c.ctx == nil {
 			c.ctx = context.Background()
 		}
@@ -502,13 +537,13 @@ func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
 	}
 	s := newScreenless("")
 	var locked *state.LockedError
-	if _, waited, err := s.lock(ctx, store, applyArgs{}); waited || !errors.As(err, &locked) || !strings.Contains(err.Error(), "-lock-timeout") || s.err.Len() > 0 {
+	if _, waited, err := s.lock(ctx, store, "apply", 0); waited || !errors.As(err, &locked) || !strings.Contains(err.Error(), "-lock-timeout") || s.err.Len() > 0 {
 		t.Errorf("without -lock-timeout: waited %t, %v, said %q", waited, err, s.err.String())
 	}
-	patient := applyArgs{planning: planning{lockTimeout: 15 * time.Minute}}
+	const patient = 15 * time.Minute
 	interrupted, interrupt := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer interrupt()
-	if _, waited, err := s.lock(interrupted, store, patient); !waited || !errors.Is(err, context.DeadlineExceeded) {
+	if _, waited, err := s.lock(interrupted, store, "apply", patient); !waited || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an interrupted wait: waited %t, %v", waited, err)
 	}
 	if text := s.err.String(); strings.Count(text, "ada@lovelace") != 1 || !strings.Contains(text, "apply -watch since") || !strings.Contains(text, "up to 15m") {
@@ -522,7 +557,7 @@ func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
 	}
 	got := make(chan result, 1)
 	go func() {
-		lock, waited, err := s.lock(ctx, store, patient)
+		lock, waited, err := s.lock(ctx, store, "apply", patient)
 		got <- result{lock, waited, err}
 	}()
 	if err := held.Unlock(ctx); err != nil {
@@ -533,7 +568,7 @@ func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
 	} else {
 		s.unlock(r.lock)
 	}
-	if lock, waited, err := s.lock(ctx, store, patient); waited || err != nil {
+	if lock, waited, err := s.lock(ctx, store, "apply", patient); waited || err != nil {
 		t.Errorf("a free lock: waited %t, %v", waited, err)
 	} else {
 		s.unlock(lock)
@@ -548,7 +583,7 @@ func TestStandbyListensAfterItsLeader(t *testing.T) {
 	}
 	s := newScreenless("")
 	s.log = slog.New(slog.DiscardHandler)
-	d := &directory{config: &lang.Config{}, redactor: view.NewRedactor(nil)}
+	d := &directory{config: &lang.Config{}}
 	m := newMaster(&s.session, d, applyArgs{watch: true, listen: leader.Addr().String()})
 	defer closeServer(&s.session, m.server)
 	if err := m.attend(); err != nil || m.server.Addr() != nil {

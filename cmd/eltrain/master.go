@@ -2,16 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +32,9 @@ import (
 // defaultListen takes a free port that only this machine reaches.
 const defaultListen = "127.0.0.1:0"
 
+// keyTimeout bounds the reading of the key of sensitive values, when the first of them comes with an edit.
+const keyTimeout = 10 * time.Second
+
 // closeTimeout bounds the answering of open requests at the end.
 const closeTimeout = 5 * time.Second
 
@@ -41,17 +46,26 @@ type master struct {
 	progress *view.Progress
 	server   *elastic.Server
 	worlds   *ledger
-	saved    *planfile.File // the plan that is carried out; nil if it is made anew
+	asked    *webhook
+	renewals *renewals
+	inForce  *lang.Config      // what was read last without errors
+	saved    *planfile.File    // the plan that is carried out; nil if it is made anew
+	withheld map[string]string // of the plan that was shown: jobs that -max-destroy holds back, with the reason
 }
 
 // newMaster does nothing yet.
 func newMaster(s *session, d *directory, a applyArgs) *master {
 	service := d.config.Settings.Service
-	worlds := new(ledger)
+	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
+	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
+	if file := service.ReconcileTokenFile; file != "" && a.watch {
+		o.Reconcile, o.Webhook = asked.answer, func() (string, error) { return webhookToken(file) }
+	}
 	return &master{
-		session: s, directory: d, args: a, worlds: worlds,
-		progress: view.NewProgress(s.streams.Out, d.redactor, time.Now),
-		server:   elastic.NewServer(elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Log: s.log}),
+		session: s, directory: d, args: a, worlds: worlds, asked: asked, renewals: renewals,
+		progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now),
+		inForce:  d.config,
+		server:   elastic.NewServer(o),
 	}
 }
 
@@ -61,6 +75,11 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 func (m *master) attend() error {
 	if !m.args.watch {
 		return nil
+	}
+	if file := m.config.Settings.Service.ReconcileTokenFile; file != "" {
+		if _, err := webhookToken(file); err != nil {
+			return err
+		}
 	}
 	err := m.listen()
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -91,12 +110,22 @@ type ledger struct {
 
 func (l *ledger) Form(jobName, uid string, w job.World) error { return l.form(jobName, uid, w) }
 
+// openJournal opens the journal for the holder of the state's lock.
+func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
+	return state.OpenJournal(journalDirectory, state.JournalOptions{
+		Epoch:   lock.Info().Epoch,
+		Damaged: func(d state.Damage) { s.diagnose(view.Caution("The journal's torn end was cut off", d.String())) },
+	})
+}
+
+// gcPercent is how much a master's heap may grow between collections. What it knows of 10,000 slots is some 50 MB, and
+// each turn makes as much garbage: with Go's 100 that is 200 MB at the worst moment, for a tenth of its processor time.
+const gcPercent = 50
+
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
-	journal, err := state.OpenJournal(journalDirectory, state.JournalOptions{
-		Epoch:   lock.Info().Epoch,
-		Damaged: func(d state.Damage) { m.diagnose(view.Caution("The journal's torn end was cut off", d.String())) },
-	})
+	debug.SetGCPercent(gcPercent)
+	journal, err := m.openJournal(lock)
 	if err != nil {
 		return m.fail("The journal cannot be written", err)
 	}
@@ -104,21 +133,23 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 
 	o := m.reconciling(m.session, m.args.planning)
 	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.view(), m.args.parallelism
-	if m.saved != nil {
+	if !m.args.watch {
 		o.Approve = m.stillApproved
+	}
+	m.inForce = m.config
+	if m.args.watch {
+		o.Conditions = m.conditions
+		o.Commit = commitOf(ctx, m.config)
 	}
 	r, err := apply.New(ctx, o)
 	if err != nil {
 		return m.fail("The state cannot be read", err)
 	}
-	m.worlds.form = r.Form
+	m.worlds.form, m.asked.reconcile = r.Form, r.Reconcile
 	// Agents are to find no server any more when the lock is another's to take.
 	defer closeServer(m.session, m.server)
 	if err := m.serve(ctx); err != nil {
 		return m.fail("The elastic training service cannot start", err)
-	}
-	if len(m.config.Jobs) == 0 && len(r.Records()) == 0 {
-		m.server.SetReady() // nobody is wanted; otherwise the first turn says who is
 	}
 	live, err := apply.ServeLive(r, runDirectory)
 	if err != nil {
@@ -133,10 +164,11 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 			return m.fail("The files cannot be watched", err)
 		}
 		defer files.Close()
-		watch = &apply.Watch{Changed: files.Changed(), Reload: m.reload}
+		watch = &apply.Watch{Changed: files.Changed(), Reload: func() (apply.Files, error) { return m.reload(files) }}
 		fmt.Fprintln(m.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
 	}
 	last, err := r.Run(ctx, watch)
+	m.keepObservation(r)
 	if m.stream != nil {
 		m.stream.Concluded(m.progress.Done(), m.args.operation())
 	}
@@ -148,7 +180,7 @@ func (m *master) view() apply.View {
 	if m.stream == nil {
 		return m.progress
 	}
-	return view.Both{m.progress, view.NewStreamProgress(m.stream, m.redactor)}
+	return view.Both{m.progress, view.NewStreamProgress(m.stream, &m.redactor)}
 }
 
 // serve starts the service and tells agents where it is.
@@ -158,20 +190,40 @@ func (m *master) serve(ctx context.Context) error {
 	}
 	service := m.config.Settings.Service
 	m.cautionAddress(m.server.Addr(), service)
-	reached := providers.Service{URL: advertised(m.server.URL(), service.Advertise)}
-	if service.TLSCert != "" {
+	return m.renewals.follow(func(certificates []byte) error {
 		// Its own certificate vouches for it, or the chain up to a root that stands in the same file.
-		var err error
-		if reached.Certificates, err = os.ReadFile(service.TLSCert); err != nil {
-			return err
+		reached := providers.Service{URL: advertised(m.server.URL(), service.Advertise), Certificates: certificates}
+		for name, p := range m.providers {
+			if err := p.Publish(ctx, reached); err != nil {
+				return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
+			}
 		}
+		return nil
+	}, m.server.Certificates)
+}
+
+// renewals passes certificates on to whoever publishes them. A master that waits for the lock has the agents told of
+// nothing.
+type renewals struct {
+	mu      sync.Mutex
+	publish func(certificates []byte) error // nil until this master leads
+}
+
+func (r *renewals) tell(certificates []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.publish == nil {
+		return nil
 	}
-	for name, p := range m.providers {
-		if err := p.Publish(ctx, reached); err != nil {
-			return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
-		}
-	}
-	return nil
+	return r.publish(certificates)
+}
+
+// follow publishes those of now, and from now on those that come.
+func (r *renewals) follow(publish func([]byte) error, now func() []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.publish = publish
+	return publish(now())
 }
 
 // cautionAddress says what is doubtful about where the service is reached.
@@ -208,29 +260,76 @@ func closeServer(s *session, server *elastic.Server) {
 }
 
 func (m *master) watchFiles() (*apply.FileWatcher, error) {
-	dir, err := filepath.Abs(jobDirectory)
-	if err != nil {
-		return nil, err
+	m.cautionSwap()
+	files, err := apply.WatchFiles(m.home(), m.log)
+	if err == nil {
+		m.follow(files, modulesOf(m.config))
 	}
-	return apply.WatchFiles(dir, m.log)
+	return files, err
 }
 
-// reload reads the files again. Its error is the text of their diagnostics; then everything stays as it is.
-func (m *master) reload() ([]job.Job, error) {
-	cfg, diags := m.load(m.args.vars)
-	if diags.HasErrors() {
-		var text bytes.Buffer
-		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, view.DiagnoseHCL(diags, cfg.Files))
-		return nil, errors.New(strings.TrimSpace(text.String()))
+// follow has the directories of modules watched, too.
+func (m *master) follow(files *apply.FileWatcher, modules []string) {
+	base, err := filepath.EvalSymlinks(m.home())
+	if err != nil {
+		return // it is gone: when it is back all is read anew
 	}
+	dirs := slices.Clone(modules)
+	for i := range dirs {
+		if !filepath.IsAbs(dirs[i]) {
+			dirs[i] = filepath.Join(base, dirs[i])
+		}
+	}
+	files.Modules(dirs)
+}
+
+// cautionSwap says what would be left behind if the job directory was replaced by another one.
+func (m *master) cautionSwap() {
+	real, err := filepath.EvalSymlinks(m.home())
+	if err != nil || real == filepath.Clean(m.home()) {
+		return
+	}
+	settings := m.config.Settings.State
+	var left []string
+	if !filepath.IsAbs(runDirectory) {
+		left = append(left, runDirectory)
+	}
+	if path := cmp.Or(settings.Path, defaultState); settings.Type != "kubernetes" && !filepath.IsAbs(path) {
+		left = append(left, path)
+	}
+	if len(left) == 0 {
+		return
+	}
+	m.diagnose(view.Caution("The job directory is reached by a link", fmt.Sprintf(
+		"%s leads to %s. If that link is replaced, as git-sync does it, %s stay behind there, and may be deleted with it. Keep them where nothing is replaced: set ELTRAIN_DATA_DIR, and path in state \"file\" { }. See docs/gitops.md.",
+		m.home(), real, strings.Join(left, " and "))))
+}
+
+// reload reads the files again, and has them watched where they are by now. An error leaves everything as it is.
+func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
+	cfg, diags := m.load(m.args.vars)
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+	defer cancel()
+	read := apply.Files{Commit: commitOf(ctx, cfg)}
+	if diags.HasErrors() {
+		m.follow(files, slices.Compact(slices.Sorted(slices.Values(append(modulesOf(m.config), modulesOf(cfg)...))))) // what mends it may be in any
+		var text bytes.Buffer
+		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
+		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
+	}
+	m.follow(files, modulesOf(cfg))
 	before, configured := configurations(m.config), configurations(cfg)
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		if err := reconfigure(m.providers[name], before[name], configured[name]); err != nil {
-			return nil, fmt.Errorf("provider %q: %w", name, err)
+			return read, fmt.Errorf("provider %q: %w", name, err)
 		}
 	}
-	m.redactor.Add(cfg.Jobs)
-	return cfg.Jobs, nil
+	var err error
+	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
+	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err == nil {
+		m.inForce = cfg
+	}
+	return read, err
 }
 
 // reconfigure gives a provider that is open its newest configuration, where before is the one that it was opened
@@ -255,8 +354,10 @@ var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: tru
 func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	var refused *apply.RefusedError
 	switch {
+	case errors.As(err, &refused) && m.saved == nil:
+		return m.fail("Planning failed", err)
 	case errors.As(err, &refused):
-		return m.fail(notApplied, err)
+		return m.fail(m.notApplied(), err)
 	case err != nil:
 		return m.fail("Apply ended early", err)
 	case m.args.watch:
@@ -266,22 +367,43 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	case m.args.destroy && len(last.Changes) > 0:
 		return m.fail("Destroy ended early", left(last))
 	case m.args.destroy:
+		if held := heldBack(last); len(held) > 0 {
+			m.progress.DestroyIncomplete()
+			m.diagnose(held...)
+			return exitError
+		}
 		m.progress.Destroyed()
-		return exitDone
+		return m.done()
 	}
 	if problems := m.problems(last); len(problems) > 0 {
 		m.progress.Incomplete()
 		m.diagnose(problems...)
 		return exitError
 	}
+	conditions := unmet(m.inForce, last.Records)
+	m.diagnose(view.DiagnoseHCL(conditions, m.inForce.Files)...)
+	if conditions.HasErrors() {
+		m.progress.Incomplete()
+		return exitError
+	}
 	m.progress.Applied()
+	m.showOutputs()
+	return m.done()
+}
+
+// done is the exit code of a run that did what it was to do.
+func (m *master) done() int {
+	m.diagnose(m.args.incomplete()...)
+	if m.args.detailedExitCode && m.progress.Done() != (plan.Summary{}) {
+		return exitChanges
+	}
 	return exitDone
 }
 
 // soFar is what an interrupted run has done.
 func (m *master) soFar() error {
 	done := m.progress.Done()
-	return fmt.Errorf("%d added, %d changed, %d removed before that; jobs keep running, and the next apply goes on from here",
+	return fmt.Errorf("%d added, %d changed, %d destroyed before that; jobs keep running, and the next apply goes on from here",
 		done.Add, done.Change, done.Remove)
 }
 
@@ -295,16 +417,37 @@ func left(last plan.Plan) error {
 	if more := len(last.Changes) - 1; more > 0 {
 		address += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("%s could not be removed, for the reason given above; the next destroy goes on from here", address)
+	return fmt.Errorf("%s could not be destroyed, for the reason given above; the next destroy goes on from here", address)
+}
+
+// heldBack is what the scope asks for and was not done, because it cannot be done alone.
+func heldBack(last plan.Plan) []view.Diagnostic {
+	var out []view.Diagnostic
+	for _, w := range last.Waits {
+		if w.Held {
+			out = append(out, view.Problem("Not all of job."+w.Job+" that was asked for was done", strings.Join(w.Reasons, "\n")))
+		}
+	}
+	return out
 }
 
 // problems are the declared jobs that are not what was asked for.
 func (m *master) problems(last plan.Plan) []view.Diagnostic {
-	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, m.redactor)
-	var out []view.Diagnostic
+	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &m.redactor)
+	out := heldBack(last)
+	scope := plan.Scope{Targets: m.args.targets, Excludes: m.args.excludes}
 	for _, j := range status.Jobs {
-		if unhealthy[j.Phase] {
+		name := strings.TrimPrefix(j.Address, "job.")
+		// Of one that can never be, or that runs where its provider does not look, the phase is an old one.
+		never := slices.ContainsFunc(last.Waits, func(w plan.Wait) bool { return w.Never && w.Job == name })
+		switch {
+		case !scope.Touches(name):
+		case unhealthy[j.Phase] && m.withheld[name] != "":
+			out = append(out, view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
+		case unhealthy[j.Phase]:
 			out = append(out, view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), strings.Join(j.Reasons, "\n")))
+		case never:
+			out = append(out, view.Problem(j.Address+" is not as asked for", strings.Join(j.Reasons, "\n")))
 		}
 	}
 	return out

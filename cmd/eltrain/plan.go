@@ -14,21 +14,28 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/state"
 )
 
 // planning are the options that plan and apply share.
 type planning struct {
 	destroy     bool
+	maxDestroy  *int              // how many slots a change of the files may have removed; nil is no bound
 	keep        bool              // leave recorded jobs alone that are not declared
 	rerun       bool              // start jobs anew that have failed
 	uids        map[string]string // of jobs that are new in a saved plan, by name
+	saved       *view.PlanFacts   // what a saved plan was made from; nil without one
 	vars        assignments
 	lockTimeout time.Duration
 	input       bool
+	compact     bool // warnings
+	scoping
 }
 
 func (a *planning) declare(fs *flags) {
 	fs.BoolVar(&a.input, "input", true, "Ask nothing. What would have to be asked is an error.")
+	fs.BoolVar(&a.compact, "compact-warnings", false, "Show warnings by their summaries only, unless there are errors too.")
+	a.scoping.declare(fs)
 	a.vars.declare(fs)
 }
 
@@ -48,6 +55,7 @@ func (a *planArgs) declare(fs *flags) {
 	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
 	a.faces.declare(fs)
 	a.planning.declare(fs)
+	a.declareRest(fs)
 }
 
 func planCommand() *command {
@@ -75,7 +83,8 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 		return a, errors.New("-json and -markdown exclude each other: both are for the standard output. See also -json-into")
 	}
 	a.rerun = !a.destroy
-	return a, nil
+	s.compact = a.compact
+	return a, a.scoping.check(a.destroy)
 }
 
 func runPlan(s *session, args []string) int {
@@ -103,23 +112,19 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if !ok {
 		return exitError
 	}
-	d, ok := s.open(cfg)
+	d, ok := s.openState(cfg)
 	if !ok {
 		return exitError
 	}
 	defer d.close(s)
-	if err := d.awaitApply(ctx, a.lockTimeout); err != nil {
-		return s.fail("The state's lock cannot be seen", err)
+	facts, stored, ok := s.look(ctx, d, a)
+	if !ok {
+		return exitError
 	}
-	stored, err := d.store.Read(ctx) // before the plan reads it: if it moves in between, the saved plan is out of date
-	if err != nil {
-		return s.fail("The state cannot be read", err)
+	if s.refused(cfg, &facts.Plan) {
+		return exitError
 	}
-	facts, err := d.preview(ctx, s, a.planning)
-	if err != nil {
-		return s.fail("Planning failed", err)
-	}
-	model := view.NewPlan(facts, d.redactor)
+	model := view.NewPlan(facts, &s.redactor)
 	if a.out != "" {
 		if err := s.save(d, a, stored, facts); err != nil {
 			return s.fail("The plan cannot be saved", err)
@@ -128,16 +133,47 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("The plan cannot be shown", err)
 	}
-	if a.detailedExitCode && model.Applyable {
+	s.diagnose(a.cautions()...)
+	if a.detailedExitCode && (model.Applyable || a.refreshOnly && len(model.ResourceDrift) > 0) {
 		return exitChanges
 	}
 	return exitDone
 }
 
+// look makes the plan. stored is the state that it was made from.
+func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts view.PlanFacts, stored state.State, ok bool) {
+	var err error
+	if a.offline() {
+		facts, stored, err = d.planOffline(ctx, s, a.planning)
+	} else {
+		if !s.connect(d) {
+			return facts, stored, false
+		}
+		if err := d.awaitApply(ctx, a.lockTimeout); err != nil {
+			s.fail("The state's lock cannot be seen", err)
+			return facts, stored, false
+		}
+		stored, err = d.store.Read(ctx) // before the plan reads it: if it moves in between, the saved plan is out of date
+		if err != nil {
+			s.fail("The state cannot be read", err)
+			return facts, stored, false
+		}
+		facts, err = d.preview(ctx, s, a.planning)
+	}
+	if err == nil {
+		err = a.checkAddresses(facts.Input, d.config)
+	}
+	if err != nil {
+		s.fail("Planning failed", err)
+		return facts, stored, false
+	}
+	return facts, stored, true
+}
+
 // showPlan shows a plan in the face that was asked for, with what to do next.
 func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 	if s.stream != nil {
-		s.stream.Plan(model, a.operation())
+		s.stream.Plan(model)
 	}
 	if a.markdown {
 		return view.WritePlanMarkdown(s.streams.Out, model)
@@ -150,14 +186,6 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 		fmt.Fprint(s.streams.Out, "\nNote: You didn't use the -out option to save this plan, so eltrain can't guarantee to take exactly these actions if you run \"eltrain apply\" now.\n")
 	}
 	return nil
-}
-
-// operation is what a plan is for, in its JSON.
-func (a *planArgs) operation() string {
-	if a.destroy {
-		return "destroy"
-	}
-	return "plan"
 }
 
 // readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
@@ -197,16 +225,33 @@ const previewTimeout = 30 * time.Second
 func (d *directory) preview(ctx context.Context, s *session, a planning) (view.PlanFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
+	if err := d.seal(ctx); err != nil {
+		return view.PlanFacts{}, err
+	}
 	r, err := apply.New(ctx, d.reconciling(s, a))
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
+	d.prior = r.Outputs()
 	decided, err := r.Preview(ctx, time.Now())
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
-	facts := view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached(ctx)}
+	return d.planFacts(decided, reached(ctx))
+}
+
+// planFacts are what a plan is shown from.
+func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Reached) (facts view.PlanFacts, err error) {
+	facts = view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached}
 	facts.Variables, facts.Outputs, err = given(d.config)
+	facts.PriorOutputs = givenOutputs(d.prior)
+	switch {
+	case !decided.Input.Destroy:
+	case decided.Input.Scope.Limited():
+		facts.Outputs = facts.PriorOutputs // they may be of what stays
+	default:
+		facts.Outputs = nil
+	}
 	return facts, err
 }
 
@@ -257,8 +302,9 @@ func givenValue(v cty.Value, hidden bool) (view.GivenValue, error) {
 // reconciling are the parts of a reconciler that only looks.
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
-		Jobs: a.wanted(d.config), Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, Rerun: a.rerun, Log: s.log,
+		Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Prevent: a.prevent(d.config), Outputs: a.outputs(d), Store: d.store, Providers: d.providers, View: view.Quiet{},
+		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, MaxDestroy: a.maxDestroy, Rerun: a.rerun, Log: s.log, Sealer: d.sealer,
+		Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly,
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -22,8 +24,12 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 	if err != nil {
 		return err
 	}
+	place, err := placeOf(&facts.Input)
+	if err != nil {
+		return err
+	}
 	f := &planfile.File{
-		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home,
+		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home, Place: place,
 		Settings: d.config.Settings, Assignments: harmless(d.config, a.vars),
 		Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan),
 	}
@@ -34,7 +40,7 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 		}
 		f.Providers = append(f.Providers, planfile.Provider{Name: p.Name, Config: text})
 	}
-	return f.Write(a.out, d.redactor.Secrets())
+	return f.Write(a.out)
 }
 
 // harmless are assignments without the values of sensitive variables.
@@ -49,14 +55,63 @@ func homeOf(settings lang.State) (string, error) {
 	if settings.Type == "kubernetes" {
 		return ownerOf(settings)
 	}
-	path, err := filepath.Abs(cmp.Or(settings.Path, defaultState))
+	path, err := settled(cmp.Or(settings.Path, defaultState))
 	if err != nil {
 		return "", fmt.Errorf("find the state: %w", err)
+	}
+	return "file " + path, nil
+}
+
+// settled is an absolute path to what need not be there yet, through no symbolic link.
+func settled(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
 	}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		path = filepath.Join(dir, filepath.Base(path))
 	}
-	return "file " + path, nil
+	return path, nil
+}
+
+// placeOf is where what a plan is about runs: the job directory and that of run-time files, without symbolic links. It is
+// "" for a plan in which nothing runs on this machine: that may be carried out elsewhere.
+func placeOf(in *plan.Input) (string, error) {
+	here := slices.ContainsFunc(in.Jobs, func(j job.Job) bool { return j.Provider == local.Name })
+	for _, rec := range in.Records {
+		here = here || rec.Spec.Provider == local.Name
+	}
+	if !here {
+		return "", nil
+	}
+	dir, err := filepath.Abs(jobDirectory)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the job directory: %w", err)
+	}
+	runs := runDirectory
+	if !filepath.IsAbs(runs) {
+		runs = filepath.Join(dir, runs)
+	}
+	if runs, err = settled(runs); err != nil {
+		return "", fmt.Errorf("find the directory of run-time files: %w", err)
+	}
+	return dir + ", with run-time files in " + runs, nil
+}
+
+// checkPlace refuses a plan of another directory that shares its state with this one: what is started here would not
+// find its files, and what runs there would look lost.
+func checkPlace(f *planfile.File) error {
+	place, err := placeOf(&f.Facts.Input)
+	if err != nil {
+		return err
+	}
+	if place != f.Place {
+		return fmt.Errorf("it was made for another directory: its jobs run in %s; here they would run in %s. Apply it there, or plan again here", f.Place, place)
+	}
+	return nil
 }
 
 // configOf is the configuration that a saved plan was made from.
@@ -77,15 +132,17 @@ func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
 	return cfg, nil
 }
 
-// unseal gives a saved plan its sensitive values back. They are read as for a plan: from the files and the
+// unseal finds the sensitive values of a saved plan's jobs. They are read as for a plan: from the files and the
 // environment, which are only asked if any is needed.
-func (s *session) unseal(f *planfile.File) error {
+func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) error {
 	if !f.Sealed() {
 		return nil
 	}
-	cfg, diags := lang.Load(jobDirectory, s.options(f.Assignments))
-	redactor := view.NewRedactor(cfg.Jobs)
-	err := f.Unseal(redactor.Secrets())
+	cfg, diags := s.read(f.Assignments)
+	_, err := d.sealed(ctx, cfg.Jobs)
+	if err == nil {
+		err = f.CheckSealed(d.sealer)
+	}
 	if err != nil && diags.HasErrors() {
 		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // as a rule that is why
 	}
@@ -101,9 +158,6 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if err != nil {
 		return s.fail(notApplied, err)
 	}
-	if err := s.unseal(f); err != nil {
-		return s.fail(notApplied, err)
-	}
 	cfg, err := s.configOf(f)
 	if err != nil {
 		return s.fail(notApplied, err)
@@ -115,17 +169,23 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if home != f.Home {
 		return s.fail(notApplied, fmt.Errorf("it was made for another directory: its state is at %s, and this directory's at %s", f.Home, home))
 	}
+	if err := checkPlace(f); err != nil {
+		return s.fail(notApplied, err)
+	}
 	d, ok := s.openState(cfg)
 	if !ok {
 		return exitError
 	}
 	defer d.close(s)
-	d.redactor.AddTexts(f.Placeholders()...) // of values that were taken away: old ones in the records
+	if err := s.unseal(ctx, d, f); err != nil {
+		return s.fail(notApplied, err)
+	}
 	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy
-	a.uids = newUIDs(&f.Facts)
+	a.uids, a.saved = newUIDs(&f.Facts), &f.Facts
+	a.targets, a.excludes, a.refreshOnly = f.Facts.Input.Scope.Targets, f.Facts.Input.Scope.Excludes, f.Facts.Input.Refresh
 	m := newMaster(s, d, a)
 	defer closeServer(s, m.server)
-	lock, _, err := s.lock(ctx, d.store, a)
+	lock, _, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while another held the state's lock")
@@ -143,12 +203,23 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if !s.connect(d) {
 		return exitError
 	}
+	if a.refreshOnly {
+		return s.refreshState(ctx, d, a, lock, f)
+	}
 	if err := s.recheck(ctx, d, a, f); err != nil {
 		return s.fail(notApplied, err)
 	}
 	m.progress.Shown(&f.Facts.Plan)
 	m.saved = f
 	return m.run(ctx, lock)
+}
+
+// notApplied is the summary of why what was approved is not carried out.
+func (m *master) notApplied() string {
+	if m.args.planFile == "" {
+		return "The plan is not applied"
+	}
+	return notApplied
 }
 
 // recheck looks whether what runs is as the plan expects it, before anybody is told that a master is there. What is to
@@ -180,8 +251,15 @@ func newUIDs(facts *view.PlanFacts) map[string]string {
 	return uids
 }
 
-// stillApproved is asked once the first real look has been taken, before anything is stored or done.
+// stillApproved is asked once the first real look has been taken, before anything is stored or done: a saved plan is to
+// hold still, and nothing may be asked for by now that must not be done.
 func (m *master) stillApproved(in *plan.Input, p *plan.Plan) error {
+	if len(p.Refusals) > 0 {
+		return &RefusedPlanError{p.Refusals}
+	}
+	if m.saved == nil {
+		return nil
+	}
 	_, err := m.saved.Check(in, p)
 	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,7 +14,9 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
 	pods "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/providers/volcano"
@@ -69,7 +72,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(withToken(sensitiveWorkers), "job \"tiny\" {", "job \"tiny\" {\n  priority = 5", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 removed.")
+	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 
 	// What was applied is not applied again.
 	in(t, dir, set, "apply", "p").check(t, exitError, "there was no state when the plan was made", "nothing was changed")
@@ -84,7 +87,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	}
 
 	// A plan to destroy is one as well, and has no secret of the records in it.
-	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to remove.", "its world of 2 slots")
+	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to destroy.", "its world of 2 slots")
 	f, err := planfile.Read(filepath.Join(dir, "gone"), version)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +95,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	if env := f.Facts.Input.Records["tiny"].Spec.Roles[0].Env["TOKEN"]; env == token || env == "" {
 		t.Errorf("the record in the file has the value %q", env)
 	}
-	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 2 removed.")
+	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
 }
 
 func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
@@ -103,7 +106,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(edited), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to remove.")
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
 	before := read(t, filepath.Join(dir, defaultState))
 	// Somebody kills an agent: the state does not know, the object is not as it was.
 	var status struct {
@@ -145,6 +148,63 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 	}
 }
 
+// Two directories with one state are two places for processes: a plan of the one is not carried out in the other.
+func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), defaultState)
+	text := fmt.Sprintf("eltrain {\n  state \"file\" {\n    path = %q\n  }\n}\n", shared) + twoWorkers
+	dir := directoryWith(t, map[string]string{"main.hcl": text})
+	other := directoryWith(t, map[string]string{"main.hcl": text})
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	path := filepath.Join(dir, "p")
+	eltrain(t, other, "apply", path).check(t, exitError, "made for another directory", "Apply it there")
+	in(t, dir, []string{"ELTRAIN_DATA_DIR=" + t.TempDir()}, "apply", path).check(t, exitError, "made for another directory")
+	if _, err := os.Stat(shared); err == nil {
+		t.Fatal("a refused plan left a state behind")
+	}
+	// By another way it is the same directory.
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "-chdir="+link, "apply", "p").check(t, exitDone, "2 added")
+}
+
+// What runs in a cluster may be planned in one directory and applied in another.
+func TestAPlanForAClusterHasNoPlace(t *testing.T) {
+	for provider, local := range map[string]bool{"kubernetes": false, "local": true} {
+		j := job.Job{Name: "a", Provider: provider}
+		for what, in := range map[string]plan.Input{"declared": {Jobs: []job.Job{j}}, "recorded": {Records: job.Records{"a": {Spec: j}}}} {
+			if place, err := placeOf(&in); err != nil || (place != "") != local {
+				t.Errorf("a job that is %s on %s has the place %q, %v", what, provider, place, err)
+			}
+		}
+	}
+}
+
+// What a provider block has is in saved plans, and in the journal: nothing sensitive may come so far.
+func TestSensitiveValuesInProviderBlocks(t *testing.T) {
+	const secret = "topsecret99"
+	variable := "variable \"t\" {\n  sensitive = true\n  default   = \"" + secret + "\"\n}\n"
+	for name, block := range map[string]string{
+		"labels": "provider \"local\" {\n  node \"n1\" {\n    cpu    = 2\n    memory = \"1GiB\"\n    labels = { tok = var.t }\n  }\n}\n",
+		"pod":    "provider \"kubernetes\" {\n  pod = { spec = { containers = [{ name = \"main\", env = [{ name = \"T\", value = var.t }] }] } }\n}\n",
+	} {
+		dir := directoryWith(t, map[string]string{"main.hcl": block + twoWorkers, "variables.hcl": variable})
+		for _, args := range [][]string{{"validate"}, {"plan", "-out=p"}, {"apply", "-auto-approve"}} {
+			o := eltrain(t, dir, args...).check(t, exitError, "Sensitive value outside of a job", `"`+name+`" in a provider block`, "main.hcl line")
+			if strings.Contains(o.out+o.err, secret) {
+				t.Errorf("%v shows the value:\n%s%s", args, o.out, o.err)
+			}
+		}
+		for _, left := range []string{"p", defaultState, ".eltrain"} {
+			if _, err := os.Lstat(filepath.Join(dir, left)); err == nil {
+				t.Errorf("%s: %s was written", name, left)
+			}
+		}
+	}
+}
+
 func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 	for args, want := range map[string]string{
 		"-var=a=1 p": "-var", "p -var-file=x": "-var", "-destroy p": "plan -destroy", "-watch p": "-watch", "-prune=false p": "-prune",
@@ -157,7 +217,7 @@ func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 	if a, err := parseApply(&newScreenless("").session, []string{"p"}); err != nil || a.planFile != "p" {
 		t.Errorf("apply p: %+v, %v", a, err) // nobody is asked, so nobody need be there
 	}
-	for args, want := range map[string]string{"-json -markdown p": "exclude", "": "eltrain status", "-var=a=1 p": "-var", "p q": "not expected"} {
+	for args, want := range map[string]string{"-json -markdown p": "exclude", "-markdown": "name its file", "-var=a=1 p": "-var", "p q": "not expected"} {
 		if _, err := parseShow(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("show %s: %v, want %q", args, err, want)
 		}

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
-	"github.com/eltrain/eltrain/plan"
 )
 
 type showArgs struct {
@@ -28,8 +26,7 @@ func showCommand() *command {
 		name: "show", usage: "[options] [FILE]",
 		synopsis: "Show a saved plan, or the state",
 		about: `Shows the plan that eltrain plan -out=FILE saved, as it was shown then. Nothing is contacted. Without a FILE
-the state is shown, which is what was last applied; that is there as JSON only, and for people there is eltrain
-status.
+the state is shown, which is what was last applied. What runs now, and how it goes, tells eltrain status.
 
 The JSON of a plan is that of Terraform's plans, with format_version 1.2: policies that were written for them work
 on it. What Terraform has no word for is under "eltrain".`,
@@ -52,8 +49,8 @@ func parseShow(s *session, args []string) (showArgs, error) {
 		return a, errors.New("-json and -markdown exclude each other")
 	case a.file != "" && len(a.vars) > 0:
 		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
-	case a.file == "" && !a.json:
-		return a, errors.New("the name of a saved plan is needed. To see what runs: eltrain status. For the state: eltrain show -json")
+	case a.file == "" && a.markdown:
+		return a, errors.New("-markdown goes with a saved plan: name its file")
 	}
 	return a, nil
 }
@@ -72,9 +69,7 @@ func runShow(s *session, args []string) int {
 	if err != nil {
 		return s.fail("The plan cannot be shown", err)
 	}
-	redactor := view.NewRedactor(nil)
-	redactor.AddTexts(f.Placeholders()...)
-	model := view.NewPlan(f.Facts, redactor)
+	model := view.NewPlan(f.Facts, &s.redactor)
 	switch {
 	case a.json:
 		err = view.WriteJSON(s.streams.Out, model)
@@ -102,9 +97,12 @@ func (s *session) showState(a showArgs) int {
 	if err != nil {
 		return s.fail("The state cannot be read", err)
 	}
-	in := plan.Input{Jobs: cfg.Jobs, Records: records, Now: time.Now()}
-	model := view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version}, d.redactor)
-	if err := view.WriteJSON(s.streams.Out, model.PriorState); err != nil {
+	model := s.stateModel(d, records)
+	if !a.json {
+		view.WriteState(s.streams.Out, model, records, nil)
+		return exitDone
+	}
+	if err := view.WriteJSON(s.streams.Out, model); err != nil {
 		return s.fail("The state cannot be shown", err)
 	}
 	return exitDone

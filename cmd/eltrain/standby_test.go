@@ -192,28 +192,3 @@ func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
 	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
 }
-
-// An init container brings the program into a pod by it.
-func TestAgentCopiesItself(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "eltrain")
-	if err := os.WriteFile(path, []byte("an older one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"-copy-to", path}, {"--copy-to=" + path}} {
-		eltrain(t, dir, append([]string{"agent"}, args...)...).check(t, exitDone)
-		info, err := os.Stat(path)
-		if err != nil || info.Mode() != 0o755 {
-			t.Fatalf("%v, %v", info, err)
-		}
-	}
-	if o, err := exec.Command(path, "version").Output(); err != nil || !strings.HasPrefix(string(o), "eltrain v"+version) {
-		t.Errorf("the copy says %q, %v", o, err)
-	}
-	eltrain(t, dir, "agent", "-copy-to", filepath.Join(dir, "no", "eltrain")).check(t, exitError, "The program cannot be copied")
-	eltrain(t, dir, "agent", "-copy-to", path, "-job=gpt").check(t, exitError, "nothing else")
-	eltrain(t, dir, "agent", "-copy-to=").check(t, exitError, "one path")
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("it left %v behind, %v", left, err)
-	}
-}

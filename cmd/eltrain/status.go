@@ -70,7 +70,7 @@ func runStatus(s *session, args []string) int {
 	if err != nil {
 		return s.fail("The status is not to be had", err)
 	}
-	model := view.Status(facts, d.redactor)
+	model := view.Status(facts, &s.redactor)
 	if a.selector != nil {
 		if facts.Records[a.selector.Job] == nil {
 			return s.fail("No such job", noSuchJob(a.selector.Job, facts.Records))

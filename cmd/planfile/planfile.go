@@ -4,8 +4,7 @@
 // A file is one line of text, "eltrain plan VERSION SHA256 LENGTH", and behind it LENGTH bytes of gzipped JSON. The sum
 // finds what was cut or edited. It is no signature: who may write the file decides what runs.
 //
-// Sensitive values are not in it. Each is replaced by a text that occurs nowhere else, and of each that a job needs to
-// start there is a digest (see seal.go).
+// Sensitive values are not in it: what plans are made from has seals in their places (see job.Sealer).
 package planfile
 
 import (
@@ -17,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,6 +45,8 @@ type File struct {
 	Lineage string `json:"lineage,omitempty"`
 	Serial  uint64 `json:"serial"`
 	Home    string `json:"home"`
+	// Place is the directory that its processes run in, if any run on this machine.
+	Place string `json:"place,omitempty"`
 
 	// The configuration as it was read. Its jobs are in Facts.
 	Settings  lang.Settings `json:"settings"`
@@ -56,7 +58,6 @@ type File struct {
 	Facts view.PlanFacts `json:"facts"`
 	// Expects is what the objects that the plan touches are like.
 	Expects []Expectation `json:"expects,omitempty"`
-	Seal    Seal          `json:"seal,omitzero"`
 }
 
 // Provider is a provider's block, as JSON of its own type.
@@ -65,10 +66,9 @@ type Provider struct {
 	Config json.RawMessage `json:"config"`
 }
 
-// Write replaces the file at path, readable by its owner alone. Every occurrence of a secret is left out; see Seal.
-func (f *File) Write(path string, secrets []string) error {
-	sealed, err := f.sealed(secrets)
-	if err != nil {
+// Write replaces the plan at path, readable by its owner alone. Another file that is there is left as it is.
+func (f *File) Write(path string) error {
+	if err := checkReplaceable(path); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	var body bytes.Buffer
@@ -76,7 +76,7 @@ func (f *File) Write(path string, secrets []string) error {
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	if err := json.NewEncoder(z).Encode(sealed); err != nil {
+	if err := json.NewEncoder(z).Encode(f); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	if err := z.Close(); err != nil {
@@ -84,14 +84,37 @@ func (f *File) Write(path string, secrets []string) error {
 	}
 	sum := sha256.Sum256(body.Bytes())
 	header := fmt.Sprintf("%s %d %s %d\n", magic, Version, hex.EncodeToString(sum[:]), body.Len())
-	if err := replaceFile(path, append([]byte(header), body.Bytes()...)); err != nil {
+	if err := Replace(path, append([]byte(header), body.Bytes()...)); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	return nil
 }
 
-// replaceFile writes a file whole or not at all: half a plan must not lie where a whole one was.
-func replaceFile(path string, text []byte) (err error) {
+// checkReplaceable refuses to put a plan in the place of a file that is none: it may be the state. An empty file is as
+// mktemp makes them.
+func checkReplaceable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil // Replace tells what is no file
+	}
+	was, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer was.Close()
+	begin := make([]byte, len(magic))
+	if _, err := io.ReadFull(was, begin); err != nil || string(begin) != magic {
+		return fmt.Errorf("%q is there and is no saved plan, so it is left as it is. Name another file, or remove that one", path)
+	}
+	return nil
+}
+
+// Replace writes a file whole or not at all, readable by its owner alone: half of it must not lie where a whole one was.
+// A symbolic link stays one. What is no regular file, as a device or a pipe, is refused.
+func Replace(path string, text []byte) (err error) {
+	if path, err = filed(path); err != nil {
+		return err
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return err
@@ -108,6 +131,28 @@ func replaceFile(path string, text []byte) (err error) {
 	return os.Rename(temp.Name(), path)
 }
 
+// filed is the path of a regular file that is there or may come, without symbolic links.
+func filed(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil {
+			return "", fmt.Errorf("%q is a symbolic link to what is not there. Name the file itself", path)
+		}
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%q is no regular file, and is not replaced. Name a file", path)
+	}
+	return real, nil
+}
+
 // Errors of a file that is not a whole plan of this version. Their texts say what to do.
 var (
 	ErrNoPlan = errors.New("it is not a saved plan: make one with eltrain plan -out=FILE")
@@ -122,8 +167,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("it was made by %s, and this is %s: plan again with the eltrain that is to apply it", e.Made, e.This)
 }
 
-// Read reads a plan that eltrain of the given version made. Of its sensitive values there are only the texts that
-// stand for them.
+// Read reads a plan that eltrain of the given version made.
 func Read(path, eltrain string) (*File, error) {
 	text, err := readRegular(path)
 	if err != nil {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ func sample() *File {
 	other := job.Job{Name: "other", Provider: "local", Roles: []job.Role{{Name: "worker", Replicas: 1, Processes: 1, Ranked: true, Resources: job.Resources{CPU: 1000}}}, Heal: heal}
 	a := job.Address{Job: "other", Role: "worker"}
 	print := job.Fingerprints(&other, &other.Roles[0])(0)
-	in := plan.Input{Now: at, Since: at, Jobs: []job.Job{j, other}, Capabilities: map[string]job.Capabilities{"local": {Places: true, Pods: true}},
+	in := plan.Input{Now: at, Since: at, Jobs: append(sealer("a key").Jobs([]job.Job{j}), other), Capabilities: map[string]job.Capabilities{"local": {Places: true, Pods: true}},
 		Records: job.Records{"other": {UID: "u-other", Created: at, Spec: other, Phase: job.JobRunning, Counts: map[string]int{"worker": 1},
 			Slots: []job.Slot{{Address: a, Phase: job.Running, Incarnation: 1, Node: "n1", Reserved: other.Roles[0].Resources, Fingerprint: print}},
 			World: job.World{Generation: 1, Members: []job.WorldMember{{Slot: a, Incarnation: 1}}}}},
@@ -48,11 +50,18 @@ func sample() *File {
 		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: view.PlanFacts{Input: in, Plan: p, Version: "0.1.0"}, Expects: Expect(&in, &p)}
 }
 
+// sealer has a key that is made of the word.
+func sealer(word string) *job.Sealer {
+	s := new(job.Sealer)
+	s.SetKey([]byte(word))
+	return s
+}
+
 // saved writes the sample and gives its path.
 func saved(t *testing.T, f *File) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan")
-	if err := f.Write(path, []string{longSecret, shortSecret}); err != nil {
+	if err := f.Write(path); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -65,10 +74,9 @@ func TestASavedPlanIsWhatWasSaved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := got.Unseal([]string{"something else", shortSecret, longSecret}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(f.Facts.Input.Jobs, got.Facts.Input.Jobs); diff != "" {
+	unsourced := f.Facts.Input.Jobs
+	unsourced[0].Secrets = nil // no JSON has them
+	if diff := cmp.Diff(unsourced, got.Facts.Input.Jobs); diff != "" {
 		t.Errorf("the jobs came back otherwise (-saved +read):\n%s", diff)
 	}
 	again := got.Facts.Input
@@ -89,7 +97,7 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := fmt.Sprintf("%+v", *got); strings.Contains(text, longSecret) {
+	if text := fmt.Sprintf("%+v", got.Facts.Input.Jobs) + fmt.Sprintf("%+v", got.Facts.Plan); strings.Contains(text, longSecret) {
 		t.Errorf("the file has the secret in it: %s", text)
 	}
 	if env := got.Facts.Input.Jobs[0].Roles[0].Env["N"]; env != "17x7" {
@@ -99,7 +107,6 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 		t.Error("the short secret is in the file")
 	}
 	live, read := view.NewRedactor(f.Facts.Input.Jobs), view.NewRedactor(nil)
-	read.AddTexts(got.Placeholders()...)
 	for _, write := range []func(*bytes.Buffer, *view.PlanModel){
 		func(b *bytes.Buffer, m *view.PlanModel) { view.WritePlan(view.Screen{Writer: b}, m) },
 		func(b *bytes.Buffer, m *view.PlanModel) { view.WriteJSON(b, m) },
@@ -114,7 +121,7 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 	}
 }
 
-func TestUnsealWantsTheVeryValues(t *testing.T) {
+func TestASealedPlanWantsTheVeryValues(t *testing.T) {
 	got, err := Read(saved(t, sample()), "0.1.0")
 	if err != nil {
 		t.Fatal(err)
@@ -122,17 +129,25 @@ func TestUnsealWantsTheVeryValues(t *testing.T) {
 	if !got.Sealed() {
 		t.Fatal("a plan with secrets is not sealed")
 	}
-	var missing *MissingError
-	if err := got.Unseal([]string{longSecret, "another"}); !errors.As(err, &missing) || !reflect.DeepEqual(missing.Jobs, []string{"new"}) {
-		t.Errorf("without one of the values: %v", err)
+	declared := func(long string) []job.Job {
+		return []job.Job{{Name: "new", Roles: []job.Role{{Name: "worker", Program: job.Program{Command: []string{long, shortSecret}}}}, Secrets: []string{long, shortSecret}}}
 	}
-	if !got.Sealed() {
-		t.Error("a refused unsealing changed the file")
+	var missing *MissingError
+	for name, c := range map[string]struct {
+		word, value string
+		known       bool
+	}{"the values": {"a key", longSecret, true}, "another value": {"a key", "another", false}, "another key": {"other", longSecret, false}} {
+		s := sealer(c.word)
+		s.Jobs(declared(c.value))
+		err := got.CheckSealed(s)
+		if c.known != (err == nil) || err != nil && (!errors.As(err, &missing) || !reflect.DeepEqual(missing.Jobs, []string{"new"})) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	none := sample()
 	none.Facts.Input.Jobs[0].Roles[0].Program = job.Program{Command: []string{"true"}}
 	none.Facts.Input.Jobs[0].Roles[0].Pod = nil
-	if got, err = Read(saved(t, none), "0.1.0"); err != nil || got.Sealed() || got.Unseal(nil) != nil {
+	if got, err = Read(saved(t, none), "0.1.0"); err != nil || got.Sealed() {
 		t.Errorf("a plan whose jobs have no secret in them asks for some: %v", err)
 	}
 }
@@ -184,12 +199,12 @@ func is(target error) func(error) bool { return func(err error) bool { return er
 // A file is replaced whole: a plan that cannot be written leaves the one before.
 func TestWriteLeavesNoHalfPlan(t *testing.T) {
 	dir := t.TempDir()
-	if err := sample().Write(filepath.Join(dir, "missing", "plan"), nil); err == nil {
+	if err := sample().Write(filepath.Join(dir, "missing", "plan")); err == nil {
 		t.Error("a plan is saved in a directory that is not there")
 	}
 	path := filepath.Join(dir, "plan")
 	for range 2 {
-		if err := sample().Write(path, nil); err != nil {
+		if err := sample().Write(path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,5 +278,50 @@ func TestStaleErrorStaysShort(t *testing.T) {
 	}
 	if text := e.Error(); !strings.Contains(text, "and 990 more") || strings.Count(text, "\n") > 20 {
 		t.Error(text)
+	}
+}
+
+// A plan takes the place of a plan, or of an empty file. Whatever else is there stays: the state, a pipe, a device.
+func TestAPlanReplacesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	const state = "{\n  \"serial\": 7\n}\n"
+	for name, text := range map[string]string{"state": state, "short": "elt", "empty": ""} {
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"link": "empty", "to-pipe": "pipe", "to-state": "state", "nowhere": "missing"} {
+		if err := os.Symlink(to, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(syscall.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("dir"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"state": "is no saved plan", "short": "is no saved plan", "to-state": "is no saved plan",
+		"pipe": "no regular file", "to-pipe": "no regular file", "dir": "no regular file", "nowhere": "what is not there",
+	} {
+		if err := sample().Write(at(name)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("-out=%s: %v, want %q", name, err, want)
+		}
+	}
+	if text, err := os.ReadFile(at("state")); err != nil || string(text) != state {
+		t.Errorf("the state is %q, %v", text, err)
+	}
+	if info, err := os.Lstat(at("pipe")); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("the pipe is %v, %v", info, err)
+	}
+	for range 2 { // the second time there is a plan
+		if err := sample().Write(at("link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Lstat(at("link")); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		t.Errorf("the link is %v, %v", info, err)
+	}
+	if _, err := Read(at("empty"), "0.1.0"); err != nil {
+		t.Errorf("behind the link: %v", err)
 	}
 }

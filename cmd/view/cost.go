@@ -93,7 +93,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 }
 
 // goesOn tells whether the job is wanted after the plan too.
-func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.facts.Input.Keep }
+func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.kept(name) }
 
 // world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
 func (b *planBuilder) world(name string, changes []*plan.Change) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 
@@ -255,6 +256,40 @@ func WriteDiagnostics(s Screen, diags []Diagnostic) {
 	for _, d := range diags {
 		io.WriteString(s, s.diagnostic(d))
 	}
+}
+
+// OnlyWarnings tells whether there are warnings and no errors.
+func OnlyWarnings(diags []Diagnostic) bool {
+	return len(diags) > 0 && !slices.ContainsFunc(diags, func(d Diagnostic) bool { return d.Severity != severityWarning })
+}
+
+// WriteWarnings shows warnings in short, one line each, as Terraform does with -compact-warnings. Those of one summary
+// are one.
+func WriteWarnings(s Screen, diags []Diagnostic) {
+	var order []string
+	of := map[string][]Diagnostic{}
+	for _, d := range diags {
+		if of[d.Summary] == nil {
+			order = append(order, d.Summary)
+		}
+		of[d.Summary] = append(of[d.Summary], d)
+	}
+	var b strings.Builder
+	b.WriteString("\n" + s.paint("Warnings:", bold, yellow) + "\n\n")
+	for _, summary := range order {
+		b.WriteString("- " + printable(summary) + "\n")
+		first, more := of[summary][0], len(of[summary])-1
+		switch {
+		case first.Range != nil && more > 0:
+			fmt.Fprintf(&b, "  on %s line %d (and %d more)\n", first.Range.Filename, first.Range.Start.Line, more)
+		case first.Range != nil:
+			fmt.Fprintf(&b, "  on %s line %d\n", first.Range.Filename, first.Range.Start.Line)
+		case more > 0:
+			fmt.Fprintf(&b, "  (%d occurrences of this warning)\n", more+1)
+		}
+	}
+	b.WriteString("\nTo see the full warning notes, run eltrain without -compact-warnings.\n")
+	io.WriteString(s, b.String())
 }
 
 func (s Screen) diagnostic(d Diagnostic) string {

@@ -104,3 +104,36 @@ func TestDiagnoseErrors(t *testing.T) {
 		}
 	}
 }
+
+// Warnings in short are Terraform's -compact-warnings: a line each, like ones once. An error among them is not hidden by that.
+func TestWriteWarnings(t *testing.T) {
+	at := func(line int) *Range { return &Range{Filename: "main.hcl", Start: Position{Line: line}} }
+	warnings := []Diagnostic{
+		Caution("Resource targeting is in effect", "A long text."),
+		{Severity: severityWarning, Summary: "Deprecated", Detail: "Another.", Range: at(3)},
+		{Severity: severityWarning, Summary: "Deprecated", Detail: "Another.", Range: at(9)},
+		{Severity: severityWarning, Summary: "Old", Range: at(4)},
+		Caution("Twice", ""), Caution("Twice", ""),
+	}
+	if !OnlyWarnings(warnings) || OnlyWarnings(append(warnings, Problem("Wrong", ""))) || OnlyWarnings(nil) {
+		t.Error("what are only warnings is not told from what is not")
+	}
+	var out bytes.Buffer
+	WriteWarnings(Screen{Writer: &out}, warnings)
+	const want = `
+Warnings:
+
+- Resource targeting is in effect
+- Deprecated
+  on main.hcl line 3 (and 1 more)
+- Old
+  on main.hcl line 4
+- Twice
+  (2 occurrences of this warning)
+
+To see the full warning notes, run eltrain without -compact-warnings.
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

@@ -73,11 +73,12 @@ func WriteEventJSON(w io.Writer, r *Redactor, n job.Notice) error {
 	return enc.Encode(eventOf(n, r))
 }
 
-// eventOf is a notice without sensitive values.
+// eventOf is a notice without sensitive values, and without what only the state is to know of its incident.
 func eventOf(n job.Notice, r *Redactor) job.Notice {
 	n.Message = r.Text(n.Message)
 	if n.Incident != nil {
 		in := *n.Incident
+		in.Told = false
 		in.Evidence = make([]string, len(n.Incident.Evidence))
 		for i, e := range n.Incident.Evidence {
 			in.Evidence[i] = r.Text(e)

@@ -31,7 +31,10 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.line("**eltrain plan:** %s", headline(m))
 	out.table(m)
 	out.list("What it costs", costItems(m))
-	out.list("What waits", waitItems(m))
+	waits, held := parted(m.Eltrain.Waits)
+	out.list("What waits", waitItems(waits))
+	out.list("What is held back", waitItems(held))
+	out.list("Only a part is planned", m.boundItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
 	out.diff(m)
 	_, err := w.Write(out.buf.Bytes())
@@ -122,9 +125,21 @@ func costItems(m *PlanModel) []string {
 	return items
 }
 
-func waitItems(m *PlanModel) []string {
+// boundItems say what the plan leaves out.
+func (m *PlanModel) boundItems() []string {
 	var items []string
-	for _, w := range m.Eltrain.Waits {
+	for _, a := range m.Eltrain.Targets {
+		items = append(items, "-target="+a)
+	}
+	for _, a := range m.Eltrain.Excludes {
+		items = append(items, "-exclude="+a)
+	}
+	return items
+}
+
+func waitItems(waits []PlanWait) []string {
+	var items []string
+	for _, w := range waits {
 		for _, reason := range folded(w.Reasons) {
 			items = append(items, w.Address+": "+reason)
 		}
@@ -158,7 +173,7 @@ func inline(s string) string { return inlineEscapes.Replace(s) }
 // diff is the changes in a fold. Their marks are in the first column, where a diff's colours come from: "!" for what
 // is changed and what is replaced.
 func (m *markdown) diff(model *PlanModel) {
-	changes := model.changes()
+	changes := append(model.changes(), model.unasked()...)
 	if len(changes) == 0 {
 		return
 	}

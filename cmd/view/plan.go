@@ -25,6 +25,7 @@ const (
 func WritePlan(s Screen, m *PlanModel) {
 	t := planText{Screen: s}
 	changes := m.changes()
+	t.drift(m)
 	if len(changes) > 0 {
 		t.legend(changes)
 		t.line("\neltrain will perform the following actions:")
@@ -37,12 +38,16 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.caveats(m.Eltrain.Caveats)
 	t.line("")
 	t.line("%s", t.conclusion(m))
+	t.outputs(m)
 	s.Write(t.buf.Bytes())
 }
 
 // changes are what is done, in the plan's own order.
 func (m *PlanModel) changes() []*PlannedChange {
 	var out []*PlannedChange
+	if m.Eltrain.RefreshOnly {
+		return out
+	}
 	for i := range m.ResourceChanges {
 		if c := m.ResourceChanges[i].Eltrain; c != nil {
 			out = append(out, c)
@@ -50,6 +55,35 @@ func (m *PlanModel) changes() []*PlannedChange {
 	}
 	slices.SortStableFunc(out, func(a, b *PlannedChange) int { return a.at - b.at })
 	return out
+}
+
+// unasked is what a plan is about that only looks; nothing of any other.
+func (m *PlanModel) unasked() []*PlannedChange {
+	if !m.Eltrain.RefreshOnly {
+		return nil
+	}
+	out := make([]*PlannedChange, len(m.ResourceDrift))
+	for i := range m.ResourceDrift {
+		out[i] = m.ResourceDrift[i].Eltrain
+	}
+	return out
+}
+
+var driftVerbs = map[plan.Action]string{
+	plan.Create: "has been created", plan.Update: "has changed", plan.Delete: "has been deleted",
+}
+
+// drift tells what others changed, in a plan that is about nothing else.
+func (t *planText) drift(m *PlanModel) {
+	changes := m.unasked()
+	if len(changes) == 0 {
+		return
+	}
+	t.line("%s", t.paint("Note: Objects have changed outside of eltrain", bold, cyan))
+	t.line("\neltrain detected the following changes made outside of eltrain since the last \"eltrain apply\":")
+	for _, b := range blocks(changes) {
+		t.block(b)
+	}
 }
 
 // planText gathers the text of one plan.
@@ -75,6 +109,8 @@ var symbols = []symbolOf{
 	{"  ~", "update in-place", yellow},
 	{"  -", "destroy", red},
 	{"-/+", "destroy and then create replacement", red},
+	{"  .", "forget", red},
+	{mark: "   "},
 }
 
 func symbol(a plan.Action) symbolOf {
@@ -85,6 +121,10 @@ func symbol(a plan.Action) symbolOf {
 		return symbols[1]
 	case plan.Delete:
 		return symbols[2]
+	case plan.Forget:
+		return symbols[4]
+	case plan.NoOp:
+		return symbols[5]
 	default:
 		return symbols[3]
 	}
@@ -101,7 +141,12 @@ func (t *planText) mark(sym symbolOf) string {
 func (t *planText) legend(changes []*PlannedChange) {
 	used := map[string]bool{}
 	for _, c := range changes {
-		used[symbol(c.Action).mark] = true
+		if sym := symbol(c.Action); sym.legend != "" {
+			used[sym.mark] = true
+		}
+	}
+	if len(used) == 0 {
+		return
 	}
 	t.line("Actions are indicated with the following symbols:")
 	for _, sym := range symbols {
@@ -203,6 +248,15 @@ func (t *planText) block(b block) {
 	sym := symbol(c.Action)
 	t.line("")
 	t.line("  %s", t.paint("# "+address(b)+" "+verb(b), bold))
+	if c.From != "" && c.Action != plan.NoOp {
+		t.line("  # (moved from job.%s)", c.From)
+	}
+	if c.Action == plan.Forget {
+		t.line("  # (destroy = false is set in the configuration)")
+	}
+	if c.Import != "" {
+		t.line("  # (imported from %q)", c.Import)
+	}
 	for _, why := range b.reasons {
 		for _, text := range why.texts {
 			if len(why.slots) > 0 {
@@ -240,7 +294,10 @@ func (c *PlannedChange) ofJob() bool { return c.Role == "" }
 
 func address(b block) string {
 	c := b.changes[0]
-	if c.ofJob() {
+	switch {
+	case c.Action == plan.NoOp && c.Import == "":
+		return "job." + c.From
+	case c.ofJob():
 		return "job." + c.Job
 	}
 	return "job." + c.Job + "." + fold(c.Role, indices(b.changes))
@@ -248,6 +305,9 @@ func address(b block) string {
 
 func verb(b block) string {
 	c := b.changes[0]
+	if c.drift {
+		return driftVerbs[c.Action]
+	}
 	switch c.Action {
 	case plan.Create:
 		return "will be created"
@@ -256,6 +316,13 @@ func verb(b block) string {
 			return "was edited and will be mended in-place"
 		}
 		return "will be updated in-place"
+	case plan.Forget:
+		return "will no longer be managed by eltrain, but will not be destroyed"
+	case plan.NoOp:
+		if c.Import != "" {
+			return "will be imported"
+		}
+		return "has moved to job." + c.Job
 	case plan.Restart:
 		return "will be restarted in place"
 	case plan.Replace:
@@ -296,7 +363,9 @@ type row struct {
 	note  string // after "#"
 }
 
-func (t *planText) row(r row, width int) {
+func (t *planText) row(r row, width int) { t.rowAt("      ", r, width) }
+
+func (t *planText) rowAt(indent string, r row, width int) {
 	mark := r.mark
 	switch mark {
 	case "+":
@@ -314,7 +383,7 @@ func (t *planText) row(r row, width int) {
 			note = " " + t.paint("# "+r.note, red)
 		}
 	}
-	t.line("      %s %s%s = %s%s", mark, r.name, pad, r.value, note)
+	t.line("%s%s %s%s = %s%s", indent, mark, r.name, pad, r.value, note)
 }
 
 const forcesReplacement = "forces replacement"
@@ -485,11 +554,29 @@ func (t *planText) costs(costs []JobCost) {
 	}
 }
 
-func (t *planText) waits(waits []PlanWait) {
+func (t *planText) waits(all []PlanWait) {
+	waits, held := parted(all)
+	t.listed("Waiting:", waits)
+	t.listed("Held back:", held)
+}
+
+// parted are what waits, and what the plan's scope holds back.
+func parted(all []PlanWait) (waits, held []PlanWait) {
+	for _, w := range all {
+		if w.Held {
+			held = append(held, w)
+		} else {
+			waits = append(waits, w)
+		}
+	}
+	return waits, held
+}
+
+func (t *planText) listed(title string, waits []PlanWait) {
 	if len(waits) == 0 {
 		return
 	}
-	t.line("\n%s", t.paint("Waiting:", bold))
+	t.line("\n%s", t.paint(title, bold))
 	for _, w := range waits {
 		t.line("  %s", w.Address)
 		for _, text := range folded(w.Reasons) {
@@ -539,10 +626,24 @@ func (t *planText) caveats(caveats []string) {
 
 func (t *planText) conclusion(m *PlanModel) string {
 	switch {
+	case m.Eltrain.RefreshOnly && m.Applyable:
+		return "This is a refresh-only plan, so eltrain will not take any actions to undo these. If you were expecting these changes then you can apply this plan to record them in the eltrain state without changing anything that runs."
+	case m.Eltrain.RefreshOnly && len(m.ResourceDrift) > 0:
+		return t.paint("No changes.", bold, green) + " Nothing of this is for the eltrain state to record: the next apply mends it."
+	case m.Eltrain.RefreshOnly:
+		return t.paint("No changes.", bold, green) + " What runs still matches the state: eltrain has checked that it is as your most recent changes left it, and found no differences."
 	case m.Applyable:
 		s := m.Eltrain.Summary
-		return t.paint("Plan:", bold) + fmt.Sprintf(" %d to add, %d to change, %d to remove.", s.Add, s.Change, s.Remove)
-	case !m.Complete:
+		imports := ""
+		if s.Import > 0 {
+			imports = fmt.Sprintf(" %d to import,", s.Import)
+		}
+		return t.paint("Plan:", bold) + imports + fmt.Sprintf(" %d to add, %d to change, %d to destroy.", s.Add, s.Change, s.Remove)
+	case len(m.Eltrain.Waits) > 0 && m.destroy:
+		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see above."
+	case m.destroy:
+		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
+	case len(m.Eltrain.Waits) > 0 || m.Errored:
 		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."

@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 			if err := WritePlanMarkdown(&comment, m); err != nil {
 				t.Fatal(err)
 			}
-			NewStream(&lines, "0.1.0", func() time.Time { return time.Unix(1767225600, 0).UTC() }).Plan(m, "plan")
+			NewStream(&lines, "0.1.0", func() time.Time { return time.Unix(1767225600, 0).UTC() }).Plan(m)
 			for _, out := range []*bytes.Buffer{&text, &code, &comment, &lines} {
 				for _, secret := range c.Secrets {
 					if strings.Contains(out.String(), secret) {
@@ -94,6 +94,9 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 			slot := rc.Type == slotType
 			if index, ok := rc.Index.(float64); slot && (!ok || !strings.HasSuffix(rc.Address, fmt.Sprintf("[%d]", int(index)))) {
 				t.Errorf("%s: %s has the index %v", name, rc.Address, rc.Index)
+			}
+			if rc.Change.Importing != nil {
+				counted.Import++
 			}
 			a := rc.Change.Actions
 			switch {
@@ -171,7 +174,7 @@ func TestStreamIsTheUIOfTerraform(t *testing.T) {
 	var out bytes.Buffer
 	s := NewStream(&out, "0.1.0", time.Now)
 	s.Diagnostics([]Diagnostic{Problem("Planning failed", "Why."), Caution("Beware", "")})
-	s.Plan(m, "plan")
+	s.Plan(m)
 	kinds := map[string]int{}
 	for line := range strings.Lines(out.String()) {
 		msg, err := tfjson.UnmarshalLogMessage([]byte(line))

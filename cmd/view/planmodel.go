@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // The versions of Terraform's formats that the JSON of a plan keeps to. Tools tell by them that a file is a plan.
@@ -33,6 +34,8 @@ type PlanFacts struct {
 	Version   string                `json:"version"`
 	Variables map[string]GivenValue `json:"variables,omitempty"`
 	Outputs   map[string]GivenValue `json:"outputs,omitempty"`
+	// PriorOutputs are those that were last applied.
+	PriorOutputs map[string]GivenValue `json:"prior_outputs,omitempty"`
 	// Reached is how far jobs are by the word of the master that runs them, by name. Without a master it is empty,
 	// and what the records have is all that is known.
 	Reached map[string]Reached `json:"reached,omitempty"`
@@ -70,6 +73,8 @@ type PlanModel struct {
 	Complete         bool                    `json:"complete"`  // nothing that is asked for has to wait
 	Errored          bool                    `json:"errored"`
 	Eltrain          PlanExtras              `json:"eltrain"`
+
+	destroy bool // it is of a destroy
 }
 
 // PlanVariable is a variable's value.
@@ -84,6 +89,11 @@ type PlanExtras struct {
 	Waits   []PlanWait   `json:"waits,omitempty"`
 	Caveats []string     `json:"caveats,omitempty"`
 	Costs   []JobCost    `json:"costs,omitempty"`
+	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
+	Targets     []string `json:"targets,omitempty"`
+	Excludes    []string `json:"excludes,omitempty"`
+	Replace     []string `json:"replace,omitempty"`
+	RefreshOnly bool     `json:"refresh_only,omitempty"`
 }
 
 // PlanWait is something that is not as asked for and needs what is not there.
@@ -91,12 +101,14 @@ type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
 	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change
+	Held    bool     `json:"held,omitempty"`  // the plan's scope has only a part of what goes together
 }
 
 // ResourceChange is one object of a plan: a slot or a job, changed or not.
 type ResourceChange struct {
 	Resource
-	Change ObjectChange `json:"change"`
+	PreviousAddress string       `json:"previous_address,omitempty"` // of what was moved
+	Change          ObjectChange `json:"change"`
 	// ActionReason is one of Terraform's words where one fits; the sentences are in Eltrain.
 	ActionReason string `json:"action_reason,omitempty"`
 	// Eltrain is set where the plan has something to do, and on what is only implied by that it is not.
@@ -122,6 +134,12 @@ type ObjectChange struct {
 	BeforeSensitive any             `json:"before_sensitive"`
 	AfterSensitive  any             `json:"after_sensitive"`
 	ReplacePaths    [][]any         `json:"replace_paths,omitempty"`
+	Importing       *Importing      `json:"importing,omitempty"`
+}
+
+// Importing is by what an imported job was found.
+type Importing struct {
+	ID string `json:"id"`
 }
 
 // PlannedChange is a change as eltrain makes it.
@@ -130,6 +148,8 @@ type PlannedChange struct {
 	Job         string       `json:"job"`
 	Role        string       `json:"role,omitempty"`
 	UID         string       `json:"uid"`
+	From        string       `json:"from,omitempty"`    // its name so far, of a job that is moved
+	Import      string       `json:"import,omitempty"`  // the ID by which a job is imported
 	Reasons     []string     `json:"reasons,omitempty"` // most telling first
 	Fields      []FieldShown `json:"fields,omitempty"`  // for a creation all that is set, else what differs
 	Node        string       `json:"node,omitempty"`
@@ -140,8 +160,9 @@ type PlannedChange struct {
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	index int // of the slot; 0 for a job
-	at    int // in the plan's own order, which is that of the declarations
+	drift bool // it has happened, and nobody of ours did it
+	index int  // of the slot; 0 for a job
+	at    int  // in the plan's own order, which is that of the declarations
 }
 
 // FieldShown is one difference, as HCL texts; "" is nothing.
@@ -150,6 +171,7 @@ type FieldShown struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	Forces bool   `json:"forces_replacement,omitempty"`
+	By     string `json:"by,omitempty"` // who changed it, of what others did
 }
 
 // PlanValues are objects and outputs, without what they change from or to.
@@ -178,7 +200,7 @@ type OutputValue struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// OutputChange is what becomes of an output. Nothing remembers outputs, so nothing of them is ever changed.
+// OutputChange is what becomes of an output. A sensitive value is not remembered: what becomes of it is not known.
 type OutputChange struct {
 	Actions         []string        `json:"actions"`
 	Before          json.RawMessage `json:"before"`
@@ -186,6 +208,8 @@ type OutputChange struct {
 	AfterUnknown    bool            `json:"after_unknown"`
 	BeforeSensitive bool            `json:"before_sensitive"`
 	AfterSensitive  bool            `json:"after_sensitive"`
+
+	kindBefore, kind json.RawMessage // the values' types, as cty writes types
 }
 
 // PlanState is the state that a plan was made from.
@@ -245,6 +269,7 @@ var (
 	actsUpdate  = []string{"update"}
 	actsReplace = []string{"delete", "create"}
 	actsDelete  = []string{"delete"}
+	actsForget  = []string{"forget"}
 )
 
 func acts(a plan.Action) []string {
@@ -255,6 +280,10 @@ func acts(a plan.Action) []string {
 		return actsUpdate
 	case plan.Replace:
 		return actsReplace
+	case plan.Forget:
+		return actsForget
+	case plan.NoOp:
+		return actsNothing
 	}
 	return actsDelete
 }
@@ -267,25 +296,48 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 			r.AddFormer(&before.Spec, &f.Input.Jobs[i])
 		}
 	}
+	declared := f.Input.Jobs
+	f.Input = f.Input.Effective()
 	b := newPlanBuilder(&f, r)
 	m := &PlanModel{
 		FormatVersion: planFormatVersion, TerraformVersion: terraformVersion,
 		Timestamp: f.Input.Now.UTC(),
-		Applyable: len(f.Plan.Changes) > 0,
-		Complete:  len(f.Plan.Waits) == 0,
+		Applyable: len(f.Plan.Changes) > 0 && len(f.Plan.Refusals) == 0,
+		Complete:  len(f.Plan.Waits)+len(f.Plan.Refusals) == 0 && !f.Input.Scope.Limited(),
+		Errored:   len(f.Plan.Refusals) > 0,
+		destroy:   f.Input.Destroy,
 		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
 	}
 	for _, w := range f.Plan.Waits {
-		m.Eltrain.Waits = append(m.Eltrain.Waits, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never})
+		m.Eltrain.Waits = append(m.Eltrain.Waits, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never, w.Held})
 	}
 	m.ResourceChanges = b.changes()
 	m.ResourceDrift = b.drift()
-	m.PriorState = PlanState{stateFormatVersion, terraformVersion, PlanValues{RootModule: b.values(m.ResourceChanges, before)}}
+	m.PriorState = PlanState{stateFormatVersion, terraformVersion, PlanValues{Outputs: outputValues(f.PriorOutputs), RootModule: b.values(m.ResourceChanges, before)}}
 	m.PlannedValues = PlanValues{Outputs: outputValues(f.Outputs), RootModule: b.values(m.ResourceChanges, after)}
-	m.Variables, m.OutputChanges = planVariables(f.Variables), outputChanges(f.Outputs)
-	m.Configuration = b.configuration()
+	m.Variables, m.OutputChanges = planVariables(f.Variables), outputChanges(f.PriorOutputs, f.Outputs)
+	m.Configuration = b.configuration(declared)
 	m.Eltrain.Costs = b.costs()
+	m.bound(&f.Input)
+	m.Applyable = m.Applyable || m.changesOutputs() && !m.Errored
+	if f.Input.Refresh {
+		m.Applyable = f.Plan.Dirty && len(m.ResourceDrift) > 0
+	}
 	return m
+}
+
+// bound says what the plan is about, if that is not everything.
+func (m *PlanModel) bound(in *plan.Input) {
+	m.Eltrain.RefreshOnly = in.Refresh
+	for _, sel := range in.Scope.Targets {
+		m.Eltrain.Targets = append(m.Eltrain.Targets, sel.String())
+	}
+	for _, sel := range in.Scope.Excludes {
+		m.Eltrain.Excludes = append(m.Eltrain.Excludes, sel.String())
+	}
+	for _, r := range in.Scope.Replace {
+		m.Eltrain.Replace = append(m.Eltrain.Replace, r.Slot.String())
+	}
 }
 
 // planBuilder makes a model.
@@ -293,22 +345,71 @@ type planBuilder struct {
 	facts    *PlanFacts
 	redactor *Redactor
 	// shown are differences that were redacted, by their first: like slots share a list.
-	shown map[*job.FieldChange][]FieldShown
-	roles map[roleAt]roleObject // like slots share most of their attributes
-	jobs  map[string]*job.Job   // as declared
-	at    map[*plan.Change]int
+	shown     map[*job.FieldChange][]FieldShown
+	roles     map[roleAt]roleObject // like slots share most of their attributes
+	jobs      map[string]*job.Job   // as declared
+	at        map[*plan.Change]int
+	from      map[string]string // the names of jobs that are moved, by those that they get
+	forgotten map[string]bool   // jobs that are left running and not looked after any more
+}
+
+// underNewNames are the facts with what is moved under the name that it gets, before the plan too.
+func underNewNames(f *PlanFacts, from map[string]string) *PlanFacts {
+	if len(from) == 0 {
+		return f
+	}
+	named := *f
+	named.Input.Records = maps.Clone(f.Input.Records)
+	named.Input.Snapshot.Incarnations = slices.Clone(f.Input.Snapshot.Incarnations)
+	for to, old := range from {
+		rec := f.Input.Records[old]
+		delete(named.Input.Records, old)
+		named.Input.Records[to] = rec.Renamed(old, to)
+		for i := range named.Input.Snapshot.Incarnations {
+			if inc := &named.Input.Snapshot.Incarnations[i]; inc.UID == rec.UID {
+				inc.Slot.Job = to
+			}
+		}
+	}
+	return &named
 }
 
 func newPlanBuilder(f *PlanFacts, r *Redactor) *planBuilder {
-	b := &planBuilder{facts: f, redactor: r, shown: map[*job.FieldChange][]FieldShown{}, roles: map[roleAt]roleObject{},
+	from, forgotten := map[string]string{}, map[string]bool{}
+	for _, c := range f.Plan.Changes {
+		if c.Action == plan.Forget {
+			forgotten[c.Job] = true
+		}
+		if c.From != "" && f.Input.Records[c.From] != nil {
+			from[c.Job] = c.From
+		}
+	}
+	f = underNewNames(f, from)
+	b := &planBuilder{facts: f, from: from, forgotten: forgotten, redactor: r, shown: map[*job.FieldChange][]FieldShown{}, roles: map[roleAt]roleObject{},
 		jobs: map[string]*job.Job{}, at: make(map[*plan.Change]int, len(f.Plan.Changes))}
 	for i := range f.Input.Jobs {
-		b.jobs[f.Input.Jobs[i].Name] = &f.Input.Jobs[i]
+		j := &f.Input.Jobs[i]
+		if before := f.Input.Records[j.Name]; before != nil && len(j.Lifecycle.IgnoreChanges) > 0 && b.sameJob(j.Name) {
+			settled := j.Settled(&before.Spec)
+			j = &settled
+		}
+		b.jobs[j.Name] = j
 	}
 	for i := range f.Plan.Changes {
 		b.at[&f.Plan.Changes[i]] = i
 	}
 	return b
+}
+
+// sameJob tells whether a recorded job is the same one after the plan.
+func (b *planBuilder) sameJob(name string) bool {
+	before, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
+	return before != nil && next != nil && before.UID == next.UID
+}
+
+// kept tells whether a recorded job goes on though it is not declared.
+func (b *planBuilder) kept(name string) bool {
+	return b.facts.Input.Keep || slices.Contains(b.facts.Plan.Kept, name)
 }
 
 // roleAt is a role of one of the two times.
@@ -386,7 +487,7 @@ func (b *planBuilder) records(name string) []*job.Record {
 // jobChange is a job. One that begins or ends is said to, though what is done about it is done to its slots.
 func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 	before, now := b.facts.Input.Records[name], b.jobs[name]
-	if now == nil && b.facts.Input.Keep && before != nil {
+	if now == nil && before != nil && b.kept(name) {
 		now = &before.Spec
 	}
 	rc := ResourceChange{Resource: Resource{Address: "job." + name, Mode: "managed", Type: jobType, Name: name}}
@@ -403,9 +504,16 @@ func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 		}
 		rc.Change.After, rc.Change.AfterSensitive = b.jobObject(now, uid)
 	}
+	rc.PreviousAddress = b.previous("job."+name, name)
+	if c != nil && c.Import != "" {
+		rc.Change.Importing = &Importing{b.text(c.Import)}
+		rc.Change.Before, rc.Change.BeforeSensitive = rc.Change.After, rc.Change.AfterSensitive
+	}
 	switch {
 	case c != nil && c.Action == plan.Update:
 		rc.Change.Actions = actsUpdate
+	case c != nil && (c.Action == plan.Forget || c.Import != ""):
+		rc.Change.Actions = acts(c.Action)
 	case now == nil:
 		rc.Change.Actions = actsDelete
 		if !b.facts.Input.Destroy {
@@ -426,6 +534,15 @@ func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 		rc.Provider = c.Provider
 	}
 	return rc
+}
+
+// previous is the address that something of a job had before the job is moved; "" if it is not.
+func (b *planBuilder) previous(address, name string) string {
+	old, moved := b.from[name]
+	if !moved {
+		return ""
+	}
+	return "job." + old + strings.TrimPrefix(address, "job."+name)
 }
 
 func (b *planBuilder) jobObject(j *job.Job, uid string) (values, marks any) {
@@ -465,6 +582,12 @@ func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange
 	}
 	for _, rec := range b.records(a.Job) {
 		rc.Provider = rec.Spec.Provider
+	}
+	if rc.Change.Before != nil {
+		rc.PreviousAddress = b.previous(rc.Address, a.Job)
+	}
+	if c == nil && b.forgotten[a.Job] {
+		rc.Change.Actions, rc.Change.After, rc.Change.AfterSensitive = actsForget, nil, false
 	}
 	if c == nil {
 		return []ResourceChange{rc}
@@ -561,6 +684,8 @@ func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 	switch {
 	case c.Action == plan.Replace && slices.ContainsFunc(c.Fields, forces):
 		return "replace_because_cannot_update"
+	case c.Action == plan.Replace && b.requested(c):
+		return "replace_by_request"
 	case c.Action == plan.Replace:
 		return "replace_because_tainted" // what is there is damaged, or its place is
 	case c.Action != plan.Delete || b.facts.Input.Destroy:
@@ -573,6 +698,13 @@ func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 		return "delete_because_count_index"
 	}
 	return ""
+}
+
+// requested tells whether a slot is replaced because that was asked for.
+func (b *planBuilder) requested(c *plan.Change) bool {
+	return slices.ContainsFunc(b.facts.Input.Scope.Replace, func(r plan.Replacement) bool {
+		return r.Slot == c.Slot && r.UID == c.UID && c.Launch == nil && c.Incarnation <= r.Incarnation
+	})
 }
 
 // replacePath is a field's path as Terraform writes paths: "resources.cpu" is ["resources", "cpu"].
@@ -591,7 +723,7 @@ func replacePath(path string) []any {
 // planned is a change with its texts redacted.
 func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
 	return &PlannedChange{
-		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, Reasons: b.redactor.Texts(c.Reasons),
+		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.redactor.Texts(c.Reasons),
 		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
 		Wave: c.Wave, Follows: b.follows(c), index: c.Slot.Index, at: b.at[c],
 	}
@@ -610,7 +742,7 @@ func (b *planBuilder) fields(c *plan.Change) []FieldShown {
 		if c.Action != plan.Update { // a slot's: it stands in its role's block
 			path = withinRole(path)
 		}
-		s := FieldShown{Path: b.text(path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), Forces: c.Action == plan.Replace && forces(f)}
+		s := FieldShown{Path: b.text(path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), Forces: c.Action == plan.Replace && forces(f), By: b.text(f.By)}
 		if c.Action == plan.Create {
 			s.Before = "" // of a new slot nothing was before, whatever a zero value says
 		}
@@ -648,27 +780,39 @@ func (b *planBuilder) follows(c *plan.Change) []string {
 	return others
 }
 
-// drift is what others edited of what runs: Before as it was launched, After as it is now.
+// drift is what runs otherwise than it was last applied: Before as it was applied, After as it is now.
 func (b *planBuilder) drift() []ResourceChange {
 	var out []ResourceChange
-	for i := range b.facts.Input.Snapshot.Incarnations {
-		inc := &b.facts.Input.Snapshot.Incarnations[i]
-		if len(inc.Drift) == 0 || inc.State == job.Gone {
-			continue
-		}
-		index := inc.Slot.Index
-		launched, now := map[string]any{}, map[string]any{}
-		for _, f := range inc.Drift {
-			launched[b.text(f.Path)], now[b.text(f.Path)] = orNull(f.After), orNull(f.Before)
-		}
-		c := ObjectChange{Actions: actsUpdate, AfterUnknown: map[string]bool{}}
-		c.Before, c.BeforeSensitive = b.redactor.hidden(launched)
-		c.After, c.AfterSensitive = b.redactor.hidden(now)
-		c.BeforeSensitive, c.AfterSensitive = orEmpty(c.BeforeSensitive), orEmpty(c.AfterSensitive)
-		out = append(out, ResourceChange{Change: c, Resource: Resource{Address: inc.Slot.String(), Mode: "managed", Type: slotType,
-			Name: inc.Slot.Job + "." + inc.Slot.Role, Index: &index, Provider: inc.Provider}})
+	for _, d := range plan.Drifted(&b.facts.Input) {
+		out = append(out, b.drifted(&d))
 	}
 	return out
+}
+
+func (b *planBuilder) drifted(d *plan.Drift) ResourceChange {
+	index := d.Slot.Index
+	c := ObjectChange{Actions: acts(d.Action), AfterUnknown: map[string]bool{}, BeforeSensitive: false, AfterSensitive: false}
+	shown := &PlannedChange{Action: d.Action, Job: d.Slot.Job, Role: d.Slot.Role, UID: d.UID, Reasons: b.redactor.Texts(d.Reasons), index: index, drift: true}
+	was, is := map[string]any{}, map[string]any{}
+	for _, f := range d.Fields {
+		was[b.text(f.Path)], is[b.text(f.Path)] = orNull(f.Before), orNull(f.After)
+		shown.Fields = append(shown.Fields, FieldShown{Path: b.text(f.Path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), By: b.text(f.By)})
+		if f.By != "" {
+			shown.Reasons = append(shown.Reasons, b.text(f.Path+" was changed by "+f.By))
+		}
+	}
+	switch d.Action {
+	case plan.Delete:
+		c.Before, c.BeforeSensitive = b.slotObject(b.facts.Input.Records[d.Slot.Job], d.Slot, nil, false)
+	case plan.Create:
+		c.After, c.AfterSensitive = map[string]any{"job": d.Slot.Job, "role": d.Slot.Role}, map[string]any{}
+	default:
+		c.Before, c.BeforeSensitive = b.redactor.hidden(was)
+		c.After, c.AfterSensitive = b.redactor.hidden(is)
+		c.BeforeSensitive, c.AfterSensitive = orEmpty(c.BeforeSensitive), orEmpty(c.AfterSensitive)
+	}
+	return ResourceChange{Change: c, Eltrain: shown, Resource: Resource{Address: d.Slot.String(), Mode: "managed", Type: slotType,
+		Name: d.Slot.Job + "." + d.Slot.Role, Index: &index, Provider: d.Provider}}
 }
 
 // The two sides of a change.
@@ -715,20 +859,52 @@ func outputValues(given map[string]GivenValue) map[string]OutputValue {
 	return out
 }
 
-func outputChanges(given map[string]GivenValue) map[string]OutputChange {
+func outputChanges(prior, next map[string]GivenValue) map[string]OutputChange {
 	out := map[string]OutputChange{}
-	for name, v := range given {
-		out[name] = OutputChange{Actions: actsNothing, Before: v.shown(), After: v.shown(), BeforeSensitive: v.Sensitive, AfterSensitive: v.Sensitive}
+	for name, v := range next {
+		c := OutputChange{Actions: actsNothing, Before: v.shown(), After: v.shown(), BeforeSensitive: v.Sensitive, AfterSensitive: v.Sensitive}
+		old, had := prior[name]
+		switch {
+		case !had:
+			c.Actions, c.Before, c.BeforeSensitive = actsCreate, nil, false
+		case !old.same(v):
+			c.Actions, c.Before, c.BeforeSensitive = actsUpdate, old.shown(), old.Sensitive
+		}
+		c.kind, c.kindBefore = v.Type, old.Type
+		out[name] = c
+	}
+	for name, old := range prior {
+		if _, still := next[name]; !still {
+			out[name] = OutputChange{Actions: actsDelete, Before: old.shown(), BeforeSensitive: old.Sensitive, kindBefore: old.Type}
+		}
 	}
 	return out
 }
 
+// same tells whether an output is as it was.
+func (v GivenValue) same(other GivenValue) bool {
+	return state.Output{Value: v.Value, Type: v.Type, Sensitive: v.Sensitive}.Equal(state.Output{Value: other.Value, Type: other.Type, Sensitive: other.Sensitive})
+}
+
+// changesOutputs tells whether applying the plan changes an output.
+func (m *PlanModel) changesOutputs() bool {
+	if m.Eltrain.RefreshOnly {
+		return false
+	}
+	for _, c := range m.OutputChanges {
+		if !slices.Equal(c.Actions, actsNothing) {
+			return true
+		}
+	}
+	return false
+}
+
 // configuration is what is declared, each role's slots as one resource with a count.
-func (b *planBuilder) configuration() PlanConfiguration {
+func (b *planBuilder) configuration(declared []job.Job) PlanConfiguration {
 	c := PlanConfiguration{Providers: map[string]ConfiguredProvider{}}
 	c.RootModule.Variables, c.RootModule.Outputs = configuredValues(b.facts.Variables), configuredValues(b.facts.Outputs)
-	for i := range b.facts.Input.Jobs {
-		j := &b.facts.Input.Jobs[i]
+	for i := range declared {
+		j := &declared[i]
 		c.Providers[j.Provider] = ConfiguredProvider{j.Provider, j.Provider}
 		alone := *j
 		alone.Roles = nil

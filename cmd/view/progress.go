@@ -36,6 +36,7 @@ type Progress struct {
 	total    plan.Summary // what was done so far
 	bursts   map[burstKey]*burst
 	waits    map[string]waiting   // as last told, by their words
+	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
 	warnings map[string]string    // detail by summary, of what still holds
 	trained  map[string]time.Time // when training of a job was last told
 }
@@ -68,7 +69,7 @@ type waiting struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, shown: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -103,7 +104,14 @@ func (p *Progress) Planned(next *plan.Plan) {
 }
 
 // Shown takes note that a plan was shown in full: what it says need not be told again.
-func (p *Progress) Shown(shown *plan.Plan) { p.newWaits(shown.Waits) }
+func (p *Progress) Shown(shown *plan.Plan) {
+	p.newWaits(shown.Waits)
+	for _, w := range shown.Waits {
+		for _, why := range w.Reasons {
+			p.shown[why] = true
+		}
+	}
+}
 
 // newWaits is what waits and for what, as far as that is news, a line each. A line that says the same of other
 // slots or with other numbers is news every stillEvery only: a scheduler that takes 1,000 pods one after the
@@ -248,6 +256,7 @@ func (p *Progress) count(c *plan.Change) {
 		return
 	}
 	s := (&plan.Plan{Changes: []plan.Change{*c}}).Summary()
+	p.total.Import += s.Import
 	p.total.Add += s.Add
 	p.total.Change += s.Change
 	p.total.Remove += s.Remove
@@ -255,6 +264,10 @@ func (p *Progress) count(c *plan.Change) {
 
 // Noticed tells what happened.
 func (p *Progress) Noticed(n job.Notice) {
+	if p.shown[n.Message] {
+		delete(p.shown, n.Message) // if it comes again, it is news
+		return
+	}
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
@@ -313,16 +326,26 @@ func (p *Progress) Incomplete() {
 	p.conclude("Apply ended, but not all jobs run as asked for.", yellow)
 }
 
+// DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
+func (p *Progress) DestroyIncomplete() {
+	p.endBursts()
+	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy ended, but not all that was asked for is gone. Resources: %d destroyed.", p.total.Remove), bold, yellow))
+}
+
 // Destroyed is the last line of a destroy that reached its end.
 func (p *Progress) Destroyed() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy complete! Resources: %d removed.", p.total.Remove), bold, green))
+	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy complete! Resources: %d destroyed.", p.total.Remove), bold, green))
 }
 
 func (p *Progress) conclude(headline string, shade style) {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint(fmt.Sprintf("%s Resources: %d added, %d changed, %d removed.",
-		headline, p.total.Add, p.total.Change, p.total.Remove), bold, shade))
+	imported := ""
+	if p.total.Import > 0 {
+		imported = itoa(p.total.Import) + " imported, "
+	}
+	p.tell("\n" + p.screen.paint(fmt.Sprintf("%s Resources: %s%d added, %d changed, %d destroyed.",
+		headline, imported, p.total.Add, p.total.Change, p.total.Remove), bold, shade))
 }
 
 func (p *Progress) endBursts() {
@@ -379,10 +402,12 @@ var actionWords = map[plan.Action]actionWord{
 	plan.Restart: {"Restarting", "Restart", "restarted"},
 	plan.Replace: {"Replacing", "Replacement", "replaced"},
 	plan.Delete:  {"Destroying", "Destruction", "destroyed"},
+	plan.Forget:  {"Removing from the state", "Removal", "removed"},
+	plan.NoOp:    {"Moving", "Move", "moved"},
 }
 
-// forgetting is the deletion of a job's record, when nothing of it runs any more.
-var forgetting = actionWord{"Removing from the state", "Removal", "removed"}
+// importing is how a job is spoken of that is looked after from now on.
+var importing = actionWord{"Importing", "Import", "imported"}
 
 // stopping is the first half of a planned replacement: the old incarnation ends in its own time.
 var stopping = actionWord{"Stopping", "Stop", "stopped"}
@@ -393,8 +418,11 @@ func words(c *plan.Change) actionWord {
 	if stops(c) {
 		return stopping
 	}
-	if ofJob(c) && c.Action == plan.Delete {
-		return forgetting
+	switch {
+	case ofJob(c) && c.Action == plan.Delete:
+		return actionWords[plan.Forget]
+	case c.Action == plan.NoOp && c.Import != "":
+		return importing
 	}
 	return actionWords[c.Action]
 }

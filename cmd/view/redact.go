@@ -1,8 +1,8 @@
 package view
 
 import (
+	"io"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,19 +12,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// sensitive stands for a value that must not be shown, as Terraform writes it.
-const sensitive = "(sensitive value)"
-
-// shortSecret is the length in bytes under which a secret is only recognised where it stands alone: a
-// secret "7" must not blot out every 7 in a plan.
-const shortSecret = 4
+// sensitive stands for a value that must not be shown.
+const sensitive = job.Sensitive
 
 // Redactor hides sensitive values by value, wherever they turn up: in an attribute, a reason, a line of
-// output. The zero value hides nothing. It may be used and added to by several goroutines.
+// output; and what stands for them where they are not kept. The zero value hides only the latter. It may be used and
+// added to by several goroutines.
 type Redactor struct {
 	mu      sync.RWMutex
-	secrets map[string]bool
-	sorted  []string // longest first, so that a secret within another does not leave its rest behind
+	secrets job.Secrets
 }
 
 // NewRedactor hides the secrets of the given jobs.
@@ -45,47 +41,22 @@ func (r *Redactor) Add(jobs []job.Job) {
 func (r *Redactor) AddTexts(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, secret := range secrets {
-		r.add(secret)
-		// As the value looks inside HCL text, with its quotes and backslashes escaped.
-		quoted := strconv.Quote(secret)
-		r.add(quoted[1 : len(quoted)-1])
-	}
-}
-
-// Secrets are the texts that are hidden, longest first.
-func (r *Redactor) Secrets() []string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.Clone(r.sorted)
-}
-
-func (r *Redactor) add(secret string) {
-	if strings.TrimSpace(secret) == "" || r.secrets[secret] {
-		return
-	}
-	if r.secrets == nil {
-		r.secrets = map[string]bool{}
-	}
-	r.secrets[secret] = true
-	r.sorted = append(r.sorted, secret)
-	sort.Slice(r.sorted, func(i, k int) bool {
-		if len(r.sorted[i]) != len(r.sorted[k]) {
-			return len(r.sorted[i]) > len(r.sorted[k])
-		}
-		return r.sorted[i] < r.sorted[k]
-	})
+	r.secrets.Add(secrets...)
 }
 
 // Text is s with each sensitive value in it replaced, and with control characters made visible: s may be
 // a line that a training program wrote, and must not move the reader's cursor.
-func (r *Redactor) Text(s string) string {
+func (r *Redactor) Text(s string) string { return printable(r.Hide(s)) }
+
+// Hide is s with each sensitive value in it replaced, and nothing else.
+func (r *Redactor) Hide(s string) string {
+	return r.replace(s, func(string) string { return sensitive })
+}
+
+func (r *Redactor) replace(s string, by func(string) string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, secret := range r.sorted {
-		s = Replace(s, secret, sensitive)
-	}
-	return printable(s)
+	return r.secrets.Replace(s, by)
 }
 
 // Texts is Text of each.
@@ -101,52 +72,46 @@ func (r *Redactor) Texts(lines []string) []string {
 func (r *Redactor) Value(s string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, secret := range r.sorted {
-		if find(s, secret) >= 0 {
-			return sensitive
-		}
+	if r.secrets.In(s) {
+		return sensitive
 	}
 	return printable(s)
 }
 
-// Replace puts a text in the place of a secret wherever it counts as one.
-func Replace(s, secret, by string) string {
-	at := find(s, secret)
-	if at < 0 {
-		return s
+// Diagnostics are diags without sensitive values. In a quoted line each byte of one is an asterisk, so that what is
+// pointed at stays in its place.
+func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
+	out := slices.Clone(diags)
+	for i := range out {
+		d := &out[i]
+		d.Summary, d.Detail = r.Hide(d.Summary), r.Hide(d.Detail)
+		if d.Snippet == nil {
+			continue
+		}
+		shown := *d.Snippet
+		shown.Code = r.replace(shown.Code, func(secret string) string { return strings.Repeat("*", len(secret)) })
+		shown.Values = slices.Clone(shown.Values)
+		for k := range shown.Values {
+			shown.Values[k].Statement = r.Hide(shown.Values[k].Statement)
+		}
+		d.Snippet = &shown
 	}
-	var b strings.Builder
-	for ; at >= 0; at = find(s, secret) {
-		b.WriteString(s[:at])
-		b.WriteString(by)
-		s = s[at+len(secret):]
-	}
-	b.WriteString(s)
-	return b.String()
+	return out
 }
 
-// find is the index of the first occurrence of secret that counts, or -1.
-func find(s, secret string) int {
-	if len(secret) >= shortSecret {
-		return strings.Index(s, secret)
-	}
-	for from := 0; ; {
-		at := strings.Index(s[from:], secret)
-		if at < 0 {
-			return -1
-		}
-		at += from
-		before, _ := utf8.DecodeLastRuneInString(s[:at])
-		after, _ := utf8.DecodeRuneInString(s[at+len(secret):])
-		if !wordRune(before) && !wordRune(after) {
-			return at
-		}
-		from = at + len(secret)
-	}
+// Writer passes on to w what is written, without sensitive values. Each Write has to be of whole lines.
+func (r *Redactor) Writer(w io.Writer) io.Writer { return hidingWriter{r, w} }
+
+type hidingWriter struct {
+	redactor *Redactor
+	w        io.Writer
 }
 
-func wordRune(r rune) bool {
-	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
+func (h hidingWriter) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(h.w, h.redactor.Hide(string(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // printable shows control characters as Go escapes; newlines and tabs stay.

@@ -11,6 +11,9 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
+// StreamBegin is what each line begins with: encoding/json sorts the keys.
+const StreamBegin = `{"@level":"`
+
 // uiVersion is that of Terraform's machine-readable UI which the lines keep to.
 const uiVersion = "1.2"
 
@@ -42,7 +45,7 @@ func (s *Stream) line(level, message, kind string, more map[string]any) {
 	defer s.mu.Unlock()
 	enc := json.NewEncoder(s.w)
 	enc.SetEscapeHTML(false)
-	enc.Encode(object) // an error is a reader's that has gone; the run is not the worse for it
+	enc.Encode(object) // the run is not the worse for an error; who gave the writer sees whether all has arrived
 }
 
 // Diagnostics are lines of the type diagnostic.
@@ -69,10 +72,12 @@ type StreamResource struct {
 
 // StreamChange is a change in a line.
 type StreamChange struct {
-	Resource StreamResource `json:"resource"`
-	Action   string         `json:"action"`
-	Reason   string         `json:"reason,omitempty"`
-	Eltrain  *PlannedChange `json:"eltrain,omitempty"`
+	Resource  StreamResource  `json:"resource"`
+	Previous  *StreamResource `json:"previous_resource,omitempty"`
+	Importing *Importing      `json:"importing,omitempty"`
+	Action    string          `json:"action"`
+	Reason    string          `json:"reason,omitempty"`
+	Eltrain   *PlannedChange  `json:"eltrain,omitempty"`
 }
 
 // streamReasons are Terraform's words in this format for its words in a plan's JSON, where they differ.
@@ -88,20 +93,35 @@ func streamChange(rc *ResourceChange) StreamChange {
 		reason = word
 	}
 	action := rc.Change.Actions[0]
-	if len(rc.Change.Actions) > 1 {
+	switch {
+	case len(rc.Change.Actions) > 1:
 		action = "replace"
+	case action == "forget":
+		action = "remove"
+	case action == "no-op" && rc.Change.Importing != nil:
+		action = "import"
+	case action == "no-op" && rc.PreviousAddress != "":
+		action = "move"
 	}
-	return StreamChange{Action: action, Reason: reason, Eltrain: rc.Eltrain, Resource: StreamResource{
+	out := StreamChange{Action: action, Reason: reason, Eltrain: rc.Eltrain, Importing: rc.Change.Importing, Resource: StreamResource{
 		Addr: rc.Address, Resource: rc.Address, Provider: rc.Provider, Type: rc.Type, Name: rc.Name, Key: rc.Index,
 	}}
+	if rc.PreviousAddress != "" {
+		old := out.Resource
+		old.Addr, old.Resource = rc.PreviousAddress, rc.PreviousAddress
+		old.Name, _, _ = strings.Cut(strings.TrimPrefix(rc.PreviousAddress, "job."), "[")
+		out.Previous = &old
+	}
+	return out
 }
 
-// Plan writes a plan: what others changed, each change, what waits and what it costs, and the count. The operation is
-// "plan" or "destroy".
-func (s *Stream) Plan(m *PlanModel, operation string) {
+// Plan writes a plan: what others changed, each change, what waits and what it costs, the count, and the outputs. Its
+// operation is always "plan", as in Terraform: also of a plan to destroy, and before an apply.
+func (s *Stream) Plan(m *PlanModel) {
 	for i := range m.ResourceDrift {
 		rc := &m.ResourceDrift[i]
-		s.line("info", rc.Address+": Drift detected (update)", "resource_drift", map[string]any{"change": streamChange(rc)})
+		change := streamChange(rc)
+		s.line("info", rc.Address+": Drift detected ("+change.Action+")", "resource_drift", map[string]any{"change": change})
 	}
 	byChange := make(map[*PlannedChange]*ResourceChange, len(m.ResourceChanges))
 	for i := range m.ResourceChanges {
@@ -122,20 +142,27 @@ func (s *Stream) Plan(m *PlanModel, operation string) {
 		}
 		s.line("info", message, "planned_cost", map[string]any{"cost": c})
 	}
-	if len(m.PlannedValues.Outputs) > 0 {
-		s.line("info", "Outputs: "+itoa(len(m.PlannedValues.Outputs)), "outputs", map[string]any{"outputs": m.PlannedValues.Outputs})
+	s.summary("Plan: %d to add, %d to change, %d to destroy.", m.Eltrain.Summary, "plan")
+	if n := len(m.PlannedValues.Outputs); n > 0 {
+		s.line("info", "Outputs: "+itoa(n), "outputs", map[string]any{"outputs": m.PlannedValues.Outputs})
 	}
-	s.summary("Plan: %d to add, %d to change, %d to destroy.", m.Eltrain.Summary, operation)
 }
 
 // summary is the line of the counts.
 func (s *Stream) summary(format string, n plan.Summary, operation string) {
 	s.line("info", fmt.Sprintf(format, n.Add, n.Change, n.Remove), "change_summary", map[string]any{
-		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": 0, "remove": n.Remove, "operation": operation},
+		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove, "operation": operation},
 	})
 }
 
 // Concluded sums up what a run has done. What is wrong besides is told by diagnostics.
 func (s *Stream) Concluded(done plan.Summary, operation string) {
 	s.summary("Resources: %d added, %d changed, %d destroyed.", done, operation)
+}
+
+// Outputs writes the values of outputs, if there are any.
+func (s *Stream) Outputs(outputs map[string]GivenValue) {
+	if len(outputs) > 0 {
+		s.line("info", "Outputs: "+itoa(len(outputs)), "outputs", map[string]any{"outputs": outputValues(outputs)})
+	}
 }

@@ -27,6 +27,7 @@ func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
 // streamActions are Terraform's words for actions.
 var streamActions = map[plan.Action]string{
 	plan.Create: "create", plan.Update: "update", plan.Restart: "update", plan.Replace: "replace", plan.Delete: "delete",
+	plan.Forget: "remove", plan.NoOp: "noop",
 }
 
 // hook is what a line on a change has in it.
@@ -54,7 +55,7 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 		"changes": map[string]any{"add": n.Add, "change": n.Change, "remove": n.Remove},
 	})
 	for _, w := range next.Waits {
-		shown := PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never}
+		shown := PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held}
 		p.stream.line("info", shown.Address+": Waits: "+strings.Join(shown.Reasons, " "), "planned_wait", map[string]any{"wait": shown})
 	}
 }

@@ -27,7 +27,7 @@ func TestStreamProgress(t *testing.T) {
 	p.Finished(&forget, 200*time.Millisecond, nil)
 	p.Finished(&start, 12*time.Second, nil)
 	p.Noticed(job.Notice{Time: at, Type: "world_formed", Address: "job.j", Message: "generation 1"})
-	p.Noticed(job.Notice{Time: at, Type: "incident", Address: "job.j", Message: "it failed", Incident: &job.Incident{Time: at,
+	p.Noticed(job.Notice{Time: at, Type: "incident", Address: "job.j", Message: "it failed", Incident: &job.Incident{Time: at, Told: true,
 		Cause: job.ProcessFailed, Culprits: []job.Address{start.Slot}, Action: job.RestartInPlace, Evidence: []string{"exit 1: " + secret}}})
 	p.Warned("The state cannot be stored", "disk full, "+secret)
 	p.Recovered("The state cannot be stored")

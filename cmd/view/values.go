@@ -78,11 +78,14 @@ func slotAttributes(r *job.Role, index int) map[string]any {
 	one := *r
 	one.Program = r.For(index)
 	out := attributes(reflect.ValueOf(one))
-	for _, ofRole := range []string{"name", "replicas", "scaling"} {
+	for _, ofRole := range notOfSlots {
 		delete(out, ofRole)
 	}
 	return out
 }
+
+// notOfSlots are the arguments of a role that are about how many slots there are, and its name.
+var notOfSlots = []string{"name", "replicas", "scaling"}
 
 // hidden is a value with every sensitive text in it replaced, and what was replaced in the shape that Terraform
 // marks sensitive values in: true for a text, an object of the marked ones, a list with false for the others; nil

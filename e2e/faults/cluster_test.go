@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -19,29 +20,29 @@ import (
 // nothing had been.
 func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	c := rough.start(t)
-	s := newSite(t, c)
-	s.write("job.hcl", settings+provider()+s.training(2, 2, 15))
-	m := s.watch()
-	s.awaitWorld(2, 1)
+	s := newTrial(t, c)
+	s.Write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	m := s.Watch()
+	s.AwaitWorld(2, 1)
 	c.Etcd.Kill(t)
 	time.Sleep(2 * time.Second) // what the API server is asked for meanwhile fails
 	c.Etcd.Start(t)
-	s.endsRight()
+	s.EndsRight(steps)
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("training processes were started: %v", starts)
 	}
-	m.interrupt()
+	m.Interrupt()
 	s.destroyed()
 }
 
 // An admission webhook that says no three times costs three tries.
 func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	hook := s.cluster.Webhook(t, testbed.Refusals{Namespace: s.namespace, Times: 3, Message: "the policy is not loaded yet"})
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	out := s.must(applying...)
-	has(t, out, "the policy is not loaded yet")
+	s := newTrial(t, calm.start(t))
+	hook := s.Cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Times: 3, Message: "the policy is not loaded yet"})
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	out := s.Must(applying...)
+	site.Has(t, out, "the policy is not loaded yet")
 	if hook.Refused() != 3 {
 		t.Errorf("%d creates were refused", hook.Refused())
 	}
@@ -53,46 +54,46 @@ func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
 // by itself.
 func TestQuotaExceededThenRaised(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	quotas := s.cluster.Admin().CoreV1().ResourceQuotas(s.namespace)
+	s := newTrial(t, calm.start(t))
+	quotas := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
 	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the quota is in force", func() bool {
+	site.Until(t, "the quota is in force", func() bool {
 		q, err := quotas.Get(t.Context(), "small", metav1.GetOptions{})
 		return err == nil && len(q.Status.Hard) > 0
 	})
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	m := s.watch()
-	m.heard("exceeded quota: small")
-	if n := len(s.pods()); n > 1 {
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	m := s.Watch()
+	m.Heard("exceeded quota: small")
+	if n := len(s.Pods()); n > 1 {
 		t.Errorf("%d pods under a quota of 1", n)
 	}
 	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
 	if _, err := quotas.Patch(t.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitWorld(workers, 1)
+	s.AwaitWorld(workers, 1)
 	s.trainsUndisturbed(workers)
-	m.interrupt()
+	m.Interrupt()
 	s.destroyed()
 }
 
 // What somebody edits of a pod is shown by plan and set back by the next apply, and nothing is restarted for it.
 func TestPodEditedByHandIsShownThenMended(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	s.must(applying...)
-	edited := s.pods()[0].Name
-	pods := s.cluster.Admin().CoreV1().Pods(s.namespace)
+	s := newTrial(t, calm.start(t))
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	s.Must(applying...)
+	edited := s.Pods()[0].Name
+	pods := s.Cluster.Admin().CoreV1().Pods(s.Namespace)
 	if _, err := pods.Patch(t.Context(), edited, types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/name":"mine"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	has(t, s.must("plan"), "1 to change", "it was edited")
-	s.must(applying...)
-	has(t, s.must("plan"), "No changes")
+	site.Has(t, s.Must("plan"), "1 to change", "it was edited")
+	s.Must(applying...)
+	site.Has(t, s.Must("plan"), "No changes")
 	s.trainsUndisturbed(workers)
 	s.destroyed()
 }
@@ -101,28 +102,27 @@ func TestPodEditedByHandIsShownThenMended(t *testing.T) {
 // its lock is gone with the rest.
 func TestNamespaceThatTerminates(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	g := newGate(t, s.cluster)
-	s.through(g)
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	m := s.watch()
-	s.awaitWorld(workers, 1)
-	g.stopAt(0, "", false)
-	if err := s.cluster.Admin().CoreV1().Namespaces().Delete(t.Context(), s.namespace, metav1.DeleteOptions{}); err != nil {
+	s := newTrial(t, calm.start(t))
+	g := s.Through()
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	m := s.Watch()
+	s.AwaitWorld(workers, 1)
+	g.StopAt(0, "", false)
+	if err := s.Cluster.Admin().CoreV1().Namespaces().Delete(t.Context(), s.Namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the namespace is gone", func() bool {
-		_, err := s.cluster.Admin().CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
+	site.Until(t, "the namespace is gone", func() bool {
+		_, err := s.Cluster.Admin().CoreV1().Namespaces().Get(t.Context(), s.Namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	if code := m.wait(); code == 0 {
+	if code := m.Wait(); code == 0 {
 		t.Error("a master whose namespace is gone ends as if nothing had been")
 	}
-	has(t, m.out.String(), "nothing can be made in a namespace that is being deleted")
-	if tries := len(g.asked()); tries > 40 { // each slot, and the state, with a growing pause
+	site.Has(t, m.Out.String(), "nothing can be made in a namespace that is being deleted")
+	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with a growing pause
 		t.Errorf("%d writes into a namespace that is being deleted", tries)
 	}
-	if out, code := s.run(applying...); code == 0 {
+	if out, code := s.Run(applying...); code == 0 {
 		t.Errorf("apply into a namespace that is gone:\n%s", out)
 	}
 	s.ranOnce()
@@ -133,24 +133,24 @@ func TestNamespaceThatTerminates(t *testing.T) {
 // the next one, with a new token, finds all as it was.
 func TestTokenExpires(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	s.must(applying...)
-	user := s.user()
+	s := newTrial(t, calm.start(t))
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	s.Must(applying...)
+	user := s.User()
 	user.TokenLife = 5 * time.Second
-	s.kubeconfig = s.cluster.Kubeconfig(t, user)
-	m := s.watch()
-	if code := m.wait(); code == 0 {
+	s.Kubeconfig = s.Cluster.Kubeconfig(t, user)
+	m := s.Watch()
+	if code := m.Wait(); code == 0 {
 		t.Error("a master without a valid token ends as if nothing had been")
 	}
-	has(t, m.out.String(), "lock was lost", "jobs run on")
-	out, code := s.run("plan")
+	site.Has(t, m.Out.String(), "lock was lost", "jobs run on")
+	out, code := s.Run("plan")
 	if code == 0 {
 		t.Error("plan without a valid token succeeds")
 	}
-	has(t, out, "may have expired")
-	s.kubeconfig = s.cluster.Kubeconfig(t, s.user())
-	has(t, s.must(applying...), "No changes")
+	site.Has(t, out, "may have expired")
+	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User())
+	site.Has(t, s.Must(applying...), "No changes")
 	s.trainsUndisturbed(workers)
 	s.destroyed()
 }
@@ -171,18 +171,17 @@ func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, calm.start(t))
-			g := newGate(t, s.cluster)
-			s.through(g)
-			s.write("job.hcl", settings+provider()+s.resting(workers))
+			s := newTrial(t, calm.start(t))
+			g := s.Through()
+			s.Write("job.hcl", settings+provider()+s.resting(workers))
 			var out string
 			hits := 0
 			for _, round := range [][]string{applying, destroying} {
 				var injected []*testbed.Injected
 				for _, f := range faults {
-					injected = append(injected, g.proxy.Inject(f))
+					injected = append(injected, g.Proxy.Inject(f))
 				}
-				out = s.must(round...)
+				out = s.Must(round...)
 				for _, i := range injected {
 					hits += i.Hits()
 					i.Remove()
@@ -204,22 +203,21 @@ func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 // Watches that break all the time are opened again, and what happened between is not missed.
 func TestWatchesBreakAllTheTime(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	g := newGate(t, s.cluster)
-	s.through(g)
+	s := newTrial(t, calm.start(t))
+	g := s.Through()
 	ctx, cancel := context.WithCancel(t.Context())
 	broken := make(chan int)
 	go func() {
 		n := 0
 		for ctx.Err() == nil {
-			n += g.proxy.BreakWatches()
+			n += g.Proxy.BreakWatches()
 			time.Sleep(200 * time.Millisecond)
 		}
 		broken <- n
 	}()
-	s.write("job.hcl", settings+provider()+s.training(2, 2, 15))
-	m := s.watch()
-	s.endsRight()
+	s.Write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	m := s.Watch()
+	s.EndsRight(steps)
 	cancel()
 	if n := <-broken; n < 10 {
 		t.Errorf("%d watches were broken", n)
@@ -227,6 +225,6 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("training processes were started: %v", starts)
 	}
-	m.interrupt()
+	m.Interrupt()
 	s.destroyed()
 }

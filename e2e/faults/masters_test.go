@@ -1,12 +1,11 @@
 package faults
 
 import (
-	"context"
 	"maps"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // leaseOfState is how long the state's lock outlives its holder's last renewal.
@@ -16,37 +15,34 @@ const leaseOfState = 15 * time.Second
 // finds everything as it was, and what broke meanwhile is healed once.
 func TestTwoMastersOneLeads(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	s.write("job.hcl", settings+provider()+s.counting(workers))
-	first := s.watch()
-	s.awaitWorld(workers, 1)
-	second := newSite(t, s.cluster)
-	second.namespace, second.work, second.kubeconfig = s.namespace, s.work, s.kubeconfig
-	second.write("job.hcl", settings+provider()+s.counting(workers))
-	standby := second.watch("-lock-timeout=8760h")
-	standby.heard("Acquiring state lock")
+	s := newTrial(t, calm.start(t))
+	s.Write("job.hcl", settings+provider()+s.counting(workers))
+	first := s.Watch()
+	s.AwaitWorld(workers, 1)
+	second := newTrial(t, s.Cluster)
+	second.Namespace, second.Work, second.Kubeconfig = s.Namespace, s.Work, s.Kubeconfig
+	second.Write("job.hcl", settings+provider()+s.counting(workers))
+	standby := second.Watch("-lock-timeout=8760h")
+	standby.Heard("Acquiring state lock")
 
 	killed := time.Now()
-	first.kill()
-	standby.heard("Watching.")
+	first.Kill()
+	standby.Heard("Watching.")
 	// It has to watch a whole lease pass, of which a tenth and a look may be lost; the rest is this machine's.
 	if took, most := time.Since(killed), leaseOfState+leaseOfState/2; took > most {
 		t.Errorf("the second leads %v after the first was killed, wanted %v", took, most)
 	}
-	second.await("every agent beats at the second master", func(j jobStatus) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
+	second.Await("every agent beats at the second master", func(j site.Job) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
 	s.trainsUndisturbed(workers)
 
 	// The first comes back and waits, and only one of them heals what breaks now.
-	again := s.watch("-lock-timeout=8760h")
-	again.heard("Acquiring state lock")
-	victim := s.pods()[0]
-	now := int64(0)
-	if err := s.cluster.Admin().CoreV1().Pods(s.namespace).Delete(context.Background(), victim.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-		t.Fatal(err)
-	}
-	second.awaitWorld(workers, 2)
+	again := s.Watch("-lock-timeout=8760h")
+	again.Heard("Acquiring state lock")
+	victim := s.Pods()[0]
+	s.DeletePod(victim.Name, site.AtOnce())
+	second.AwaitWorld(workers, 2)
 	incarnations := map[string]int{}
-	for _, p := range s.pods() {
+	for _, p := range s.Pods() {
 		incarnations[p.Labels["eltrain.dev/index"]+"/"+p.Labels["eltrain.dev/incarnation"]]++
 	}
 	want := map[string]int{"0/1": 1, "1/1": 1}
@@ -56,7 +52,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 		t.Errorf("the pods by slot and incarnation are %v, wanted %v", incarnations, want)
 	}
 	s.ranOnce()
-	again.kill() // it waits: it holds nothing
-	standby.interrupt()
+	again.Kill() // it waits: it holds nothing
+	standby.Interrupt()
 	s.destroyed()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // relay is the address that agents are told; it passes requests on to the master. Which agents reach it is the
@@ -100,14 +101,14 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 // ends as if nothing had been.
 func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, calm.start(t))
-	listen := freeAddress(t)
+	s := newTrial(t, calm.start(t))
+	listen := site.FreeAddress(t)
 	r := newRelay(t, listen)
-	s.write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4, 40))
-	m := s.watch("-listen=" + listen)
-	s.awaitWorld(4, 1)
+	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4, 40))
+	m := s.Watch("-listen=" + listen)
+	s.AwaitWorld(4, 1)
 	r.cutOff("worker[2] 1", "worker[3] 1")
-	after := s.awaitWorld(4, 2)
+	after := s.AwaitWorld(4, 2)
 	for _, slot := range after.Slots {
 		lost := strings.HasSuffix(slot.Address, "[2]") || strings.HasSuffix(slot.Address, "[3]")
 		if want := 1 + map[bool]int{true: 1}[lost]; slot.Incarnation != want {
@@ -119,17 +120,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 			t.Errorf("an incident is %+v", i)
 		}
 	}
-	s.endsRight()
-	m.interrupt()
+	s.EndsRight(steps)
+	m.Interrupt()
 	s.destroyed()
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

@@ -8,20 +8,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
 
 // granted lists every verb on every resource that deploy/ grants, once.
 func granted(t *testing.T) []testbed.Permission {
 	t.Helper()
-	text, err := os.ReadFile(rights)
+	text, err := os.ReadFile(site.Rights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,17 +54,17 @@ func granted(t *testing.T) []testbed.Permission {
 
 // lacking is a job whose master has not one of the rights.
 type lacking struct {
-	*site
+	*trial
 	without testbed.Permission
-	master  *master
+	master  *site.Master
 	named   bool // some command has named it
 }
 
 // grant sets the user's rights.
 func (l *lacking) grant(without ...testbed.Permission) {
-	user := l.user()
+	user := l.User()
 	user.Without = without
-	l.cluster.Token(l.t, user)
+	l.Cluster.Token(l.T, user)
 }
 
 func (l *lacking) String() string { return l.without.Verb + " " + l.without.Resource }
@@ -75,9 +75,6 @@ func (l *lacking) namedIn(text string) bool {
 	return regexp.MustCompile(`\b`+l.without.Verb+`\b`).MatchString(text) && strings.Contains(text, resource) && strings.Contains(text, sub) &&
 		(strings.Contains(text, "forbidden") || strings.Contains(text, "right"))
 }
-
-// loggedOnly are the rights whose lack is told in the log alone: a gang's gates are lifted beside the loop.
-var loggedOnly = []string{"patch pods"}
 
 // elsewhere tells whether a right is for what a job that comes up and goes without a fault does not meet. Such a
 // one need not be missed here.
@@ -101,27 +98,27 @@ func (l *lacking) elsewhere() bool {
 
 // outcome waits for the command's end. One that goes on trying though it has said what is lacking is interrupted.
 func (l *lacking) outcome() (code int, named bool) {
-	l.t.Helper()
+	l.T.Helper()
 	named = func() bool {
-		for deadline := time.Now().Add(bound); time.Now().Before(deadline); time.Sleep(poll) {
+		for deadline := time.Now().Add(site.Bound); time.Now().Before(deadline); time.Sleep(site.Poll) {
 			select {
-			case <-l.master.ended:
+			case <-l.master.Ended:
 				return false
 			default:
 			}
-			if l.namedIn(unwrapped(l.master.out.String())) {
+			if l.namedIn(site.Unwrapped(l.master.Out.String())) {
 				return true
 			}
 		}
 		return false
 	}()
 	select {
-	case <-l.master.ended:
+	case <-l.master.Ended:
+		code = l.master.Wait()
 	case <-time.After(persistence):
-		l.master.cmd.Process.Signal(syscall.SIGTERM)
+		code = l.master.Interrupt()
 	}
-	code = l.master.wait()
-	return code, named || l.namedIn(unwrapped(l.master.out.String()))
+	return code, named || l.namedIn(site.Unwrapped(l.master.Out.String()))
 }
 
 // persistence is how long a command may go on trying after it has said what is lacking: what fails is tried some
@@ -135,9 +132,9 @@ func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 	c := calm.start(t)
 	var all []*lacking
 	for _, p := range granted(t) {
-		l := &lacking{site: newSite(t, c), without: p}
+		l := &lacking{trial: newTrial(t, c), without: p}
 		l.grant(p)
-		l.write("job.hcl", settings+provider()+l.resting(workers))
+		l.Write("job.hcl", settings+provider()+l.resting(workers))
 		all = append(all, l)
 	}
 	failing := func(args ...string) {
@@ -145,40 +142,37 @@ func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 			l.grant(l.without)
 		}
 		for _, l := range all {
-			if slices.Contains(loggedOnly, l.String()) {
-				l.env = []string{"ELTRAIN_LOG=warn"}
-			}
-			l.master = l.start(args...)
+			l.master = l.Start(args...)
 		}
 		for _, l := range all {
 			code, named := l.outcome()
 			l.named = l.named || named
 			if code != 0 && !named {
-				t.Errorf("without the right to %v, %s does not name it:\n%s", l, args[0], l.master.out)
+				t.Errorf("without the right to %v, %s does not name it:\n%s", l, args[0], l.master.Out)
 			}
 		}
 	}
-	completing := func(args []string, problems func(*site) []string) {
+	completing := func(args []string, problems func(*trial) []string) {
 		for _, l := range all {
 			l.grant()
 		}
 		for _, l := range all {
-			l.master = l.start(args...)
+			l.master = l.Start(args...)
 		}
 		for _, l := range all {
-			if code := l.master.wait(); code != 0 {
-				t.Errorf("with the right to %v back, %s ends with exit code %d:\n%s", l, args[0], code, l.master.out)
-			} else if found := problems(l.site); len(found) > 0 {
-				t.Errorf("with the right to %v back, after %s: %v\n%s", l, args[0], found, l.master.out)
+			if code := l.master.Wait(); code != 0 {
+				t.Errorf("with the right to %v back, %s ends with exit code %d:\n%s", l, args[0], code, l.master.Out)
+			} else if found := problems(l.trial); len(found) > 0 {
+				t.Errorf("with the right to %v back, after %s: %v\n%s", l, args[0], found, l.master.Out)
 			}
 		}
 	}
 	failing(applying...)
-	completing(applying, func(s *site) []string { return s.disturbances(workers) })
+	completing(applying, func(s *trial) []string { return s.disturbances(workers) })
 	failing("plan", "-input=false")
 	failing("logs", "job.gpt.worker[0]")
 	failing(destroying...)
-	completing(destroying, func(s *site) []string { return s.remains() })
+	completing(destroying, func(s *trial) []string { return s.remains() })
 	for _, l := range all {
 		if !l.named && !l.elsewhere() {
 			t.Errorf("nobody missed the right to %v: it is not needed, or its lack is not told", l)

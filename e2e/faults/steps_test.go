@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -21,12 +22,13 @@ var (
 // stopped is a job whose command is stopped at one write of its own: the n-th, or with 0 the first of a kind. On a
 // busy machine news come one by one and are stored one by one, so that a number alone may miss a kind.
 type stopped struct {
-	*site
-	*gate
+	*trial
+	gate    *site.Gate
 	n       int
-	which   int  // with n 0: which of the kinds
-	done    bool // the API server had done it
-	master  *master
+	which   int    // with n 0: which of the kinds
+	kind    string // is that one; "" if the command has fewer
+	done    bool   // the API server had done it
+	master  *site.Master
 	held    <-chan struct{}
 	release chan<- struct{}
 }
@@ -34,15 +36,15 @@ type stopped struct {
 // writes says what an undisturbed apply and destroy write, in order.
 func writes(t *testing.T, c *testbed.Cluster) (apply, destroy []string) {
 	t.Helper()
-	s, g := newSite(t, c), newGate(t, c)
-	s.through(g)
-	s.write("job.hcl", settings+provider()+s.resting(workers))
-	s.must(applying...)
+	s := newTrial(t, c)
+	g := s.Through()
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	s.Must(applying...)
 	s.trainsUndisturbed(workers)
-	apply = g.asked()
-	g.stopAt(0, "", false)
+	apply = g.Asked()
+	g.StopAt(0, "", false)
 	s.destroyed()
-	return apply, g.asked()
+	return apply, g.Asked()
 }
 
 // eachWrite gives one job for each write of the longest of the rounds and one for each kind of write, of each of the
@@ -51,9 +53,9 @@ func eachWrite(t *testing.T, c *testbed.Cluster, rounds []round, modes ...bool) 
 	t.Helper()
 	var all []*stopped
 	add := func(s *stopped) {
-		s.site, s.gate = newSite(t, c), newGate(t, c)
-		s.through(s.gate)
-		s.write("job.hcl", settings+provider()+s.resting(workers))
+		s.trial = newTrial(t, c)
+		s.gate = s.Through()
+		s.Write("job.hcl", settings+provider()+s.resting(workers))
 		all = append(all, s)
 	}
 	for _, done := range modes {
@@ -72,11 +74,11 @@ func (s *stopped) String() string {
 	if s.done {
 		when = "after"
 	}
-	asked := s.asked()
+	asked := s.gate.Asked()
 	if s.n > 0 {
-		return fmt.Sprintf("%s: %s write %d of %v", s.namespace, when, s.n, asked[:min(s.n, len(asked))])
+		return fmt.Sprintf("%s: %s write %d of %v", s.Namespace, when, s.n, asked[:min(s.n, len(asked))])
 	}
-	return fmt.Sprintf("%s: %s the first %q of %v", s.namespace, when, s.kind, asked)
+	return fmt.Sprintf("%s: %s the first %q of %v", s.Namespace, when, s.kind, asked)
 }
 
 // round is a command that is stopped at each of its writes, and what has to be so after it was completed.
@@ -102,22 +104,22 @@ func twoRounds(t *testing.T, c *testbed.Cluster) []round {
 func (r round) stopEach(t *testing.T, all []*stopped) {
 	t.Helper()
 	for _, s := range all {
-		kind := ""
+		s.kind = ""
 		if s.n == 0 && s.which < len(r.kinds) {
-			kind = r.kinds[s.which]
+			s.kind = r.kinds[s.which]
 		}
-		s.held, s.release = s.stopAt(s.n, kind, s.done)
-		s.master = s.start(r.args...)
+		s.held, s.release = s.gate.StopAt(s.n, s.kind, s.done)
+		s.master = s.Start(r.args...)
 	}
 	for _, s := range all {
 		select {
 		case <-s.held:
-		case <-s.master.ended:
-			if !slices.Contains(s.asked(), s.kind) && s.kind != "" {
-				t.Errorf("%v: not stopped there:\n%s", s, s.master.out)
+		case <-s.master.Ended:
+			if !slices.Contains(s.gate.Asked(), s.kind) && s.kind != "" {
+				t.Errorf("%v: not stopped there:\n%s", s, s.master.Out)
 			}
-		case <-time.After(bound):
-			t.Fatalf("%v: it comes to no end:\n%s", s, s.master.out)
+		case <-time.After(site.Bound):
+			t.Fatalf("%v: it comes to no end:\n%s", s, s.master.Out)
 		}
 	}
 }
@@ -126,10 +128,10 @@ func (r round) stopEach(t *testing.T, all []*stopped) {
 func (r round) complete(t *testing.T, all []*stopped) {
 	t.Helper()
 	for _, s := range all {
-		if code := s.master.wait(); code != 0 {
-			t.Errorf("%v: %s ends with exit code %d:\n%s", s, r.args[0], code, s.master.out)
+		if code := s.master.Wait(); code != 0 {
+			t.Errorf("%v: %s ends with exit code %d:\n%s", s, r.args[0], code, s.master.Out)
 		} else if problems := r.problems(s); len(problems) > 0 {
-			t.Errorf("%v: %s: %v\n%s", s, r.args[0], problems, s.master.out)
+			t.Errorf("%v: %s: %v\n%s", s, r.args[0], problems, s.master.Out)
 		}
 	}
 }
@@ -144,11 +146,11 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 	for _, r := range rounds {
 		r.stopEach(t, all)
 		for _, s := range all {
-			s.master.kill()
+			s.master.Kill()
 			close(s.release)
 		}
 		for _, s := range all {
-			s.master = s.start(r.args...)
+			s.master = s.Start(r.args...)
 		}
 		r.complete(t, all)
 	}
@@ -171,8 +173,8 @@ func TestAPIServerKilledAtEachWrite(t *testing.T) {
 			// An API server that has just started refuses everybody for a moment, whatever their rights. A command
 			// that meets it with its lock, which is all it has to begin with, may end. So does one whose lease ran out
 			// because the API server took longer than that to come back.
-			if out := s.master.out; s.master.wait() != 0 && (strings.Contains(out.String(), "The state cannot be locked") || strings.Contains(out.String(), "lock was lost")) {
-				s.master = s.start(r.args...)
+			if out := s.master.Out; s.master.Wait() != 0 && (strings.Contains(out.String(), "The state cannot be locked") || strings.Contains(out.String(), "lock was lost")) {
+				s.master = s.Start(r.args...)
 			}
 		}
 		r.complete(t, all)

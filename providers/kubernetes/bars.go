@@ -14,26 +14,28 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Bars lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
-// template does not tolerate, and those that its nodeSelector or its required node affinity leaves out.
+// Fit lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
+// template does not tolerate, and those that its nodeSelector or its required node affinity leaves out. And it tells what
+// they request beside what the role reserves: for sidecars, and an overhead that an overlay names. What a webhook puts
+// into a pod, or its RuntimeClass, is known once the pod is there: it counts as load of others then.
 //
 // What hangs on other pods or on objects beside the pod is the scheduler's alone: affinity between pods, topology
 // spread, volumes, quotas. It says so itself, in Incarnation.Waiting. What comes and goes closes a node for all
 // (job.Node.Closed) and is no bar.
-func (p *Provider) Bars(r *job.Role) map[string]string {
+func (p *Provider) Fit(r *job.Role) job.Fit {
 	p.index.askFor(r.Resources.Devices)
-	key, err := json.Marshal(barKey{r.Pod, slices.Sorted(maps.Keys(r.Resources.Devices))})
+	key, err := json.Marshal(barKey{r.Pod, r.Resources})
 	if err != nil {
-		return nil // Config.Check has refused it, with its reason
+		return job.Fit{} // Config.Check has refused it, with its reason
 	}
 	return p.bars.of(string(key), p.index, func() (barring, error) { return p.config.barring(r) })
 }
 
-// barKey is what of a role says where its pods can be. To make a pod of it, with its overlays merged, takes far longer
-// than to write this down.
+// barKey is what of a role says where its pods can be and what they take. To make a pod of it, with its overlays merged,
+// takes far longer than to write this down.
 type barKey struct {
-	Pod     map[string]any
-	Devices []string
+	Pod       map[string]any
+	Resources job.Resources
 }
 
 // barring is what of a role's pods keeps them off nodes.
@@ -44,7 +46,7 @@ func (c Config) barring(r *job.Role) (barring, error) {
 	}
 	limits := barring{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
-		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)),
+		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
 	}
 	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -52,38 +54,39 @@ func (c Config) barring(r *job.Role) (barring, error) {
 	return limits, nil
 }
 
-// barring is what of a pod keeps it off nodes.
+// barring is what of a pod keeps it off nodes, and what it takes there beside what its slot reserves.
 type barring struct {
 	Tolerations []corev1.Toleration
 	Selector    map[string]string
 	Required    *corev1.NodeSelector
 	Devices     []string
+	Extra       job.Resources
 }
 
-// barCache keeps the bars by barKey for as long as the nodes stay as they are: Bars is called for each role in each
+// barCache keeps the answers by barKey for as long as the nodes stay as they are: Fit is called for each role in each
 // turn.
 type barCache struct {
 	mu      sync.Mutex
 	version int // of the nodes
-	known   map[string]map[string]string
+	known   map[string]job.Fit
 }
 
-func (c *barCache) of(key string, x *index, limits func() (barring, error)) map[string]string {
+func (c *barCache) of(key string, x *index, limits func() (barring, error)) job.Fit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if version := x.nodesVersion(); version != c.version || c.known == nil {
-		c.version, c.known = version, map[string]map[string]string{}
+		c.version, c.known = version, map[string]job.Fit{}
 	}
-	if bars, known := c.known[key]; known {
-		return bars
+	if fit, known := c.known[key]; known {
+		return fit
 	}
 	b, err := limits()
 	if err != nil {
-		return nil // Config.Check has refused it, with its reason
+		return job.Fit{} // Config.Check has refused it, with its reason
 	}
-	bars := b.bars(x.barNodes())
-	c.known[key] = bars
-	return bars
+	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra}
+	c.known[key] = fit
+	return fit
 }
 
 // bars matches nodes. nil if it can be on all.

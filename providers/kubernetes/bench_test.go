@@ -139,6 +139,6 @@ func BenchmarkBars(b *testing.B) {
 	r := &job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Bars(r)
+		p.Fit(r)
 	}
 }

@@ -42,12 +42,20 @@ var rejections = map[string]job.Cause{
 	"NodeLost":                 job.NodeGone,
 }
 
-const outOf = "OutOf"
+const (
+	outOf = "OutOf"
+	// volcanoEvicts is the reason that Volcano's scheduler gives the condition Ready of what it preempts or reclaims, just
+	// before it deletes that. It sets no DisruptionTarget (defaultEvictor in its pkg/scheduler/cache).
+	volcanoEvicts = "Evict"
+)
 
 // disruption is what the infrastructure says ended a pod: its conditions first, then its status. An exit code says
 // less, since what is evicted exits with some code too. "" if it says nothing.
 func disruption(o *corev1.Pod) (job.Cause, []string) {
 	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == volcanoEvicts {
+			return job.Preemption, []string{sentence("pod "+o.Name+" was preempted", "", c.Message)}
+		}
 		if c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,8 +19,8 @@ type Config struct {
 	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. By default its current one."`
 	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where everything is made. By default the context's namespace, or the one that eltrain runs in."`
 	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles that name none, so that a job written for the local provider runs here as it is."`
-	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static eltrain program, which an init container copies into every pod. By default eltrain/eltrain:vVERSION, of the version that runs."`
-	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain is in the jobs' own images, as \"/usr/local/bin/eltrain\". With it there is no init container."`
+	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. By default eltrain/eltrain:vVERSION, of the version that runs."`
+	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain-agent is in the jobs' own images, as \"/usr/local/bin/eltrain-agent\". With it there is no init container."`
 	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, written as a pod template: metadata and spec. A role's own pod overlay is merged after it."`
 	PriorityClass string         `hcl:"priority_class,optional" change:"update" doc:"PriorityClass of the pods."`
 	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The most requests a second to the API server. 0 is no limit of eltrain's: the API server says by itself what is too much."`
@@ -48,10 +49,13 @@ func (c Config) Validate() []error {
 		}
 	}
 	if c.AgentPath != "" && !strings.HasPrefix(c.AgentPath, "/") {
-		bad("agent_path %q is not absolute: write where eltrain is in the image, as \"/usr/local/bin/eltrain\"", c.AgentPath)
+		bad("agent_path %q is not absolute: write where eltrain-agent is in the image, as \"/usr/local/bin/eltrain-agent\"", c.AgentPath)
+	}
+	if path.Base(c.AgentPath) == "eltrain" {
+		bad("agent_path %q is the whole eltrain: bake in eltrain-agent, which is beside it and takes a quarter of the memory in every pod", c.AgentPath)
 	}
 	if c.AgentPath != "" && c.AgentImage != "" {
-		bad("agent_path and agent_image exclude each other: leave out agent_image if eltrain is in the jobs' images, else agent_path")
+		bad("agent_path and agent_image exclude each other: leave out agent_image if eltrain-agent is in the jobs' images, else agent_path")
 	}
 	if c.PriorityClass != "" {
 		if why := validation.IsDNS1123Subdomain(c.PriorityClass); len(why) > 0 {

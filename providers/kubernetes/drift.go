@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -11,48 +12,82 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// drift lists what of a running pod is not as it was launched because somebody edited it: our labels and the
-// images. The API server lets nobody change more of a pod, but for what it lets nobody take back either: added
-// tolerations and a deadline. Those two cannot be mended and are not listed.
-//
-// A pod from which the label with its job's UID is taken is lost to the watch. It counts as deleted: the next
-// incarnation takes its slot, and its agent is told to go.
-func drift(o *corev1.Pod, slot job.Address, k key, record launched) []job.FieldChange {
+// drift lists what of a running pod is not as it was launched because somebody edited it: our labels and annotations,
+// and the images. The API server lets nobody change more of a pod, but for what it lets nobody take back either: added
+// tolerations and a deadline. Those two cannot be mended and are not listed. owner is the state of this master.
+func drift(o *corev1.Pod, slot job.Address, k key, record launched, owner string) []job.FieldChange {
 	var all []job.FieldChange
-	add := func(path, now, then string) {
-		all = append(all, job.FieldChange{Path: path, Before: quoted(now), After: quoted(then), Change: job.Update})
+	add := func(path, now, then string, by []string) {
+		all = append(all, job.FieldChange{Path: path, Before: quoted(now), After: quoted(then), Change: job.Update, By: strings.Join(by, ", ")})
 	}
-	want := podLabels(k.uid, slot, k.number)
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if now := o.Labels[name]; now != want[name] && !owned(o, "metadata", "labels", name) {
-			add("pod.metadata.labels["+strconv.Quote(name)+"]", now, want[name])
+	if o.Labels[labelState] == "" && o.Annotations[annotationState] == "" {
+		owner = "" // it was launched under none
+	}
+	labels, annotations := record.marks(k, slot, owner)
+	edited := func(field string, now, want map[string]string) {
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if now[name] != want[name] && !owned(o, "metadata", field, name) {
+				add("pod.metadata."+field+"["+strconv.Quote(name)+"]", now[name], want[name], managers(o, "metadata", field, name))
+			}
 		}
 	}
+	edited("labels", o.Labels, labels)
+	edited("annotations", o.Annotations, annotations)
 	image := func(field string, containers []corev1.Container, name, then string) {
 		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
-		if i < 0 || then == "" || containers[i].Image == then || owned(o, "spec", field, fieldpath.KeyByFields("name", name), "image") {
+		if i < 0 || then == "" || containers[i].Image == then {
 			return
 		}
-		add("pod.spec."+field+"["+strconv.Quote(name)+"].image", containers[i].Image, then)
+		at := []any{"spec", field, fieldpath.KeyByFields("name", name), "image"}
+		if !owned(o, at...) {
+			add("pod.spec."+field+"["+strconv.Quote(name)+"].image", containers[i].Image, then, managers(o, at...))
+		}
 	}
 	image("initContainers", o.Spec.InitContainers, agentContainer, record.InitImage)
 	image("containers", o.Spec.Containers, mainContainer, record.Image)
 	return all
 }
 
-// owned tells whether eltrain is still the one who set a field of a pod. What a webhook makes of a pod while it is
-// created counts as its creator's, and so does the user's own overlay: neither is drift.
-func owned(o *corev1.Pod, path ...any) bool {
+// marks are the labels and annotations of a pod that is launched so, as far as they are known of one that a master
+// before this one has launched.
+func (l launched) marks(k key, slot job.Address, owner string) (labels, annotations map[string]string) {
+	labels = podLabels(k.uid, slot, k.number)
+	annotations = map[string]string{annotationSlot: slotText(k, slot)}
+	if l.Fingerprint != "" {
+		annotations[annotationLaunch] = l.text()
+	}
+	if l.SafeToEvict != "" {
+		annotations[annotationSafeToEvict] = l.SafeToEvict
+	}
+	if l.DoNotDisrupt != "" {
+		annotations[annotationDoNotDisrupt] = l.DoNotDisrupt
+	}
+	ownerLabels, ownerAnnotations := stateMarks(owner)
+	maps.Copy(labels, ownerLabels)
+	maps.Copy(annotations, ownerAnnotations)
+	return labels, annotations
+}
+
+// managers are those who set a field of a pod as it is, by the names that they gave the API server ("kubectl-edit").
+// A field that was taken away has none.
+func managers(o *corev1.Pod, path ...any) []string {
+	var names []string
 	for _, e := range o.ManagedFields {
-		if e.Manager != FieldManager || e.Subresource != "" || e.FieldsV1 == nil {
+		if e.Subresource != "" || e.FieldsV1 == nil || slices.Contains(names, e.Manager) {
 			continue
 		}
 		var set fieldpath.Set
 		if set.FromJSON(e.FieldsV1.GetRawReader()) == nil && set.Has(fieldpath.MakePathOrDie(path...)) {
-			return true
+			names = append(names, e.Manager)
 		}
 	}
-	return false
+	return names
+}
+
+// owned tells whether eltrain is still one of those who set a field. What a webhook makes of a pod while it is created
+// counts as its creator's, and so does the user's own overlay: neither is drift.
+func owned(o *corev1.Pod, path ...any) bool {
+	return slices.Contains(managers(o, path...), FieldManager)
 }
 
 func quoted(s string) string {

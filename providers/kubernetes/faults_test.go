@@ -1,11 +1,14 @@
 package kubernetes
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -14,7 +17,7 @@ func newFaultyWork(t *testing.T) (*work, *testbed.Proxy) {
 	bed.start(t)
 	proxy := bed.cluster.Proxy(t)
 	w := newPaperwork(t)
-	w.config.Kubeconfig = proxy.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{role}})
+	w.config.Kubeconfig = proxy.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{podtest.Rights}})
 	w.p = w.open()
 	return w, proxy
 }
@@ -68,6 +71,39 @@ func TestTooManyRequestsAreObeyed(t *testing.T) {
 	if asked := proxy.Requests("create", "pods") - before; asked != n-1+refusals {
 		t.Errorf("%d requests for %d pods and %d refusals", asked, n-1, refusals)
 	}
+}
+
+// A gang that exists and is not let go says so, and why, in the place of what its pods say of themselves.
+func TestAGateThatCannotBeLifted(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	refusals := proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Status: 403})
+	w.prepare(job.GroupRole{Role: "worker", Min: 2})
+	waiting := func() (all []string) {
+		o, err := w.p.Observe(t.Context())
+		w.ok(err)
+		for _, i := range o.Incarnations {
+			all = append(all, i.Waiting)
+		}
+		return all
+	}
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	if told := waiting(); !slices.Equal(told, []string{heldTogether}) {
+		t.Errorf("half of it is said to wait for %q", told)
+	}
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 1, 1)))
+	w.until("told", func() bool {
+		told := waiting()
+		return !slices.ContainsFunc(told, func(s string) bool {
+			return !strings.Contains(s, "its scheduling gate cannot be lifted") || !strings.Contains(s, "injected")
+		})
+	})
+	refusals.Remove()
+	w.until("let go", func() bool {
+		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
+	})
+	w.until("told no more", func() bool {
+		return !slices.ContainsFunc(waiting(), func(s string) bool { return strings.Contains(s, "lifted") })
+	})
 }
 
 // A job that is as it should be costs the API server no write, and none of its jobs a request.

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,36 +18,55 @@ import (
 // gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is lifted
 // once, of every role of their job, the least that starts together exist. So the scheduler never sees half a gang that
 // could not be made; it may still place only half of one. A pod that comes when its gang is whole has no gate.
-type gates struct{ p *Provider }
+type gates struct {
+	p *Provider
+
+	mu     sync.Mutex
+	failed map[string]string // by UID of the job: why gates of it could not be lifted the last time
+}
 
 // newGates begins to lift gates.
 func newGates(s Site) (Gang, error) {
-	s.p.owned.Go(s.p.liftGates)
-	return gates(s), nil
+	g := &gates{p: s.p}
+	s.Go(g.lift)
+	return g, nil
 }
 
 // Ready implements Gang: the pods are all there is to know.
-func (gates) Ready(context.Context) error { return nil }
+func (*gates) Ready(context.Context) error { return nil }
 
 // Can implements Gang.
-func (gates) Can(c *job.Capabilities) {
+func (*gates) Can(c *job.Capabilities) {
 	c.Caveats = append(c.Caveats, "A gang is kept by scheduling gates: its pods are let to the scheduler together, once the least that can train exist. That is weaker than a real gang: the scheduler may still place only some of them.")
 }
 
 // Prepare implements Gang: there is nothing beside the pods.
-func (gates) Prepare(context.Context, Job) error { return nil }
+func (*gates) Prepare(context.Context, Job) error { return nil }
 
 // Schedule implements Gang.
-func (g gates) Schedule(group job.Group, _ job.Address) Scheduling {
+func (g *gates) Schedule(group job.Group, _ job.Address) Scheduling {
 	made, _ := g.p.jobs.get(group.UID)
 	return Scheduling{Gated: !made.whole.Load() && least(group) > 1}
 }
 
-// Complete implements Gang: pods say themselves that a gate holds them.
-func (gates) Complete(*providers.Observation) {}
+// Complete implements Gang: pods say themselves that a gate holds them, and not why it still does where it cannot be
+// lifted.
+func (g *gates) Complete(o *providers.Observation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.failed) == 0 {
+		return
+	}
+	for i := range o.Incarnations {
+		inc := &o.Incarnations[i]
+		if why := g.failed[inc.UID]; why != "" && inc.Waiting == heldTogether {
+			inc.Waiting = "its gang exists, and its scheduling gate cannot be lifted: " + why
+		}
+	}
+}
 
 // Forget implements Gang.
-func (gates) Forget(context.Context, Job) error { return nil }
+func (*gates) Forget(context.Context, Job) error { return nil }
 
 const (
 	// gatePause is the least time between two looks at the gates: while thousands of pods are created, each look
@@ -90,28 +110,26 @@ func least(g job.Group) int {
 	return n
 }
 
-// liftGates lifts the gates of whole gangs until the provider is closed. It goes by what there is, not by what
-// happened, so a next master goes on where this one ended.
-func (p *Provider) liftGates() {
+// lift lifts the gates of whole gangs until ctx ends. It goes by what there is, not by what happened, so a next master
+// goes on where this one ended.
+func (g *gates) lift(ctx context.Context) {
+	p := g.p
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	failing := false
 	for {
 		select {
 		case <-pause.C:
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
-		err := p.liftWhole()
-		if err != nil && !failing {
-			p.log.Warn("A scheduling gate cannot be lifted; it is tried again.", "error", err)
+		failed := g.liftWhole(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-		if err == nil && failing {
-			p.log.Info("Scheduling gates can be lifted again.")
-		}
-		if failing = err != nil; failing {
+		g.note(failed)
+		if len(failed) > 0 {
 			pause.Reset(gateRetry)
 			continue
 		}
@@ -119,14 +137,35 @@ func (p *Provider) liftGates() {
 		select {
 		case <-changes:
 		case <-p.jobs.changed:
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// liftWhole lifts what may be lifted now. The error is of one of those that could not be.
-func (p *Provider) liftWhole() error {
+// note takes down of which jobs gates could not be lifted, and tells whoever looks.
+func (g *gates) note(failed map[string]string) {
+	g.mu.Lock()
+	before := g.failed
+	g.failed = failed
+	g.mu.Unlock()
+	if maps.Equal(before, failed) {
+		return
+	}
+	g.p.index.signal()
+	switch {
+	case len(before) == 0:
+		for uid, why := range failed {
+			g.p.log.Warn("Scheduling gates cannot be lifted; it is tried again.", "job", uid, "error", why)
+		}
+	case len(failed) == 0:
+		g.p.log.Info("Scheduling gates can be lifted again.")
+	}
+}
+
+// liftWhole lifts what may be lifted now. It gives why it cannot, by job, for one pod of each that could not be let go.
+func (g *gates) liftWhole(ctx context.Context) map[string]string {
+	p := g.p
 	var gated []*pod
 	for _, j := range p.jobs.all() {
 		pods := p.index.ofJob(j.group.UID)
@@ -141,12 +180,17 @@ func (p *Provider) liftWhole() error {
 		}
 	}
 	next := make(chan *pod)
-	failed := make(chan error, len(gated))
+	var mu sync.Mutex
+	failed := map[string]string{}
 	var workers sync.WaitGroup
 	for range min(p.config.parallelism(), len(gated)) {
 		workers.Go(func() {
 			for one := range next {
-				failed <- p.lift(one)
+				if err := p.lift(ctx, one); err != nil {
+					mu.Lock()
+					failed[one.key.uid] = err.Error()
+					mu.Unlock()
+				}
 			}
 		})
 	}
@@ -155,17 +199,11 @@ func (p *Provider) liftWhole() error {
 	}
 	close(next)
 	workers.Wait()
-	close(failed)
-	for err := range failed {
-		if err != nil && p.ctx.Err() == nil {
-			return err
-		}
-	}
-	return nil
+	return failed
 }
 
 // lift takes our gate off one pod and leaves others' on it.
-func (p *Provider) lift(gated *pod) error {
+func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": gated.uid},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gangGate}}},
@@ -173,7 +211,7 @@ func (p *Provider) lift(gated *pod) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	var lifted *corev1.Pod
 	gone, err := p.insist(ctx, gated, func() error {

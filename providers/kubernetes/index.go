@@ -31,6 +31,7 @@ type index struct {
 	subscribers map[chan struct{}]struct{}
 	cluster     cluster
 	load        damper // of changes of what others use
+	owner       string // the state of this master
 	latest      string // the highest resource version that a watch has brought
 }
 
@@ -209,14 +210,14 @@ func (x *index) watched(o *corev1.Pod, gone bool) {
 	}
 	x.removed.add(o.UID)
 	x.reached(o.ResourceVersion)
-	if x.cluster.leave(o.UID) {
+	if x.cluster.leave(o.UID, odd) {
 		x.signalLoad()
 	}
 	e := x.entries[o.UID]
 	if e == nil {
 		return
 	}
-	x.replacePod(e, x.read(o, e.slot, e.key)) // its last state may say why
+	x.replacePod(e, x.read(o, e)) // its last state may say why
 	x.bury(e)
 }
 
@@ -284,8 +285,8 @@ func (x *index) enter(o *corev1.Pod) {
 	}
 	e := x.entries[o.UID]
 	if e == nil {
-		k, slot, ours := keyOf(o.Labels)
-		if !ours || o.Name != podName(k.uid, slot, k.number) { // it takes room as any other
+		k, slot, ours := identify(o)
+		if !ours { // it takes room as any other
 			if x.cluster.enter(o, odd) {
 				x.signalLoad()
 			}
@@ -297,7 +298,7 @@ func (x *index) enter(o *corev1.Pod) {
 	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) {
 		return
 	}
-	x.replacePod(e, x.read(o, e.slot, e.key))
+	x.replacePod(e, x.read(o, e))
 	x.settle(e.key)
 }
 
@@ -325,17 +326,28 @@ func (x *index) entryOf(k key, slot job.Address) *entry {
 }
 
 // read makes a pod's compact value with what it shares with others of its job.
-func (x *index) read(o *corev1.Pod, slot job.Address, k key) *pod {
-	j := x.jobs[k.uid]
+func (x *index) read(o *corev1.Pod, e *entry) *pod {
+	j := x.jobs[e.key.uid]
 	annotation := o.Annotations[annotationLaunch]
 	record, known := j.records[annotation]
 	if !known {
 		record = recordOf(annotation)
+	}
+	same := e.pod == nil || e.pod.uid != o.UID || reflect.DeepEqual(record, e.pod.launched)
+	if !same && !owned(o, "metadata", "annotations", annotationLaunch) {
+		record = e.pod.launched // somebody edited it
+	} else if !known {
 		j.records[annotation] = record
 	}
-	p := read(o, k, slot, record, x.asked.has(o.UID))
+	p := read(o, e.key, e.slot, record, x.asked.has(o.UID))
+	if e.pod != nil && e.pod.uid == p.uid {
+		p.recall(e.pod)
+	}
+	if p.seen.State != job.Gone {
+		p.seen.Drift = drift(o, e.slot, e.key, record, x.owner)
+	}
 	p.node = j.share(p.node)
-	p.seen.Owner = j.share(p.seen.Owner)
+	p.seen.Owner, p.seen.Group = j.share(p.seen.Owner), j.share(p.seen.Group)
 	p.seen.Node = p.node
 	return p
 }

@@ -85,12 +85,14 @@ func New(o Options) (*Provider, error) {
 		name: name, owner: o.Owner, where: newWhereabouts(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
 		index: newIndex(), jobs: newPreparations(), pacer: newPacer(o.Config.parallelism()),
 	}
+	p.index.owner = o.Owner
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.ownWatches()
 	if p.gang, err = newGang(Site{p}); err != nil {
 		return nil, errors.Join(fmt.Errorf("provider %s: %w", name, err), p.Close())
 	}
 	p.owned.Go(func() { p.locate(p.ctx) })
+	p.owned.Go(p.awaken)
 	for _, w := range p.watches {
 		w.prepare(p.log)
 		p.owned.Go(func() { w.run(p.ctx) })

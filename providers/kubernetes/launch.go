@@ -21,13 +21,6 @@ const keptIncarnations = 3
 // Launch creates the pod of one incarnation. One that is there is never created again: its name says which
 // incarnation it is of. What somebody edited of it is set back.
 func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
-	if err := p.launch(ctx, l); err != nil {
-		return fmt.Errorf("launch %s: %w", l.Slot, err)
-	}
-	return nil
-}
-
-func (p *Provider) launch(ctx context.Context, l job.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -76,14 +69,14 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) (*
 	})
 	if apierrors.IsAlreadyExists(err) {
 		if there, err = p.client.CoreV1().Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
-			have, _, ours := keyOf(there.Labels)
+			have, _, ours := identify(there)
 			if want, _, _ := keyOf(pod.Labels); !ours || have != want {
 				return nil, fmt.Errorf("pod %s/%s is there and is not this incarnation: delete it, or give the job another name", p.namespace, pod.Name)
 			}
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create pod %s/%s: %w", p.namespace, pod.Name, explain(err))
+		return nil, fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 	}
 	return there, nil
 }
@@ -95,29 +88,31 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return nil
 	}
 	now, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, there.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && now.UID != there.uid {
+		p.index.deleted(there.key, there.uid)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("look at pod %s/%s: %w", p.namespace, there.name, explain(err))
 	}
-	record := recordOf(now.Annotations[annotationLaunch])
-	if record.Image == "" { // that was edited too
+	record := there.launched
+	if record.Image == "" { // its record was edited before this master saw it
 		record.Image, record.InitImage = p.config.image(l.Program), p.config.agentImage(p.version)
 	}
 	record.Fingerprint, record.Reserved = l.Fingerprint, l.Reserved
-	annotation, err := json.Marshal(record)
-	if err != nil {
-		return fmt.Errorf("encode the launch: %w", err)
-	}
+	labels, annotations := record.marks(there.key, l.Slot, p.owner)
+	delete(annotations, annotationLaunch)
+	keepOwned(now, "labels", now.Labels, labels)
+	keepOwned(now, "annotations", now.Annotations, annotations)
+	annotations[annotationLaunch] = record.text()
 	spec := map[string]any{"containers": []any{map[string]any{"name": mainContainer, "image": record.Image}}}
 	if record.InitImage != "" {
 		spec["initContainers"] = []any{map[string]any{"name": agentContainer, "image": record.InitImage}}
 	}
 	patch, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{
-			"name": there.name, "uid": there.uid, "labels": podLabels(l.UID, l.Slot, l.Incarnation),
-			"annotations": map[string]string{annotationLaunch: string(annotation)},
-		},
-		"spec": spec,
+		"metadata": map[string]any{"name": there.name, "uid": there.uid, "labels": labels, "annotations": annotations},
+		"spec":     spec,
 	})
 	if err != nil {
 		return fmt.Errorf("encode the patch: %w", err)
@@ -129,17 +124,27 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("mend pod %s/%s: %w", p.namespace, there.name, explain(err))
+		return fmt.Errorf("mend its pod in namespace %s: %w", p.namespace, explain(err))
 	}
 	p.index.put(mended)
 	return nil
 }
 
-// sweep deletes the slot's ended pods that a further incarnation makes too many. One that cannot be deleted now is left
-// to the next.
+// keepOwned leaves in what is to be applied what eltrain itself had set otherwise, by an overlay or in another state.
+func keepOwned(o *corev1.Pod, field string, have, want map[string]string) {
+	for name := range want {
+		if have[name] != want[name] && owned(o, "metadata", field, name) {
+			want[name] = have[name]
+		}
+	}
+}
+
+// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are no more. One
+// that cannot be deleted now is left to the next.
 func (p *Provider) sweep(ctx context.Context, l job.Launch) {
 	for _, old := range p.index.ofSlot(l.UID, place{l.Slot.Role, l.Slot.Index}) {
-		if !old.over() || old.key.number > l.Incarnation-keptIncarnations {
+		spent := old.over() && old.key.number <= l.Incarnation-keptIncarnations
+		if !spent && (old.key.number >= l.Incarnation || !p.index.abandoned(old)) {
 			continue
 		}
 		if err := p.remove(ctx, old, 0); err != nil {

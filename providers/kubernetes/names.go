@@ -3,11 +3,13 @@ package kubernetes
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/eltrain/eltrain/job"
@@ -29,8 +31,24 @@ const (
 	labelIncarnation = "eltrain.dev/incarnation"
 )
 
+// labelAsleep is on no pod: what selects it selects none.
+const labelAsleep = "eltrain.dev/asleep"
+
+// labelGroup has the name of what owns all that a job has: its anchor.
+const labelGroup = "app.kubernetes.io/instance"
+
 // annotationLaunch holds the launched record of a pod, as JSON: what labels have no room for.
 const annotationLaunch = "eltrain.dev/launch"
+
+// annotationSlot says once more which incarnation a pod is, should somebody edit its labels:
+// UID/JOB/ROLE/INDEX/INCARNATION. It is not part of the launched record, which the pods of a role share.
+const annotationSlot = "eltrain.dev/slot"
+
+// What keeps those who save on nodes from taking one away from under a world. An overlay may say otherwise.
+const (
+	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
 
 // annotationState is the state under which anchors and pods were made, as its master calls it; labelState is a hash of
 // that, to select by: `kubectl get pods -L eltrain.dev/state`. An annotation takes any text, a label does not.
@@ -61,8 +79,21 @@ const mainContainer = "main"
 type launched struct {
 	Fingerprint string        `json:"fingerprint"`
 	Reserved    job.Resources `json:"reserved"`
+	Extra       job.Resources `json:"extra,omitzero"`       // what the pod requests beside that
 	Image       string        `json:"image"`                // of the main container
 	InitImage   string        `json:"init_image,omitempty"` // of the container that brings the agent; "" without one
+	// SafeToEvict and DoNotDisrupt are the values of those annotations.
+	SafeToEvict  string `json:"safe_to_evict,omitempty"`
+	DoNotDisrupt string `json:"do_not_disrupt,omitempty"`
+}
+
+// text is the record as the annotation has it.
+func (l launched) text() string {
+	text, err := json.Marshal(l)
+	if err != nil {
+		panic(fmt.Sprintf("kubernetes: a record does not encode: %v", err)) // numbers and strings: cannot be
+	}
+	return string(text)
 }
 
 // key is one incarnation.
@@ -71,6 +102,31 @@ type key struct {
 	role   string
 	index  int
 	number int
+}
+
+// identify tells which incarnation a pod is, by its labels or, where somebody has edited those, by its annotation. Its
+// name, which nobody can edit, has to agree. False: it is no pod of ours.
+func identify(o *corev1.Pod) (key, job.Address, bool) {
+	if k, slot, ours := keyOf(o.Labels); ours && o.Name == podName(k.uid, slot, k.number) {
+		return k, slot, true
+	}
+	if k, slot, ours := keyIn(o.Annotations[annotationSlot]); ours && o.Name == podName(k.uid, slot, k.number) {
+		return k, slot, true
+	}
+	return key{}, job.Address{}, false
+}
+
+// slotText is the annotation of an incarnation; keyIn reads it back.
+func slotText(k key, slot job.Address) string {
+	return strings.Join([]string{k.uid, slot.Job, slot.Role, strconv.Itoa(k.index), strconv.Itoa(k.number)}, "/")
+}
+
+func keyIn(annotation string) (key, job.Address, bool) {
+	parts := strings.Split(annotation, "/")
+	if len(parts) != 5 {
+		return key{}, job.Address{}, false
+	}
+	return keyOf(map[string]string{labelUID: parts[0], labelJob: parts[1], labelRole: parts[2], labelIndex: parts[3], labelIncarnation: parts[4]})
 }
 
 // keyOf reads an incarnation's key and slot from a pod's labels. False: it is no pod of ours.
@@ -103,7 +159,7 @@ func podLabels(uid string, slot job.Address, incarnation int) map[string]string 
 func jobLabels(uid, name string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name":       "training-job",
-		"app.kubernetes.io/instance":   groupName(uid, name),
+		labelGroup:                     groupName(uid, name),
 		"app.kubernetes.io/part-of":    name,
 		"app.kubernetes.io/managed-by": "eltrain",
 		labelJob:                       name,

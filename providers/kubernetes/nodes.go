@@ -168,7 +168,7 @@ type load struct {
 	pods     int // of others
 }
 
-// other is a pod that is none of ours. It is bound and has not ended.
+// other is a pod that is none of ours. It is bound, or nominated, and has not ended.
 type other struct {
 	source   source
 	node     string
@@ -182,7 +182,14 @@ const (
 	unlabelled source = iota // pods of all namespaces without our label
 	elsewhere                // pods with our label in other namespaces: another eltrain's
 	odd                      // pods with our label in our namespace whose other labels make no sense
+	// Pods that are not bound yet, and for which the scheduler keeps room on a node that it has nominated: what it preempts
+	// there is theirs.
+	nominated
+	nominatedElsewhere
 )
+
+// bound tells whether the pods of the source are on their nodes.
+func (s source) bound() bool { return s < nominated }
 
 func newCluster() cluster {
 	return cluster{
@@ -284,26 +291,31 @@ func (c *cluster) changed() {
 
 // enter takes note of a pod of others.
 func (c *cluster) enter(o *corev1.Pod, from source) bool {
-	if o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
-		return c.leave(o.UID)
+	node := cmp.Or(o.Spec.NodeName, o.Status.NominatedNodeName)
+	if node == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+		return c.leave(o.UID, from)
 	}
-	now := other{source: from, node: o.Spec.NodeName, requests: requestsOf(o)}
+	now := other{source: from, node: node, requests: requestsOf(o)}
 	old, known := c.others[o.UID]
+	if known && old.source.bound() && !from.bound() {
+		return false // old news: the watches are not in step
+	}
+	c.others[o.UID] = now
 	if known && old.node == now.node && old.requests.Equal(now.requests) {
 		return false
 	}
 	if known {
-		c.leave(o.UID)
+		c.add(old.node, old.requests, job.Resources{}, -1)
 	}
-	c.others[o.UID] = now
 	c.add(now.node, job.Resources{}, now.requests, 1)
 	return true
 }
 
-// leave takes note that a pod of others takes no room any more.
-func (c *cluster) leave(uid types.UID) bool {
+// leave takes note that a pod of others takes no room any more by this source. One that was nominated and is bound now
+// has left the one for the other.
+func (c *cluster) leave(uid types.UID, from source) bool {
 	old, known := c.others[uid]
-	if !known {
+	if !known || old.source != from {
 		return false
 	}
 	delete(c.others, uid)
@@ -314,16 +326,16 @@ func (c *cluster) leave(uid types.UID) bool {
 // keep enters a complete list: what else was known from its source is no more.
 func (c *cluster) keep(from source, there map[types.UID]struct{}) bool {
 	differs := false
-	for uid, o := range c.others {
-		if _, is := there[uid]; !is && o.source == from {
-			differs = c.leave(uid) || differs
+	for uid := range c.others {
+		if _, is := there[uid]; !is {
+			differs = c.leave(uid, from) || differs
 		}
 	}
 	return differs
 }
 
 // move follows a pod of ours from one value to the next, either of which may be nil. What it requests beyond what its
-// slot reserves, for what an overlay or a webhook put into it, is load that the planner would not know of.
+// slot reserves and it was launched with, for what a webhook put into it, is load that the planner would not know of.
 func (c *cluster) move(from, to *pod) bool {
 	before, after := from.excess(), to.excess()
 	if before.Equal(after) && from.boundTo() == to.boundTo() {
@@ -352,7 +364,7 @@ func (p *pod) excess() job.Resources {
 	if p == nil || p.node == "" || p.over() {
 		return job.Resources{}
 	}
-	more := p.requests.Beyond(p.seen.Reserved)
+	more := p.requests.Beyond(p.seen.Reserved.Add(p.seen.Extra))
 	more.Shm = 0 // it is memory, and counted there
 	return more
 }

@@ -57,25 +57,33 @@ func secretOf(g job.Group, owner anchor, token string) *corev1.Secret {
 	}
 }
 
-// serviceOf gives every pod a name in the DNS from its first moment: a world forms before its pods are ready.
-func serviceOf(g job.Group, owner anchor, namespace string) *coreapply.ServiceApplyConfiguration {
-	return coreapply.Service(owner.name, namespace).
-		WithLabels(jobLabels(g.UID, g.Name)).
-		WithOwnerReferences(owner.owner()).
+// serviceOf gives every pod a name in the DNS as soon as it runs, ready or not: a world forms before its pods are ready.
+func serviceOf(j prepared, namespace string) *coreapply.ServiceApplyConfiguration {
+	return coreapply.Service(j.anchor.name, namespace).
+		WithLabels(jobLabels(j.group.UID, j.group.Name)).
+		WithOwnerReferences(j.anchor.owner()).
 		WithSpec(coreapply.ServiceSpec().
 			WithClusterIP(corev1.ClusterIPNone).
 			WithPublishNotReadyAddresses(true).
-			WithSelector(map[string]string{labelUID: g.UID}))
+			WithSelector(j.selects(map[string]string{labelUID: j.group.UID})))
 }
 
 // budgetOf lets a drain take a role's pods only down to the least with which it can train. One for all roles would let
 // it take every ps as long as there are workers enough. A pod that cannot run is never in a drain's way.
-func budgetOf(g job.Group, r job.GroupRole, owner anchor, namespace string) *policyapply.PodDisruptionBudgetApplyConfiguration {
-	return policyapply.PodDisruptionBudget(budgetName(g.UID, g.Name, r.Role), namespace).
-		WithLabels(jobLabels(g.UID, g.Name)).WithLabels(map[string]string{labelRole: r.Role}).
-		WithOwnerReferences(owner.owner()).
+func budgetOf(j prepared, r job.GroupRole, namespace string) *policyapply.PodDisruptionBudgetApplyConfiguration {
+	return policyapply.PodDisruptionBudget(budgetName(j.group.UID, j.group.Name, r.Role), namespace).
+		WithLabels(jobLabels(j.group.UID, j.group.Name)).WithLabels(map[string]string{labelRole: r.Role}).
+		WithOwnerReferences(j.anchor.owner()).
 		WithSpec(policyapply.PodDisruptionBudgetSpec().
 			WithMinAvailable(intstr.FromInt(r.Min)).
 			WithUnhealthyPodEvictionPolicy(policyv1.AlwaysAllow).
-			WithSelector(metaapply.LabelSelector().WithMatchLabels(map[string]string{labelUID: g.UID, labelRole: r.Role})))
+			WithSelector(metaapply.LabelSelector().WithMatchLabels(j.selects(map[string]string{labelUID: j.group.UID, labelRole: r.Role}))))
+}
+
+// selects is what a Service or a budget selects: pods with these labels, or none as long as the job's are not up.
+func (j prepared) selects(labels map[string]string) map[string]string {
+	if !j.awake.Load() {
+		labels[labelAsleep] = "true"
+	}
+	return labels
 }

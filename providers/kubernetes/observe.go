@@ -35,15 +35,15 @@ type pod struct {
 // over tells whether the pod has ended. It may still be there.
 func (p *pod) over() bool { return p.seen.State == job.Gone }
 
-// read makes the compact value of a pod with the key k. The record is what its annotation says; ordered is set if
-// its deletion was asked for by this process.
+// read makes the compact value of a pod with the key k. The record is what it was launched with; ordered is set if
+// its deletion was asked for by this process. What of it was edited is not read here.
 func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool) *pod {
 	p := &pod{
 		key: k, name: o.Name, uid: o.UID, version: o.ResourceVersion, node: o.Spec.NodeName,
 		gated: gatedBy(o, gangGate), deleting: o.DeletionTimestamp != nil, launched: record, requests: requestsOf(o),
 		seen: job.Incarnation{
-			Slot: slot, UID: k.uid, Number: k.number, Node: o.Spec.NodeName, Name: o.Name, Owner: o.Annotations[annotationState],
-			Fingerprint: record.Fingerprint, Reserved: record.Reserved,
+			Slot: slot, UID: k.uid, Number: k.number, Node: o.Spec.NodeName, Name: o.Name, Group: o.Labels[labelGroup], Owner: o.Annotations[annotationState],
+			Fingerprint: record.Fingerprint, Reserved: record.Reserved, Extra: record.Extra,
 			State: job.Starting, Started: o.CreationTimestamp.Time,
 		},
 	}
@@ -68,9 +68,6 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 		i.Waiting = waiting(o, agent)
 	}
 	p.disrupted, p.evidence = disruption(o)
-	if i.State != job.Gone {
-		i.Drift = drift(o, slot, k, record)
-	}
 	if i.Ended == job.EndFinished {
 		return p // whatever came over the pod afterwards, its work was done
 	}
@@ -82,6 +79,18 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 		i.Cause, i.Evidence = job.Deletion, []string{evidence}
 	}
 	return p
+}
+
+// recall keeps what was said to end a pod that is being deleted: its kubelet may write the conditions anew before that
+// is done, and Volcano's reason is among those.
+func (p *pod) recall(before *pod) {
+	if !p.deleting || p.disrupted != "" || before.disrupted == "" {
+		return
+	}
+	p.disrupted, p.evidence = before.disrupted, before.evidence
+	if p.seen.Ended != job.EndFinished {
+		p.seen.Cause, p.seen.Evidence = p.disrupted, p.evidence
+	}
 }
 
 // vanished is the last that is known of a pod which is there no more.

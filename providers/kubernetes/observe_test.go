@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,12 +23,17 @@ import (
 func TestObserve(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observe.txt", func(t *testing.T, d *datadriven.TestData) string {
 		o := podFrom(t, d.Input)
-		k, slot, ours := keyOf(o.Labels)
+		stripOurs(o) // what is read has to survive it
+		k, slot, ours := identify(o)
 		if !ours {
 			d.Fatalf(t, "no pod of ours")
 		}
-		stripOurs(o) // what is read has to survive it
-		p := read(o, k, slot, recordOf(o.Annotations[annotationLaunch]), d.HasArg("ordered"))
+		x := newIndex()
+		x.owner = "kubernetes ml/main"
+		if d.HasArg("ordered") {
+			x.asked.add(o.UID)
+		}
+		p := x.read(o, x.entryOf(k, slot))
 		switch d.Cmd {
 		case "pod":
 			return text(p.seen)
@@ -45,8 +51,11 @@ func podFrom(t *testing.T, text string) *corev1.Pod {
 	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
 	o := &corev1.Pod{}
 	o.Name, o.Namespace, o.UID, o.ResourceVersion = "gpt-0b0e9-e2-worker-3", "ml", "pod-uid", "100"
-	o.Labels = podLabels("0b0e9c52", slot, 2)
-	o.Annotations = map[string]string{annotationLaunch: `{"fingerprint":"f1","reserved":{"CPU":2000},"image":"train:1","init_image":"eltrain/eltrain:v1"}`}
+	record := launched{
+		Fingerprint: "f1", Reserved: job.Resources{CPU: 2000}, Image: "train:1", InitImage: "eltrain/eltrain:v1",
+		SafeToEvict: "false", DoNotDisrupt: "true",
+	}
+	o.Labels, o.Annotations = record.marks(key{"0b0e9c52", slot.Role, slot.Index, 2}, slot, "")
 	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
@@ -93,7 +102,11 @@ func text(i job.Incarnation) string {
 		fmt.Fprintf(&b, "evidence: %s\n", e)
 	}
 	for _, d := range i.Drift {
-		fmt.Fprintf(&b, "drift: %s is %s, was launched as %s\n", d.Path, d.Before, d.After)
+		fmt.Fprintf(&b, "drift: %s is %s, was launched as %s", d.Path, d.Before, d.After)
+		if d.By != "" {
+			fmt.Fprintf(&b, ", by %s", d.By)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }
@@ -137,7 +150,11 @@ func TestNodes(t *testing.T) {
 				d.Fatalf(t, "%v", err)
 			}
 			stripOther(o)
-			x.watchedOther(o, unlabelled, d.HasArg("gone"))
+			from := unlabelled
+			if d.HasArg("nominated") {
+				from = nominated
+			}
+			x.watchedOther(o, from, d.HasArg("gone"))
 		case "ours":
 			o := podFrom(t, d.Input)
 			stripOurs(o)
@@ -205,6 +222,10 @@ func TestBars(t *testing.T) {
 		case "bars":
 			r := job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}}
 			for _, a := range d.CmdArgs {
+				if a.Key == "cpu" {
+					r.Resources.CPU = job.CPU(1000)
+					continue
+				}
 				r.Resources.Devices = map[string]int{a.Key: 1}
 			}
 			if err := yaml.Unmarshal([]byte(d.Input), &r.Pod); err != nil {
@@ -213,13 +234,17 @@ func TestBars(t *testing.T) {
 			if err := p.config.Check(&r); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			bars := p.Bars(&r)
-			if again := p.Bars(&r); !maps.Equal(bars, again) {
-				t.Errorf("asked again it says %v, before %v", again, bars)
+			fit := p.Fit(&r)
+			if again := p.Fit(&r); !reflect.DeepEqual(fit, again) {
+				t.Errorf("asked again it says %v, before %v", again, fit)
 			}
+			bars := fit.Bars
 			var b strings.Builder
 			for _, name := range slices.Sorted(maps.Keys(bars)) {
 				fmt.Fprintf(&b, "%s: %s\n", name, bars[name])
+			}
+			if extra := fit.Extra; !extra.Equal(job.Resources{}) {
+				fmt.Fprintf(&b, "takes %s more\n", extra)
 			}
 			return b.String()
 		}
@@ -228,23 +253,23 @@ func TestBars(t *testing.T) {
 	})
 }
 
-// Bars is called for each role in each turn: it must not make a pod each time, nor go through thousands of slots.
+// Fit is called for each role in each turn: it must not make a pod each time, nor go through thousands of slots.
 func TestBarsAreKept(t *testing.T) {
 	p := &Provider{index: newIndex(), config: Config{Image: "train:1", Pod: map[string]any{"spec": map[string]any{"priorityClassName": "high"}}}}
 	tainted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	tainted.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("110")}
 	p.index.watchedNode(tainted, false)
 	r := &job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}, Pod: map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"zone": "a"}}}}
-	if bars := p.Bars(r); bars["n1"] != "taint gpu:NoSchedule" {
+	if bars := p.Fit(r).Bars; bars["n1"] != "taint gpu:NoSchedule" {
 		t.Fatalf("bars %v", bars)
 	}
 	const most = 60 // to write the overlay down; a pod with two overlays merged takes some 2,000
-	if n := testing.AllocsPerRun(20, func() { p.Bars(r) }); n > most {
+	if n := testing.AllocsPerRun(20, func() { p.Fit(r) }); n > most {
 		t.Errorf("asked again it allocates %v times", n)
 	}
 	tolerant := *r
 	tolerant.Pod = map[string]any{"spec": map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}}
-	if bars := p.Bars(&tolerant); len(bars) > 0 {
+	if bars := p.Fit(&tolerant).Bars; len(bars) > 0 {
 		t.Errorf("another overlay has the same bars: %v", bars)
 	}
 }

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -25,9 +24,10 @@ const (
 	tokenVolume    = "eltrain-token"   // the job's Secret
 	shmVolume      = "eltrain-shm"
 
-	agentDir   = "/eltrain/bin"
-	serviceDir = "/eltrain/service"
-	tokenDir   = "/eltrain/token"
+	agentProgram = "eltrain-agent" // what runs in every pod: a quarter of the whole program's memory
+	agentDir     = "/eltrain/bin"
+	serviceDir   = "/eltrain/service"
+	tokenDir     = "/eltrain/token"
 
 	serviceKey      = "service" // in the anchor: the service's URL
 	certificatesKey = "ca.crt"  // beside it, in PEM; empty where the system vouches for the service
@@ -68,12 +68,7 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 			return nil, fmt.Errorf("env of role %q: %s is eltrain's, which tells the agent by it where it is; choose another name", l.Slot.Role, name)
 		}
 	}
-	record, err := json.Marshal(launched{
-		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Image: c.image(l.Program), InitImage: c.agentImage(in.version),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode the launch: %w", err)
-	}
+	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}
 	grace := stopSeconds(l)
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -82,10 +77,9 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 			Namespace: in.namespace,
 			Labels:    podLabels(l.UID, l.Slot, l.Incarnation),
 			Annotations: map[string]string{
-				annotationLaunch: string(record),
-				// Whoever saves on nodes is not to take one away from under a world.
-				"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-				"karpenter.sh/do-not-disrupt":                    "true",
+				annotationSlot:         slotText(k, l.Slot),
+				annotationSafeToEvict:  "false",
+				annotationDoNotDisrupt: "true",
 			},
 		},
 		Spec: corev1.PodSpec{
@@ -125,14 +119,27 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		{owner: "the provider", fields: c.Pod, scheduling: in.scheduling},
 		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod, scheduling: in.scheduling, also: providersAlone},
 	} {
-		if pod, err = o.merge(pod); err != nil {
+		merged, err := o.merge(pod)
+		if err != nil {
 			return nil, err
 		}
+		pod = merged
 	}
+	pod.Annotations[annotationLaunch] = launched{
+		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(pod, l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version),
+		SafeToEvict: pod.Annotations[annotationSafeToEvict], DoNotDisrupt: pod.Annotations[annotationDoNotDisrupt],
+	}.text()
 	// Their lists have no keys to merge by, so ours are added to what the overlays made of them.
 	tolerate(&pod.Spec)
 	avoid(&pod.Spec, l.Avoid)
 	return pod, nil
+}
+
+// extraOf is what a pod requests beside what its slot reserves: for sidecars, and the overhead that it names.
+func extraOf(o *corev1.Pod, reserved job.Resources) job.Resources {
+	extra := requestsOf(o).Beyond(reserved)
+	extra.Shm = 0 // it is memory, and counted there
+	return extra
 }
 
 // template is the pod of a role as far as where it can be: what Bars matches nodes with, and what Check checks.
@@ -146,11 +153,11 @@ func (c Config) template(r *job.Role, s Scheduling) (*corev1.Pod, error) {
 // mainContainer runs the agent. Whatever a user wrote is passed literally, as every provider does: Kubernetes
 // would replace $(NAME) in it.
 func (c Config) mainContainer(l job.Launch) corev1.Container {
-	program := cmp.Or(c.AgentPath, agentDir+"/eltrain")
+	program := cmp.Or(c.AgentPath, agentDir+"/"+agentProgram)
 	main := corev1.Container{
 		Name:    mainContainer,
 		Image:   c.image(l.Program),
-		Command: append([]string{program, "agent"}, agentConfig(l).Args()...),
+		Command: append([]string{program}, agentConfig(l).Args()...),
 		Env: []corev1.EnvVar{
 			{Name: envPodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 			{Name: envNodeName, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
@@ -191,7 +198,7 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 	return corev1.Container{
 		Name:         agentContainer,
 		Image:        c.agentImage(version),
-		Command:      []string{"eltrain", "agent", "-copy-to=" + agentDir + "/eltrain"},
+		Command:      []string{agentProgram, "-copy-to=" + agentDir + "/" + agentProgram},
 		Resources:    all,
 		VolumeMounts: []corev1.VolumeMount{{Name: agentVolume, MountPath: agentDir}},
 		SecurityContext: &corev1.SecurityContext{

@@ -96,7 +96,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var args []string
-	for _, word := range pod.Spec.Containers[0].Command[2:] {
+	for _, word := range pod.Spec.Containers[0].Command[1:] {
 		args = append(args, expand(word))
 	}
 	c, err := job.ParseAgentArgs(args, os.Stderr)

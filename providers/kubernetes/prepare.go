@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +41,8 @@ type prepared struct {
 	anchor anchor
 	token  string
 	whole  *atomic.Bool   // its gang, when the gates were looked at last
+	awake  *atomic.Bool   // its Service and budgets select its pods
+	ascent *ascent        // of its pods; awaken's alone
 	look   chan time.Time // holds when its anchor was seen last; empty while somebody looks
 }
 
@@ -128,19 +132,20 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	made := prepared{group: g, anchor: anchor{there.Name, there.UID}, whole: new(atomic.Bool), look: make(chan time.Time, 1)}
+	made := prepared{
+		group: g, anchor: anchor{there.Name, there.UID},
+		whole: new(atomic.Bool), awake: new(atomic.Bool), ascent: new(ascent), look: make(chan time.Time, 1),
+	}
+	if known {
+		made.awake, made.ascent = before.awake, before.ascent
+	} else {
+		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
+	}
 	made.look <- time.Now()
 	if made.token, err = p.token(ctx, g, made.anchor, before.token); err != nil {
 		return "", err
 	}
-	err = p.write(ctx, g, "the Service", func(ctx context.Context) error {
-		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(g, made.anchor, p.namespace), applyAs)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := p.budget(ctx, g, made.anchor); err != nil {
+	if err := p.surround(ctx, made); err != nil {
 		return "", err
 	}
 	if err := p.gang.Prepare(ctx, jobOf(g, made.anchor.reference())); err != nil {
@@ -152,12 +157,13 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 
 // budget makes the PodDisruptionBudgets of a job's roles, and takes away those of roles that it has no more: their pods
 // are no more either, or about to go, and must not hold up a drain.
-func (p *Provider) budget(ctx context.Context, g job.Group, owner anchor) error {
+func (p *Provider) budget(ctx context.Context, j prepared) error {
+	g := j.group
 	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
 	var roles []string
 	for _, r := range g.Roles {
 		err := p.write(ctx, g, "the PodDisruptionBudget", func(ctx context.Context) error {
-			_, err := budgets.Apply(ctx, budgetOf(g, r, owner, p.namespace), applyAs)
+			_, err := budgets.Apply(ctx, budgetOf(j, r, p.namespace), applyAs)
 			return err
 		})
 		if err != nil {
@@ -290,9 +296,28 @@ func (p *Provider) write(ctx context.Context, g job.Group, what string, write fu
 	return nil
 }
 
+// nameless is an error of the API server without the name of the object that it is about. What all of a class hear was
+// said of one of them, and of each its caller knows the name.
+type nameless struct {
+	error
+	text string
+}
+
+func (e *nameless) Error() string { return e.text }
+func (e *nameless) Unwrap() error { return e.error }
+
+func withoutName(err error) error {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
+		return err
+	}
+	return &nameless{err, strings.ReplaceAll(err.Error(), " "+strconv.Quote(status.Status().Details.Name), "")}
+}
+
 // explain adds to what the API server says what a person can do about it. Its own words name verb, resource and
 // namespace.
 func explain(err error) error {
+	err = withoutName(err)
 	switch {
 	case err == nil:
 		return nil

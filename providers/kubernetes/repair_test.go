@@ -18,6 +18,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -271,7 +272,7 @@ func TestWhoseAJobIs(t *testing.T) {
 
 func TestANamespaceThatIsNotKnown(t *testing.T) {
 	w := newPaperwork(t)
-	w.config.Kubeconfig = w.cluster.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{role}, Without: []testbed.Permission{{Verb: "get", Resource: "namespaces"}}})
+	w.config.Kubeconfig = w.cluster.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{podtest.Rights}, Without: []testbed.Permission{{Verb: "get", Resource: "namespaces"}}})
 	p := w.openAs("")
 	if _, err := p.Observe(t.Context()); err != nil {
 		t.Errorf("it does not go on without: %v", err)

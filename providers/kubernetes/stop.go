@@ -24,13 +24,7 @@ const stopLook = time.Second
 // Stop deletes the pod of one incarnation and waits until it is gone or has ended. Without a grace it returns once
 // the deletion is ordered. A pod that has ended by itself stays, for its logs.
 func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
-	if err := p.stop(ctx, key{uid, slot.Role, slot.Index, incarnation}, slot, grace); err != nil {
-		return fmt.Errorf("stop %s: %w", slot, err)
-	}
-	return nil
-}
-
-func (p *Provider) stop(ctx context.Context, k key, slot job.Address, grace time.Duration) error {
+	k := key{uid, slot.Role, slot.Index, incarnation}
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
 	running, err := p.find(ctx, k, slot)
@@ -38,7 +32,10 @@ func (p *Provider) stop(ctx context.Context, k key, slot job.Address, grace time
 		return err
 	}
 	seconds := int64(1) // 0 would take the pod off the API server while it still runs
-	if grace > 0 {
+	switch {
+	case p.index.abandoned(running):
+		seconds = 0
+	case grace > 0:
 		seconds = int64(math.Ceil((grace + wordMargin).Seconds()))
 	}
 	if err := p.remove(ctx, running, seconds); err != nil || grace <= 0 {
@@ -55,6 +52,15 @@ func (p *Provider) stop(ctx context.Context, k key, slot job.Address, grace time
 		}
 	}
 	return nil
+}
+
+// abandoned tells whether a pod's node was deleted under it: nobody is left to say that it has ended. The cluster itself
+// takes it away after a minute (PodGC). Until then it counts against quotas, and a Volcano queue that is full does not take
+// in the slot's next incarnation.
+func (x *index) abandoned(p *pod) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !p.over() && x.cluster.nodes[p.node] == nil && x.cluster.fate(p, p.seen).State == job.Gone
 }
 
 // ended tells whether nothing of a pod runs, or nobody can say when it will have ended.
@@ -81,7 +87,7 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 	if err != nil {
 		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(err))
 	}
-	if have, _, ours := keyOf(there.Labels); !ours || have != k {
+	if have, _, ours := identify(there); !ours || have != k {
 		return nil, nil
 	}
 	p.index.put(there)
@@ -107,7 +113,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 		if first && judge(err).verdict != down { // else it may have been carried out
 			p.index.unordered(old.uid)
 		}
-		return fmt.Errorf("delete pod %s/%s: %w", p.namespace, old.name, explain(err))
+		return fmt.Errorf("delete its pod in namespace %s: %w", p.namespace, explain(err))
 	}
 	if left := there.DeletionGracePeriodSeconds; left != nil && *left == 0 && len(there.Finalizers) == 0 {
 		p.index.deleted(old.key, old.uid) // it was bound to no node, or had ended

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,53 +11,21 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/providers/providertest"
 	"github.com/eltrain/eltrain/testbed"
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// TestMain: started as eltrain in a pod, the test binary is the agent; it brings itself there as eltrain does.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == "agent" {
-		if path, asked := strings.CutPrefix(os.Args[2], "-copy-to="); asked {
-			os.Exit(copySelf(path))
-		}
-		os.Exit(providertest.Agent(os.Args[2:]))
-	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
-	code := m.Run()
-	bed.close()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func copySelf(path string) int {
-	b, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(path, b, 0o755)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// role is what deploy/ grants eltrain: the tests have no other rights.
-var role = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
+func TestMain(m *testing.M) { os.Exit(podtest.Main(m, bed.close)) }
 
 // bed is one control plane with a node whose pods are real processes, for all tests of the package.
 var bed processBed
@@ -72,22 +39,14 @@ type processBed struct {
 }
 
 const (
-	processNode  = "process-1"
-	hostImage    = "host"
-	standInImage = "stand-in" // has this very test binary as its eltrain
-	realImage    = "eltrain"  // has the real one
-	mark         = "ELTRAIN_TEST_MARK"
+	processNode = "process-1"
+	realImage   = "eltrain" // has the real eltrain-agent
 )
 
 // start brings it up with the first test that asks for it.
 func (b *processBed) start(t *testing.T) *processBed {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("brings up a Kubernetes control plane: not with -short")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the process kubelet needs root")
-	}
+	podtest.Needed(t)
 	b.once.Do(func() { b.err = b.bringUp(t.Context()) })
 	if b.err != nil {
 		t.Fatal(b.err)
@@ -96,31 +55,26 @@ func (b *processBed) start(t *testing.T) *processBed {
 }
 
 func (b *processBed) bringUp(ctx context.Context) error {
-	self, err := os.Executable()
+	images, err := podtest.Images()
 	if err != nil {
 		return err
 	}
 	if b.dir, err = os.MkdirTemp("", "eltrain-kubernetes-*"); err != nil {
 		return err
 	}
-	real := filepath.Join(b.dir, "eltrain")
-	build := exec.CommandContext(ctx, "go", "build", "-o", real, "github.com/eltrain/eltrain/cmd/eltrain")
+	real := filepath.Join(b.dir, "eltrain-agent")
+	build := exec.CommandContext(ctx, "go", "build", "-o", real, "github.com/eltrain/eltrain/cmd/eltrain-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build eltrain: %w\n%s", err, out)
+		return fmt.Errorf("build eltrain-agent: %w\n%s", err, out)
 	}
 	if b.cluster, err = testbed.New(testbed.Options{}); err != nil {
 		return err
 	}
+	images[realImage] = podtest.AgentImage(real)
 	b.kubelet, err = kubelet.Start(ctx, kubelet.Options{
 		Config: b.cluster.Config(), Dir: filepath.Join(b.dir, "kubelet"), Log: slog.New(slog.DiscardHandler),
-		Nodes: []kubelet.Node{{Name: processNode, Capacity: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}},
-		Images: map[string]kubelet.Image{
-			hostImage:    {},
-			standInImage: {Mounts: []kubelet.Mount{{HostPath: self, Path: "/usr/local/bin/eltrain", ReadOnly: true}}},
-			realImage:    {Mounts: []kubelet.Mount{{HostPath: real, Path: "/usr/local/bin/eltrain", ReadOnly: true}}},
-		},
+		Nodes: []kubelet.Node{podtest.Node(processNode)}, Images: images,
 	})
 	return err
 }
@@ -142,8 +96,8 @@ func (b *processBed) close() {
 // config acts with the rights that deploy/ grants, in the namespace.
 func (b *processBed) config(t *testing.T, namespace string) Config {
 	return Config{
-		Kubeconfig: b.cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}),
-		Image:      hostImage, AgentImage: standInImage,
+		Kubeconfig: b.cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
+		Image:      podtest.HostImage, AgentImage: podtest.StandInImage,
 	}
 }
 
@@ -152,61 +106,13 @@ func TestConformance(t *testing.T) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		namespace := bed.cluster.Namespace(t)
 		config := bed.config(t, namespace)
-		sh := func(script string) job.Program {
-			return job.Program{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{mark: namespace}}
-		}
-		t.Cleanup(func() { killAll(t, namespace) })
-		return providertest.Harness{
-			Open: func() (providers.Provider, error) {
-				return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
-			},
-			Node:     processNode,
-			Trains:   sh("sleep 300 & setsid sleep 300 & echo training; wait"),
-			Stubborn: sh("trap '' TERM; sleep 300 & echo training; while :; do wait; sleep 1; done"),
-			Ends:     sh("echo done"),
-			KillAgent: func(i job.Incarnation) error {
-				pid, err := bed.kubelet.PID(namespace, i.Name, mainContainer)
-				if err != nil {
-					return err
-				}
-				return syscall.Kill(pid, syscall.SIGKILL)
-			},
-			Remains: func() []string { return remains(t, namespace) },
-			Removes: true,
-			Bound:   time.Minute, // pods are scheduled, copied into and started; many tests run beside this one
-		}
+		return podtest.Harness(t, bed.kubelet, namespace, processNode, func() (providers.Provider, error) {
+			return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
+		})
 	})
 }
 
-// remains finds processes by what the pods have in their environment.
-func remains(t *testing.T, namespace string) []string {
-	entries, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var left []string
-	for _, path := range entries {
-		env, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(env, []byte(mark+"="+namespace+"\x00")) {
-			continue
-		}
-		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		left = append(left, fmt.Sprintf("%s %q", filepath.Base(filepath.Dir(path)), bytes.ReplaceAll(args, []byte{0}, []byte(" "))))
-	}
-	return left
-}
-
-// killAll is for tests that failed half-way.
-func killAll(t *testing.T, namespace string) {
-	for _, line := range remains(t, namespace) {
-		word, _, _ := strings.Cut(line, " ")
-		if pid, err := strconv.Atoi(word); err == nil {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-}
-
-// The real eltrain comes into any image, starts there, and says how it ended when it is asked to go.
+// The real agent comes into any image, starts there, and says how it ended when it is asked to go.
 func TestTheRealAgentRunsInAPod(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, func(c *Config) { c.AgentImage = realImage })
@@ -223,10 +129,70 @@ func TestTheRealAgentRunsInAPod(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	if resident := residentOf(t, w.namespace, i.Name); resident > mostResident {
+		t.Errorf("an agent takes %d MiB of memory", resident>>20)
+	}
 	w.ok(w.p.Stop(t.Context(), testUID, i.Slot, 1, 10*time.Second))
 	if i := w.await("worker", 0, 1, job.Gone); i.Ended != job.EndLeft {
 		t.Errorf("its last word is %q", i.Ended)
 	}
+}
+
+// The watch selects by a label, and calls deleted what has it no more. It is there still, and is mended.
+func TestAPodThatLostItsLabelIsMended(t *testing.T) {
+	bed.start(t)
+	w := newWork(t, bed.cluster, nil)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	l := w.launch("worker", 0, 1)
+	w.ok(w.p.Launch(t.Context(), l))
+	up := w.await("worker", 0, 1, job.Up)
+	pods := w.cluster.Admin().CoreV1().Pods(w.namespace)
+	take := func() {
+		_, err := pods.Patch(t.Context(), up.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"eltrain.dev/uid":null}}}`), metav1.PatchOptions{})
+		w.ok(err)
+		w.until("shown as drift", func() bool {
+			o, err := w.p.Observe(t.Context())
+			w.ok(err)
+			if i := o.Incarnations[0]; i.State != job.Up {
+				t.Fatalf("it is told of as %+v", i)
+			}
+			return len(o.Incarnations[0].Drift) == 1
+		})
+	}
+	take()
+	w.ok(w.p.Launch(t.Context(), l))
+	if now := w.await("worker", 0, 1, job.Up); len(now.Drift) > 0 {
+		t.Errorf("after it was mended: %+v", now.Drift)
+	}
+	take()
+	now := int64(0)
+	w.ok(pods.Delete(t.Context(), up.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	w.ok(w.p.Launch(t.Context(), l))
+	if i := w.await("worker", 0, 1, job.Gone); i.Cause != job.Deletion {
+		t.Errorf("it was deleted before it could be mended, and is told of as %+v", i)
+	}
+}
+
+// mostResident is far more than an agent needs and far less than a program with Kubernetes' client library in it.
+const mostResident = 25 << 20
+
+// residentOf is the resident memory of a pod's agent, in bytes.
+func residentOf(t *testing.T, namespace, pod string) int {
+	t.Helper()
+	pid, err := bed.kubelet.PID(namespace, pod, mainContainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 2 {
+		t.Fatalf("%q, %v", text, err)
+	}
+	pages, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
 }
 
 // work is one job on a provider in a namespace of its own.
@@ -244,8 +210,8 @@ func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)
 	w := &work{T: t, cluster: cluster, namespace: namespace, bound: time.Minute, config: Config{
-		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}),
-		Image:      hostImage, AgentImage: standInImage,
+		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
+		Image:      podtest.HostImage, AgentImage: podtest.StandInImage,
 	}}
 	if edit != nil {
 		edit(&w.config)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -312,6 +314,12 @@ var takesRoom = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 )
 
+// nominatedOnly selects the pods for which the scheduler keeps room on a node, as for one that preempts others.
+var nominatedOnly = fields.AndSelectors(
+	fields.OneTermEqualSelector("spec.nodeName", ""),
+	fields.OneTermNotEqualSelector("status.nominatedNodeName", ""),
+)
+
 const (
 	unseenNodes = "Which nodes there are and what they have is not known, so the plan takes it that every job fits, and what does not waits for the scheduler"
 	unseenLoad  = "What others use of the nodes is not known, so the plan counts as free what is not"
@@ -322,7 +330,7 @@ func (p *Provider) ownWatches() {
 	x := p.index
 	ours := p.podWatch(p.namespace, metav1.ListOptions{LabelSelector: labelUID})
 	ours.what, ours.strip = fmt.Sprintf("pods in namespace %q", p.namespace), stripOurs
-	ours.one = func(o runtime.Object, gone bool) { x.watched(o.(*corev1.Pod), gone) }
+	ours.one = func(o runtime.Object, gone bool) { p.watched(o.(*corev1.Pod), gone) }
 	ours.all = func(all []any, version string) { x.listed(typed[*corev1.Pod](all), version) }
 
 	nodes := &watching{
@@ -335,13 +343,49 @@ func (p *Provider) ownWatches() {
 		all:  func(all []any, _ string) { x.listedNodes(typed[*corev1.Node](all)) },
 	}
 
-	room := takesRoom.String()
-	strangers := p.othersWatch(unlabelled, metav1.ListOptions{LabelSelector: "!" + labelUID, FieldSelector: room})
-	cousins := p.othersWatch(elsewhere, metav1.ListOptions{
-		LabelSelector: labelUID,
-		FieldSelector: room + "," + fields.OneTermNotEqualSelector("metadata.namespace", p.namespace).String(),
-	})
-	p.watches = []*watching{ours, nodes, strangers, cousins}
+	p.watches = []*watching{
+		ours, nodes,
+		p.strangers(unlabelled, takesRoom), p.cousins(elsewhere, takesRoom),
+		p.strangers(nominated, nominatedOnly), p.cousins(nominatedElsewhere, nominatedOnly),
+	}
+}
+
+// strayTimeout bounds the question whether a pod is there still; the watch waits for it.
+const strayTimeout = 5 * time.Second
+
+// watched enters what the watch says of a pod of ours. It calls deleted also one from which somebody has taken the label
+// that it selects by, so the API server is asked about those that nobody was seen to delete. A pod without that label is
+// not heard of until it is mended: what becomes of it meanwhile shows then, or with the next list.
+func (p *Provider) watched(o *corev1.Pod, gone bool) {
+	if gone && o.DeletionTimestamp == nil && p.index.runs(o.UID) {
+		ctx, cancel := context.WithTimeout(p.ctx, strayTimeout)
+		there, err := p.client.CoreV1().Pods(p.namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		cancel()
+		if err == nil && there.UID == o.UID {
+			p.index.put(there)
+			return
+		}
+	}
+	p.index.watched(o, gone)
+}
+
+// runs tells whether a pod of ours is on a node, and its end neither came nor was asked for.
+func (x *index) runs(uid types.UID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entries[uid]
+	return e != nil && e.pod.node != "" && !e.pod.over() && !x.asked.has(uid)
+}
+
+// strangers are pods of all namespaces that no eltrain made.
+func (p *Provider) strangers(from source, which fields.Selector) *watching {
+	return p.othersWatch(from, metav1.ListOptions{LabelSelector: "!" + labelUID, FieldSelector: which.String()})
+}
+
+// cousins are pods that an eltrain made in another namespace.
+func (p *Provider) cousins(from source, which fields.Selector) *watching {
+	which = fields.AndSelectors(which, fields.OneTermNotEqualSelector("metadata.namespace", p.namespace))
+	return p.othersWatch(from, metav1.ListOptions{LabelSelector: labelUID, FieldSelector: which.String()})
 }
 
 // podWatch selects pods of a namespace, or of all.
@@ -398,13 +442,13 @@ func eachItem(list runtime.Object, do func(runtime.Object)) error {
 	return nil
 }
 
+var readAnnotations = []string{annotationLaunch, annotationSlot, annotationState, annotationSafeToEvict, annotationDoNotDisrupt}
+
 // stripOurs drops the greater part of a pod: what read and drift do not look at.
 func stripOurs(o runtime.Object) {
 	p := o.(*corev1.Pod)
 	p.OwnerReferences = nil
-	p.Annotations = map[string]string{
-		annotationLaunch: p.Annotations[annotationLaunch], annotationState: p.Annotations[annotationState],
-	}
+	maps.DeleteFunc(p.Annotations, func(name, _ string) bool { return !slices.Contains(readAnnotations, name) })
 	stripSpec(&p.Spec)
 }
 
@@ -486,7 +530,7 @@ func (x *index) watchedOther(o *corev1.Pod, from source, gone bool) {
 	defer x.mu.Unlock()
 	differs := false
 	if gone {
-		differs = x.cluster.leave(o.UID)
+		differs = x.cluster.leave(o.UID, from)
 	} else {
 		differs = x.cluster.enter(o, from)
 	}

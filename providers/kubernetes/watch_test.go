@@ -376,8 +376,8 @@ func seesDrift(f *field) {
 	f.ok(err)
 	o = f.await(p, "the edit is seen", func(o providers.Observation) bool { return len(slotOf(o, 0).Drift) > 0 })
 	want := []job.FieldChange{
-		{Path: `pod.metadata.labels["app.kubernetes.io/part-of"]`, Before: `"mine"`, After: `"gpt"`, Change: job.Update},
-		{Path: `pod.spec.containers["main"].image`, Before: `"train:2"`, After: `"train:1"`, Change: job.Update},
+		{Path: `pod.metadata.labels["app.kubernetes.io/part-of"]`, Before: `"mine"`, After: `"gpt"`, Change: job.Update, By: "kubectl-edit"},
+		{Path: `pod.spec.containers["main"].image`, Before: `"train:2"`, After: `"train:1"`, Change: job.Update, By: "kubectl-edit"},
 	}
 	if got := slotOf(o, 0).Drift; fmt.Sprint(got) != fmt.Sprint(want) {
 		f.Errorf("drift\n%+v, want\n%+v", got, want)

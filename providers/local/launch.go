@@ -17,13 +17,6 @@ import (
 // Launch starts the agent of one incarnation, detached from this process. A working directory that is not
 // there is no error: it is observed as an exit that was not started, as a missing command is.
 func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
-	if err := p.launch(ctx, l); err != nil {
-		return fmt.Errorf("launch %s: %w", l.Slot, err)
-	}
-	return nil
-}
-
-func (p *Provider) launch(ctx context.Context, l job.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -194,8 +194,8 @@ func (p *Provider) Prepare(_ context.Context, g job.Group) (string, error) {
 	return token, nil
 }
 
-// Bars implements providers.Provider: a declared node takes every role.
-func (p *Provider) Bars(*job.Role) map[string]string { return nil }
+// Fit implements providers.Provider: a declared node takes every role.
+func (p *Provider) Fit(*job.Role) job.Fit { return job.Fit{} }
 
 func (p *Provider) prepare(uid, name string) (string, error) {
 	if err := checkUID(uid); err != nil {

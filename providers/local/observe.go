@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -64,16 +67,16 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 	p.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, observeWait)
 	defer cancel()
+	all, err := p.lookAll(keys)
+	if err != nil {
+		return providers.Observation{}, err
+	}
 	var dying []*incarnation
-	for _, k := range keys {
-		i := p.incarnation(k)
-		seen, found, err := p.look(i)
+	for k, seen := range all {
 		switch {
-		case err != nil:
-			return providers.Observation{}, fmt.Errorf("observe %s: %w", k, err)
-		case !found:
+		case !seen.found:
 		case seen.dead:
-			dying = append(dying, i)
+			dying = append(dying, p.incarnation(keys[k]))
 		default:
 			o.Incarnations = append(o.Incarnations, seen.Incarnation)
 		}
@@ -98,11 +101,34 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 	return o, nil
 }
 
+// lookAll looks at incarnations, those of a part on each core: a look is a dozen system calls, and a plan waits for
+// all of them.
+func (p *Provider) lookAll(keys []key) ([]sight, error) {
+	all := make([]sight, len(keys))
+	part := max(1, len(keys)/runtime.GOMAXPROCS(0))
+	var g errgroup.Group
+	for first := 0; first < len(keys); first += part {
+		g.Go(func() error {
+			for k := first; k < min(first+part, len(keys)); k++ {
+				seen, found, err := p.look(p.incarnation(keys[k]))
+				if err != nil {
+					return fmt.Errorf("observe %s: %w", keys[k], err)
+				}
+				seen.found = found
+				all[k] = seen
+			}
+			return nil
+		})
+	}
+	return all, g.Wait()
+}
+
 // sight is one incarnation as seen. dead is set while its agent has ended and its remains are being ended:
-// until then it counts as up.
+// until then it counts as up. One that is not found was never started.
 type sight struct {
 	job.Incarnation
-	dead bool
+	dead  bool
+	found bool
 }
 
 // look finds out how an incarnation is. An agent found dead is handed to the undertaker. found is false if

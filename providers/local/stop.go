@@ -29,13 +29,7 @@ const (
 // Stop asks the agent to stop its processes and end. When grace is over, or there is no agent any more, all
 // that is left of the incarnation is killed. What had only been asked for is not started any more.
 func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
-	if err := p.stop(ctx, key{uid, slot.Role, slot.Index, incarnation}, grace); err != nil {
-		return fmt.Errorf("stop %s: %w", slot, err)
-	}
-	return nil
-}
-
-func (p *Provider) stop(ctx context.Context, k key, grace time.Duration) error {
+	k := key{uid, slot.Role, slot.Index, incarnation}
 	if err := checkUID(k.uid); err != nil {
 		return err
 	}

@@ -230,8 +230,8 @@ func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
 	return c.tokens[g.UID], nil
 }
 
-// Bars implements providers.Provider: every node takes every role.
-func (c *Cluster) Bars(*job.Role) map[string]string { return nil }
+// Fit implements providers.Provider: every node takes every role.
+func (c *Cluster) Fit(*job.Role) job.Fit { return job.Fit{} }
 
 // Launch starts an agent.
 func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
@@ -243,7 +243,7 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 		a.drift = nil
 		return nil
 	}
-	a := &Agent{c: c, launch: l, launched: len(c.agents), state: job.MemberWaiting}
+	a := &Agent{c: c, launch: l, launched: len(c.agents), started: c.now, state: job.MemberWaiting}
 	c.agents[k] = a
 	if c.Schedules {
 		c.log("launch %s incarnation %d", l.Slot.Short(), l.Incarnation)

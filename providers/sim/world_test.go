@@ -234,6 +234,8 @@ func (m *master) Set(jobName string, d elastic.Desired) {
 	m.ready()
 }
 
+func (m *master) SetReady() {}
+
 func (m *master) Remove(jobName string) { m.c.Remove(jobName); m.ready() }
 
 func (m *master) Gone(slot job.Address, incarnation int) {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
@@ -38,6 +39,9 @@ func (c Config) specOf(g job.Group, server *server) v1beta1.PodGroupSpec {
 			sum.Add(each)
 			resources[name] = sum
 		}
+	}
+	if len(resources) == 0 {
+		resources[corev1.ResourceCPU] = resource.Quantity{} // a map whose last key goes would be null after a server-side apply
 	}
 	if t := c.NetworkTopology; t != nil {
 		spec.NetworkTopology = &v1beta1.NetworkTopologySpec{

@@ -124,6 +124,8 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 		"preempt with the gang floor": {"actions: \"enqueue,allocate,preempt\"\n" + stock(""), nil},
 		"shares before age":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n", []string{"The scheduler's plugin drf serves jobs that hold less first"}},
 		"age before shares":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n    enableJobOrder: false\n", nil},
+		"preempt when there is room":  {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: overcommit\n", []string{"The scheduler preempts, but its plugin overcommit lets nobody in while the cluster is full"}},
+		"a factor of somebody's own":  {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: overcommit\n    arguments:\n      overcommit-factor: 4.0\n", nil},
 		"no gang":                     {"actions: \"enqueue, allocate, preempt\"\ntiers:\n- plugins:\n  - name: capacity\n", []string{"The scheduler's plugin gang is off"}},
 		"a gang that is not ready":    {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enableJobReady: false"), []string{"The scheduler's plugin gang is off"}},
 		"no queue":                    {"actions: \"allocate, preempt\"\ntiers:\n- plugins:\n  - name: gang\n", []string{"The scheduler has no action enqueue", "The scheduler has neither the plugin proportion nor capacity"}},
@@ -264,5 +266,15 @@ func TestTheBlockIsThatOfKubernetesAndMore(t *testing.T) {
 	}
 	if want := map[string]bool{"queue": true, "scheduler_name": true, "scheduler_config": true, "network_topology": true}; !reflect.DeepEqual(names, want) {
 		t.Errorf("beyond that it has %v", names)
+	}
+}
+
+// A role that needs no further start has no part in the gang. Of a PodGroup that once reserved something server-side apply
+// would make an empty map null, which the server refuses.
+func TestAGangOfNobodyReservesNothing(t *testing.T) {
+	known := &server{fields: map[string]bool{"minTaskMember": true}}
+	spec := Config{}.specOf(job.Group{Roles: []job.GroupRole{{Role: "worker", Each: job.Resources{CPU: core}}}}, known)
+	if cpu, there := (*spec.MinResources)[corev1.ResourceCPU]; spec.MinMember != 0 || len(spec.MinTaskMember) != 0 || !there || !cpu.IsZero() {
+		t.Errorf("its spec is %+v", spec)
 	}
 }

@@ -21,10 +21,12 @@ type schedulerConf struct {
 }
 
 type plugin struct {
-	Name        string `json:"name"`
-	Preemptable *bool  `json:"enablePreemptable"`
-	JobReady    *bool  `json:"enableJobReady"`
-	JobOrder    *bool  `json:"enableJobOrder"`
+	Name        string         `json:"name"`
+	Preemptable *bool          `json:"enablePreemptable"`
+	JobReady    *bool          `json:"enableJobReady"`
+	JobOrder    *bool          `json:"enableJobOrder"`
+	JobEnqueued *bool          `json:"enableJobEnqueued"`
+	Arguments   map[string]any `json:"arguments"`
 }
 
 func on(b *bool) bool { return b == nil || *b }
@@ -90,6 +92,9 @@ func meaning(text string) []string {
 		say(fmt.Sprintf("The scheduler preempts nobody (its actions are %q): a priority_class puts this job ahead of others that wait, and takes no place from one that runs.", conf.Actions))
 	case gangs && !on(gang.Preemptable):
 		say("The scheduler preempts and its plugin gang has enablePreemptable: false: it may take pods of this job below its min. Those that eltrain marks as not preemptable, the first of each role up to min, it spares.")
+	}
+	if overcommit, is := plugins["overcommit"]; is && preempts && on(overcommit.JobEnqueued) && overcommit.Arguments["overcommit-factor"] == nil {
+		say("The scheduler preempts, but its plugin overcommit lets nobody in while the cluster is full: what has a higher priority waits there and takes no place. Take overcommit out of the configuration, or raise its overcommit-factor.")
 	}
 	return means
 }

@@ -1,20 +1,15 @@
 package volcano
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,125 +20,34 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/kubernetes"
+	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/providers/providertest"
 	"github.com/eltrain/eltrain/testbed"
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// TestMain: started as eltrain in a pod, the test binary is the agent; it brings itself there as eltrain does.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == "agent" {
-		if path, asked := strings.CutPrefix(os.Args[2], "-copy-to="); asked {
-			os.Exit(copySelf(path))
-		}
-		os.Exit(providertest.Agent(os.Args[2:]))
-	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
-	code := m.Run()
-	if bed.cluster != nil {
-		if err := bed.cluster.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func copySelf(path string) int {
-	b, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(path, b, 0o755)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// role is what deploy/ grants eltrain: the tests have no other rights.
-var role = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
-
-const mark = "ELTRAIN_TEST_MARK"
+func TestMain(m *testing.M) { os.Exit(podtest.Main(m, closeBed)) }
 
 func TestConformance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("brings up a Kubernetes control plane: not with -short")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the process kubelet needs root")
-	}
-	self, err := os.Executable()
+	podtest.Needed(t)
+	images, err := podtest.Images()
 	if err != nil {
 		t.Fatal(err)
 	}
+	const node = "process-1"
 	cluster := testbed.Start(t, testbed.Options{
-		Volcano: &testbed.Volcano{},
-		ProcessNodes: []kubelet.Node{{Name: "process-1", Capacity: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}},
-		Images: map[string]kubelet.Image{
-			"host":     {},
-			"stand-in": {Mounts: []kubelet.Mount{{HostPath: self, Path: "/usr/local/bin/eltrain", ReadOnly: true}}},
-		},
+		Volcano: &testbed.Volcano{}, ProcessNodes: []kubelet.Node{podtest.Node(node)}, Images: images,
 	})
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		namespace := cluster.Namespace(t)
 		config := Config{Config: kubernetes.Config{
-			Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}),
-			Image:      "host", AgentImage: "stand-in",
+			Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
+			Image:      podtest.HostImage, AgentImage: podtest.StandInImage,
 		}}
-		sh := func(script string) job.Program {
-			return job.Program{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{mark: namespace}}
-		}
-		t.Cleanup(func() { killAll(t, namespace) })
-		return providertest.Harness{
-			Open: func() (providers.Provider, error) {
-				return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
-			},
-			Node:     "process-1",
-			Trains:   sh("sleep 300 & setsid sleep 300 & echo training; wait"),
-			Stubborn: sh("trap '' TERM; sleep 300 & echo training; while :; do wait; sleep 1; done"),
-			Ends:     sh("echo done"),
-			KillAgent: func(i job.Incarnation) error {
-				pid, err := cluster.Kubelet.PID(namespace, i.Name, "main")
-				if err != nil {
-					return err
-				}
-				return syscall.Kill(pid, syscall.SIGKILL)
-			},
-			Remains: func() []string { return remains(t, namespace) },
-			Removes: true,
-			Bound:   time.Minute, // pods are scheduled, copied into and started; many tests run beside this one
-		}
+		return podtest.Harness(t, cluster.Kubelet, namespace, node, func() (providers.Provider, error) {
+			return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
+		})
 	})
-}
-
-// remains finds processes by what the pods have in their environment.
-func remains(t *testing.T, namespace string) []string {
-	entries, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var left []string
-	for _, path := range entries {
-		env, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(env, []byte(mark+"="+namespace+"\x00")) {
-			left = append(left, filepath.Base(filepath.Dir(path)))
-		}
-	}
-	return left
-}
-
-// killAll is for tests that failed half-way.
-func killAll(t *testing.T, namespace string) {
-	for _, pid := range remains(t, namespace) {
-		if pid, err := strconv.Atoi(pid); err == nil {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
 }
 
 // bed is one control plane with Volcano and four nodes of four cores that only pretend, for all tests that are about
@@ -152,6 +56,15 @@ var bed struct {
 	once    sync.Once
 	err     error
 	cluster *testbed.Cluster
+}
+
+func closeBed() {
+	if bed.cluster == nil {
+		return
+	}
+	if err := bed.cluster.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 }
 
 const nodes = 4
@@ -188,7 +101,7 @@ func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)
 	w := &work{T: t, cluster: cluster, namespace: namespace, bound: 30 * time.Second, config: Config{Config: kubernetes.Config{
-		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{role}}), Image: "train:1", AgentPath: "/eltrain",
+		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}), Image: "train:1", AgentPath: "/eltrain-agent",
 	}}}
 	if edit != nil {
 		edit(&w.config)
@@ -205,7 +118,7 @@ func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 func (w *work) preparedWithoutWriting(g job.Group) {
 	w.Helper()
 	config := w.config
-	config.Kubeconfig = w.cluster.Kubeconfig(w.T, testbed.User{Namespace: w.namespace, Name: "reader", Roles: []string{role},
+	config.Kubeconfig = w.cluster.Kubeconfig(w.T, testbed.User{Namespace: w.namespace, Name: "reader", Roles: []string{podtest.Rights},
 		Without: []testbed.Permission{{Verb: "patch", Resource: "podgroups"}, {Verb: "create", Resource: "podgroups"}}})
 	p, err := New(Options{Config: config, Logger: slog.New(slog.DiscardHandler), Version: "0"})
 	w.ok(err)

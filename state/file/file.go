@@ -1,7 +1,7 @@
 // Package file keeps a state in one file, for masters that share a file system.
 //
 // Beside the state file S there are: S.backup, the state before the newest; S.<uuid>.tmp while a write is
-// under way; and in .eltrain/ the lock's files (see lock.go). The package must not know what is in the
+// under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not know what is in the
 // records.
 package file
 
@@ -42,7 +42,7 @@ type Store struct {
 	renew time.Duration
 
 	mu sync.Mutex // of what follows; never held while waiting
-	// known is the head (all but Jobs) of the state in the file seen as knownFile. It saves reading the file
+	// known is the head (what is not remembered) of the state in the file seen as knownFile. It saves reading the file
 	// again for every write; whoever else replaces the file makes another inode.
 	known     state.State
 	knownFile os.FileInfo
@@ -118,8 +118,7 @@ func (s *Store) Read(ctx context.Context) (state.State, error) {
 func (s *Store) remember(st state.State, info os.FileInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Jobs = nil
-	s.known, s.knownFile = st, info
+	s.known, s.knownFile = state.State{Version: st.Version, Lineage: st.Lineage, Serial: st.Serial, Epoch: st.Epoch}, info
 }
 
 // load reads one file whole. An error that is not about the file's content is the system's.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -240,7 +241,7 @@ func (s *Store) putLock(info state.LockInfo) error {
 // sweep removes what holders left behind that died in the middle of a write. One that is alive but was taken
 // over from may lose its temporary file too; it is fenced off anyway. The guard is held.
 func (s *Store) sweep() {
-	for _, path := range []string{s.path, s.lockPath()} {
+	for _, path := range []string{s.path, s.lockPath(), s.keyPath()} {
 		entries, err := os.ReadDir(filepath.Dir(path))
 		if err != nil {
 			continue // what is left over does no harm
@@ -269,6 +270,36 @@ func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
 	return &h.LockInfo, nil
 }
 
+// Break implements state.Store.
+func (s *Store) Break(ctx context.Context, id string) (state.LockInfo, error) {
+	info, err := s.breakLock(ctx, id)
+	if err != nil {
+		return state.LockInfo{}, fmt.Errorf("break lock of state %s: %w", s.path, err)
+	}
+	return info, nil
+}
+
+func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error) {
+	g, err := s.takeGuard(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.LockInfo{}, &state.NotHeldError{ID: id}
+	}
+	if err != nil {
+		return state.LockInfo{}, err
+	}
+	defer g.release()
+	h, err := s.readLock()
+	switch {
+	case err != nil:
+		return state.LockInfo{}, err
+	case h.free():
+		return state.LockInfo{}, &state.NotHeldError{ID: id}
+	case h.ID != id:
+		return state.LockInfo{}, &state.NotHeldError{ID: id, Holder: &h.LockInfo}
+	}
+	return h.LockInfo, os.Rename(s.lockPath(), s.unlockedPath())
+}
+
 // lock is a held lock. It owns the goroutine that renews it, until Unlock.
 type lock struct {
 	store *Store
@@ -276,6 +307,8 @@ type lock struct {
 
 	loseOnce sync.Once
 	lost     chan struct{}
+	why      error                 // set before lost is closed
+	failed   atomic.Pointer[error] // of the last renewal, if it failed
 
 	mu   sync.Mutex // of what follows
 	stop context.CancelFunc
@@ -287,7 +320,31 @@ type lock struct {
 func (l *lock) Info() state.LockInfo  { return l.info }
 func (l *lock) Lost() <-chan struct{} { return l.lost }
 
-func (l *lock) lose() { l.loseOnce.Do(func() { close(l.lost) }) }
+// Why implements state.Lock.
+func (l *lock) Why() error {
+	select {
+	case <-l.lost:
+		return l.why
+	default:
+		return nil
+	}
+}
+
+func (l *lock) lose(why error) {
+	l.loseOnce.Do(func() {
+		l.why = why
+		close(l.lost)
+	})
+}
+
+// expire is when the lease is up.
+func (l *lock) expire() {
+	why := errors.New("the file system does not answer, or this process was stopped")
+	if failed := l.failed.Load(); failed != nil {
+		why = *failed
+	}
+	l.lose(fmt.Errorf("it could not be renewed for %v: %w", l.store.lease, why))
+}
 
 // start begins to renew.
 func (l *lock) start() {
@@ -295,7 +352,7 @@ func (l *lock) start() {
 	defer l.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop, l.done = cancel, make(chan struct{})
-	l.expiry = time.AfterFunc(l.store.lease, l.lose)
+	l.expiry = time.AfterFunc(l.store.lease, l.expire)
 	go l.renew(ctx, l.expiry, l.done)
 }
 
@@ -326,8 +383,12 @@ func (l *lock) renew(ctx context.Context, expiry *time.Timer, done chan<- struct
 		began := time.Now()
 		err := l.touch(ctx)
 		if errors.Is(err, state.ErrFenced) {
-			l.lose()
+			l.lose(err)
 			return
+		}
+		l.failed.Store(nil)
+		if err != nil {
+			l.failed.Store(&err)
 		}
 		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried
 		// again until it is up. If it was up already, it stays so.

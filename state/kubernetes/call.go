@@ -59,16 +59,23 @@ func onlyForbidden(err error) error {
 const settled = 3 * time.Second
 
 // call makes a request until it is done, refused for good, or ctx ends. A request that is made again may have
-// been carried out the first time: the callers know by what they find.
+// been carried out the first time: the callers know by what they find. A refusal stands from the first of a row: one
+// after an API server that could not be reached is of one that has just started.
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {
-	begun, backoff := time.Now(), again()
+	backoff := again()
+	var since time.Time // of the first refusal in a row
 	for {
 		err := attempt(ctx, request)
 		if err == nil {
 			return nil
 		}
 		refused := apierrors.IsUnauthorized(err) || forbidden(verb, err)
-		if ctx.Err() == nil && (passing(verb, err) || refused && time.Since(begun) < settled) {
+		if !refused {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
+		}
+		if ctx.Err() == nil && (passing(verb, err) || refused && time.Since(since) < settled) {
 			pause := backoff.Step()
 			if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
 				pause = max(pause, time.Duration(seconds)*time.Second)

@@ -48,6 +48,7 @@ const (
 	kindHead   = "head"
 	kindPart   = "part"
 	kindLock   = "lock"
+	kindKey    = "key"
 
 	manager = "eltrain-state" // field manager
 )

@@ -3,6 +3,7 @@
 // State NAME is, in one namespace, the Lease eltrain-state-NAME (see lock.go), the Secret eltrain-state-NAME,
 // which is its head, and for a large state further Secrets, its parts (see head.go). A head holds the newest
 // state and the one before it, the backup. It is a Secret because a state holds the environment of the jobs.
+// The Secret eltrain-key-NAME is the place's key (see key.go).
 // The package must not know what is in the records.
 package kubernetes
 

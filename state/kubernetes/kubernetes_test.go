@@ -700,6 +700,46 @@ func TestATokenThatIsNotAcceptedIsSaid(t *testing.T) {
 	}
 }
 
+// An API server that comes back after a while refuses everybody at first: that is no right that is missing, however
+// long it was away.
+func TestARefusalRightAfterARestartIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	back := time.Now().Add(settled + time.Second)
+	s := p.through((&restarting{back: back, settled: back.Add(settled / 2)}).trip)
+	if _, err := s.Read(t.Context()); err != nil {
+		t.Errorf("it was believed: %v", err)
+	}
+	now := time.Now()
+	s = p.through((&restarting{back: now, settled: now.Add(time.Hour)}).trip)
+	if _, err := s.Read(t.Context()); !errors.As(err, new(*ForbiddenError)) {
+		t.Errorf("one that stands is told as %v", err)
+	}
+	if took := time.Since(now); took > 2*settled {
+		t.Errorf("one that stands was asked again for %v", took)
+	}
+}
+
+// Nobody took the lock: what a person has to do is to log in again.
+func TestALockThatATokenLostSaysSo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	token := &expiring{}
+	s := p.through(token.trip)
+	l := p.lock(s)
+	token.expired.Store(true)
+	select {
+	case <-l.Lost():
+	case <-time.After(enough):
+		t.Fatal("Lost was not closed")
+	}
+	why := l.Why()
+	if why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "the token may have expired") {
+		t.Errorf("it says that it was lost because: %v", why)
+	}
+	token.expired.Store(false) // for the end
+}
+
 func TestNames(t *testing.T) {
 	for name, valid := range map[string]bool{
 		"training": true, "a": true, "a-1": true, strings.Repeat("a", 63): true,

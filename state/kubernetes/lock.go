@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -233,6 +234,48 @@ func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
 	return holder(lease), nil
 }
 
+// Break implements state.Store.
+func (s *Store) Break(ctx context.Context, id string) (state.LockInfo, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	info, err := s.breakLock(ctx, id)
+	if err != nil {
+		return state.LockInfo{}, fmt.Errorf("break lock of state %s: %w", s, err)
+	}
+	return info, nil
+}
+
+func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error) {
+	for {
+		lease, err := s.getLease(ctx)
+		if err != nil {
+			return state.LockInfo{}, err
+		}
+		now := holder(lease)
+		if now == nil || now.ID != id {
+			return state.LockInfo{}, &state.NotHeldError{ID: id, Holder: now}
+		}
+		if _, changed, err := s.putLease(ctx, freed(lease)); changed {
+			continue // it was renewed, or another holds it
+		} else if err != nil {
+			return state.LockInfo{}, err
+		}
+		// A holder that is alive learns of it with its next renewal, and its writes fail from now on.
+		if err := s.raiseFence(ctx, now.Epoch+1); err != nil && !errors.Is(err, state.ErrFenced) {
+			return state.LockInfo{}, fmt.Errorf("keep the former holder from writing: %w", err)
+		}
+		return *now, nil
+	}
+}
+
+// freed is a Lease that nobody holds. It keeps the epoch.
+func freed(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	lease = lease.DeepCopy()
+	delete(lease.Annotations, annotationHolder)
+	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = nil, nil
+	return lease
+}
+
 // lock is a held lock. It owns the goroutine that renews it, until Unlock.
 type lock struct {
 	store *Store
@@ -245,6 +288,8 @@ type lock struct {
 
 	loseOnce sync.Once
 	lost     chan struct{}
+	why      error                 // set before lost is closed
+	failed   atomic.Pointer[error] // of the last renewal, if it failed
 
 	mu       sync.Mutex // of what follows
 	released bool       // Unlock was called
@@ -261,7 +306,31 @@ type lock struct {
 func (l *lock) Info() state.LockInfo  { return l.info }
 func (l *lock) Lost() <-chan struct{} { return l.lost }
 
-func (l *lock) lose() { l.loseOnce.Do(func() { close(l.lost) }) }
+// Why implements state.Lock.
+func (l *lock) Why() error {
+	select {
+	case <-l.lost:
+		return l.why
+	default:
+		return nil
+	}
+}
+
+func (l *lock) lose(why error) {
+	l.loseOnce.Do(func() {
+		l.why = why
+		close(l.lost)
+	})
+}
+
+// expire is when the lease is up.
+func (l *lock) expire() {
+	why := errors.New("the API server does not answer, or this process was stopped")
+	if failed := l.failed.Load(); failed != nil {
+		why = *failed
+	}
+	l.lose(fmt.Errorf("it could not be renewed for %v: %w", l.store.lease, why))
+}
 
 // over tells whether the lock is known to be held no more.
 func (l *lock) over() bool {
@@ -290,7 +359,7 @@ func (l *lock) start(began time.Time) {
 	defer l.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop, l.done = cancel, make(chan struct{})
-	l.expiry = time.AfterFunc(l.store.lease-time.Since(began), l.lose)
+	l.expiry = time.AfterFunc(l.store.lease-time.Since(began), l.expire)
 	go l.renew(ctx, began, l.expiry, l.done)
 }
 
@@ -326,8 +395,12 @@ func (l *lock) renew(ctx context.Context, began time.Time, expiry *time.Timer, d
 		began = time.Now()
 		err := l.touch(ctx, every)
 		if errors.Is(err, state.ErrFenced) {
-			l.lose()
+			l.lose(err)
 			return
+		}
+		l.failed.Store(nil)
+		if err != nil {
+			l.failed.Store(&err)
 		}
 		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried
 		// again until it is up. If it was up already, it stays so.
@@ -341,17 +414,17 @@ func (l *lock) renew(ctx context.Context, began time.Time, expiry *time.Timer, d
 func (l *lock) touch(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	return l.change(ctx, func(lease *coordinationv1.Lease) {
+	return l.change(ctx, func(lease *coordinationv1.Lease) *coordinationv1.Lease {
+		lease = lease.DeepCopy()
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+		return lease
 	})
 }
 
 // change updates the Lease, for as long as it is this holder's.
-func (l *lock) change(ctx context.Context, edit func(*coordinationv1.Lease)) error {
+func (l *lock) change(ctx context.Context, edited func(*coordinationv1.Lease) *coordinationv1.Lease) error {
 	for {
-		lease := l.lease.DeepCopy()
-		edit(lease)
-		put, changed, err := l.store.putLease(ctx, lease)
+		put, changed, err := l.store.putLease(ctx, edited(l.lease))
 		if err == nil {
 			l.lease = put
 			return nil
@@ -390,10 +463,7 @@ func (l *lock) giveBack(ctx context.Context) error {
 	if err := l.halt(ctx); err != nil {
 		return err
 	}
-	err := l.change(ctx, func(lease *coordinationv1.Lease) {
-		delete(lease.Annotations, annotationHolder)
-		lease.Spec.HolderIdentity, lease.Spec.AcquireTime = nil, nil
-	})
+	err := l.change(ctx, freed)
 	if errors.Is(err, state.ErrFenced) {
 		return nil
 	}

@@ -235,6 +235,9 @@ func TestAPIServerGone(t *testing.T) {
 	case <-time.After(enough):
 		t.Fatal("Lost was not closed")
 	}
+	if why := l.Why(); why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "could not be renewed") {
+		t.Errorf("it says that it was lost because: %v", why)
+	}
 	if took := time.Since(killed); took > testLease+time.Second {
 		t.Errorf("told %v after the last chance to renew; the lease is %v", took, testLease)
 	}

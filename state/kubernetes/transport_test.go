@@ -2,12 +2,15 @@ package kubernetes
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/eltrain/eltrain/kube"
 )
@@ -139,4 +142,38 @@ func (c *counting) counts() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.count)
+}
+
+// restarting is an API server that cannot be reached for a while, and then knows no roles for a while.
+type restarting struct {
+	back, settled time.Time
+}
+
+func (a *restarting) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	switch now := time.Now(); {
+	case now.Before(a.back):
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	case now.Before(a.settled):
+		return said(r, http.StatusForbidden, `secrets \"s\" is forbidden: User \"ada\" cannot get resource \"secrets\" in API group \"\"`, "Forbidden"), nil
+	}
+	return next.RoundTrip(r)
+}
+
+// expiring does not know the token any more from some moment on.
+type expiring struct{ expired atomic.Bool }
+
+func (e *expiring) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if e.expired.Load() {
+		return said(r, http.StatusUnauthorized, "Unauthorized", "Unauthorized"), nil
+	}
+	return next.RoundTrip(r)
+}
+
+// said is a refusal as an API server writes it.
+func said(r *http.Request, status int, message, reason string) *http.Response {
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"%s","reason":"%s","code":%d}`, message, reason, status)
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}
 }

@@ -3,6 +3,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 type Store struct {
 	mu     sync.Mutex
 	stored []byte // JSON: what was written shares no memory with what is read
+	key    []byte
 	epoch  uint64
 	holder *lock
 	freed  chan struct{} // closed, and made anew, when the holder lets go or falls silent
@@ -130,6 +132,39 @@ func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
 	return &info, nil
 }
 
+// Break implements state.Store.
+func (s *Store) Break(ctx context.Context, id string) (state.LockInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return state.LockInfo{}, fmt.Errorf("break lock: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder == nil {
+		return state.LockInfo{}, &state.NotHeldError{ID: id}
+	}
+	info := s.holder.info
+	if info.ID != id {
+		return state.LockInfo{}, &state.NotHeldError{ID: id, Holder: &info}
+	}
+	close(s.holder.lost)
+	s.holder = nil
+	s.wake()
+	return info, nil
+}
+
+// Key implements state.Store.
+func (s *Store) Key(ctx context.Context) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read key: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key == nil {
+		s.key = state.NewKey()
+	}
+	return bytes.Clone(s.key), nil
+}
+
 // Silence makes the current holder one whose lease ran out: the next Lock takes over from it. It still
 // holds until then, as a process does that hangs while nobody else wants the lock.
 func (s *Store) Silence() {
@@ -166,6 +201,16 @@ type lock struct {
 
 func (l *lock) Info() state.LockInfo  { return l.info }
 func (l *lock) Lost() <-chan struct{} { return l.lost }
+
+// Why implements state.Lock: nothing keeps this one from being renewed.
+func (l *lock) Why() error {
+	select {
+	case <-l.lost:
+		return state.ErrFenced
+	default:
+		return nil
+	}
+}
 
 // Unlock does nothing if the lock was given back before or taken over.
 func (l *lock) Unlock(context.Context) error {

@@ -2,6 +2,7 @@
 package statetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -66,6 +68,9 @@ var cases = []struct {
 	{"a silent holder does not block", silentHolder},
 	{"who lost the lock is told and fenced", lostIsFenced},
 	{"a write after unlock is fenced", unlockedIsFenced},
+	{"a broken lock is nobody's, and its holder is fenced", breakTakes},
+	{"a lock is broken by its ID alone", breakOnlyThatLock},
+	{"a place has one key", oneKey},
 	{"one of concurrent writes wins", oneWriteWins},
 	{"holders in turn lose no update", noUpdateLost},
 }
@@ -147,6 +152,7 @@ func roundTrip(t *testing.T, o Opener) {
 	s := o.Open()
 	l := lock(t, o, s)
 	want := state.State{}.Next(Records(3))
+	want.Released = map[string]job.Released{"u9": {Name: "old", Provider: "local"}}
 	if err := s.Write(t.Context(), want, l); err != nil {
 		t.Fatal(err)
 	}
@@ -407,6 +413,12 @@ func lostIsFenced(t *testing.T, o Opener) {
 	case <-time.After(patience(o)):
 		t.Fatal("Lost was not closed")
 	}
+	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("the lock was lost to another, and says: %v", err)
+	}
+	if err := second.Why(); err != nil {
+		t.Errorf("a lock that is held was lost because: %v", err)
+	}
 	if isLost(second) {
 		t.Fatal("the successor was told that it lost the lock")
 	}
@@ -491,5 +503,85 @@ func noUpdateLost(t *testing.T, o Opener) {
 	}
 	if st := read(t, o.Open()); st.Serial != holders*rounds {
 		t.Fatalf("serial %d after %d updates", st.Serial, holders*rounds)
+	}
+}
+
+func breakTakes(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	before := write(t, a, state.State{}.Next(Records(1)), first)
+	info, err := b.Break(t.Context(), first.Info().ID)
+	if err != nil {
+		t.Fatalf("break: %v", err)
+	}
+	if diff := cmp.Diff(first.Info(), info); diff != "" {
+		t.Errorf("(-held +broken):\n%s", diff)
+	}
+	if err := a.Write(t.Context(), before.Next(nil), first); !errors.Is(err, state.ErrFenced) {
+		t.Fatalf("a write under the broken lock: %v; want ErrFenced", err)
+	}
+	unchanged(t, o, before)
+	if holder, err := b.Holder(t.Context()); holder != nil || err != nil {
+		t.Fatalf("after break: %v, %v; want nobody", holder, err)
+	}
+	second, err := b.Lock(t.Context(), self, 0) // at once: nobody is there to be watched
+	if err != nil {
+		t.Fatalf("lock after break: %v", err)
+	}
+	if second.Info().Epoch <= first.Info().Epoch {
+		t.Fatalf("epoch %d after %d", second.Info().Epoch, first.Info().Epoch)
+	}
+	write(t, b, before.Next(nil), second)
+	select {
+	case <-first.Lost():
+	case <-time.After(patience(o)):
+		t.Fatal("Lost was not closed")
+	}
+	unlock(t, first)
+	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
+		t.Fatalf("the broken lock's unlock gave another's back: %v, %v", holder, err)
+	}
+	unlock(t, second)
+}
+
+func breakOnlyThatLock(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	var none *state.NotHeldError
+	if _, err := b.Break(t.Context(), "any"); !errors.As(err, &none) || none.Holder != nil {
+		t.Fatalf("nobody holds it: %v; want a NotHeldError", err)
+	}
+	l := lock(t, o, a)
+	if _, err := b.Break(t.Context(), "another"); !errors.As(err, &none) || none.Holder == nil || none.Holder.ID != l.Info().ID {
+		t.Fatalf("another ID: %v; want a NotHeldError that tells the holder", err)
+	}
+	write(t, a, state.State{}.Next(nil), l)
+	unlock(t, l)
+	if _, err := b.Break(t.Context(), l.Info().ID); !errors.As(err, &none) || none.Holder != nil {
+		t.Fatalf("given back: %v; want a NotHeldError", err)
+	}
+}
+
+func oneKey(t *testing.T, o Opener) {
+	const handles = 4
+	keys, errs := make([][]byte, handles), make([]error, handles)
+	var wg sync.WaitGroup
+	for i := range handles {
+		wg.Go(func() { keys[i], errs[i] = o.Open().Key(context.Background()) })
+	}
+	wg.Wait()
+	for i := range handles {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		if !bytes.Equal(keys[i], keys[0]) || state.CheckKey(keys[i]) != nil {
+			t.Fatalf("handle %d has the key %x, another %x", i, keys[i], keys[0])
+		}
+	}
+	// It is the place's: locks, writes and others' reads leave it alone.
+	s := o.Open()
+	l := lock(t, o, s)
+	write(t, s, state.State{}.Next(Records(1)), l)
+	if key, err := o.Open().Key(t.Context()); err != nil || !bytes.Equal(key, keys[0]) {
+		t.Fatalf("after a write the key is %x, %v", key, err)
 	}
 }

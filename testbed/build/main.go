@@ -1,4 +1,5 @@
-// Build makes the programs that package testbed runs and prints the folders they are in: `make testbed`.
+// Build makes the programs that package testbed runs and prints the folders they are in: `make testbed`. With the
+// argument terraform it makes that instead, which only a benchmark needs, and prints where it is.
 package main
 
 import (
@@ -14,12 +15,23 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dirs, err := testbed.Build(ctx, os.Stderr)
+	made, err := build(ctx, os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	for _, dir := range dirs {
-		fmt.Println(dir)
+	for _, path := range made {
+		fmt.Println(path)
 	}
+}
+
+func build(ctx context.Context, args []string) ([]string, error) {
+	switch {
+	case len(args) == 0:
+		return testbed.Build(ctx, os.Stderr)
+	case len(args) == 1 && args[0] == "terraform":
+		path, err := testbed.Terraform(ctx, os.Stderr)
+		return []string{path}, err
+	}
+	return nil, fmt.Errorf("what is %q? Write nothing, or terraform", args)
 }

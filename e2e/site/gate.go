@@ -1,20 +1,23 @@
-package faults
+package site
 
 import (
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// gate stands between one user and the API server, and stops the n-th request that changes something.
-type gate struct {
+// Gate stands between one user and the API server, and stops the n-th request that changes something.
+type Gate struct {
+	Proxy  *testbed.Proxy // faults of other kinds
 	server *httptest.Server
-	proxy  *testbed.Proxy
 
 	mu      sync.Mutex
 	writes  []string // what was asked for so far: "create pods"
@@ -25,21 +28,32 @@ type gate struct {
 	release chan struct{}
 }
 
-func newGate(t *testing.T, c *testbed.Cluster) *gate {
-	t.Helper()
-	g := &gate{proxy: c.Proxy(t)}
+// Through makes the user reach the API server by a gate, until the test ends.
+func (s *Site) Through() *Gate {
+	s.T.Helper()
+	g := &Gate{Proxy: s.Cluster.Proxy(s.T)}
 	g.server = httptest.NewTLSServer(g)
-	t.Cleanup(func() {
+	direct := s.Kubeconfig
+	s.T.Cleanup(func() {
+		s.Kubeconfig = direct
 		g.server.CloseClientConnections() // watches
 		g.server.Close()
 	})
+	config, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	s.OK(err)
+	for _, cluster := range config.Clusters {
+		cluster.Server, cluster.CertificateAuthority = g.server.URL, ""
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
+	}
+	s.Kubeconfig = filepath.Join(s.T.TempDir(), "kubeconfig")
+	s.OK(clientcmd.WriteToFile(*config, s.Kubeconfig))
 	return g
 }
 
-// stopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
+// StopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
 // server has done it. held is closed when it comes. It is held until release is closed, and then its connection breaks, unless it
 // has not reached the API server: then it goes there.
-func (g *gate) stopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
+func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.writes, g.stop, g.kind, g.done = nil, n, kind, done
@@ -47,33 +61,33 @@ func (g *gate) stopAt(n int, kind string, done bool) (held <-chan struct{}, rele
 	return g.held, g.release
 }
 
-// asked lists the writes since stopAt.
-func (g *gate) asked() []string {
+// Asked lists the writes since StopAt.
+func (g *Gate) Asked() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.writes)
 }
 
-// ServeHTTP passes on what is not to be stopped.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler. It passes on what is not to be stopped.
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stopped, done, release := g.count(r)
 	switch {
 	case !stopped:
-		g.proxy.ServeHTTP(w, r)
+		g.Proxy.ServeHTTP(w, r)
 	case done:
-		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
+		g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
 		close(g.held)
 		<-release
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
 	default:
 		close(g.held)
 		<-release
-		g.proxy.ServeHTTP(w, r)
+		g.Proxy.ServeHTTP(w, r)
 	}
 }
 
 // count counts a write. That the holder of a lock renews it is none: it comes by the clock.
-func (g *gate) count(r *http.Request) (stopped, done bool, release <-chan struct{}) {
+func (g *Gate) count(r *http.Request) (stopped, done bool, release <-chan struct{}) {
 	if r.Method == http.MethodGet || r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/") {
 		return false, false, nil
 	}

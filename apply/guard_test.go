@@ -1,0 +1,255 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// told is a listener that keeps notices.
+type told struct {
+	*listener
+	notices []job.Notice
+}
+
+func (l *told) Noticed(n job.Notice) { l.notices = append(l.notices, n) }
+
+// messages are those of the notices of a type, with their addresses.
+func (l *told) messages(kind string) []string {
+	var out []string
+	for _, n := range l.notices {
+		if n.Type == kind {
+			out = append(out, strings.TrimPrefix(n.Address+": "+n.Message, ": "))
+		}
+	}
+	return out
+}
+
+func two(replicas int) []job.Job {
+	return []job.Job{jobtest.Job("a", jobtest.Role("worker", replicas)), jobtest.Job("b", jobtest.Role("worker", 2))}
+}
+
+// guarded is a bench whose jobs a and b, of two workers each, are launched.
+func guarded(t *testing.T, change func(*Options)) (*bench, *told) {
+	t.Helper()
+	view := &told{listener: &listener{tokens: map[string]string{}}}
+	b := newBench(t, func(o *Options) {
+		o.Jobs, o.View = two(2), view
+		o.NewUID = func(name string) string { return "u" + name }
+		change(o)
+	})
+	b.turns(t)
+	if n := b.cluster.running(); n != 4 {
+		t.Fatalf("%d agents run", n)
+	}
+	return b, view
+}
+
+// turns makes as many turns as it takes, while time passes.
+func (b *bench) turns(t *testing.T) {
+	t.Helper()
+	for range 20 {
+		b.now = b.now.Add(5 * time.Second)
+		b.cluster.Advance(b.now, func() {})
+		b.turn(t)
+	}
+}
+
+func waitsOf(p plan.Plan, name string) string {
+	var text []string
+	for _, w := range p.Waits {
+		if w.Job == name {
+			text = append(text, w.Reasons...)
+		}
+	}
+	return strings.Join(text, " ")
+}
+
+// stopped are the slots that a plan stops, and does not bring back.
+func removed(p plan.Plan) []string {
+	var out []string
+	for _, c := range p.Changes {
+		if c.Action == plan.Delete || c.Action == plan.Replace {
+			out = append(out, "job."+c.Job+"."+c.Slot.Short())
+		}
+	}
+	return out
+}
+
+func reading(files Files, err error) *Watch {
+	return &Watch{Reload: func() (Files, error) { return files, err }}
+}
+
+func TestFilesWithErrorsLeaveTheLastGoodInForceAndSayWhichCommit(t *testing.T) {
+	b, view := guarded(t, func(o *Options) { o.Commit = `1a2b3c4 "Add b"` })
+	broken := &UnusableError{Brief: "Missing brace on job.hcl line 3: it ends early", Text: "Error: Missing brace\nand more"}
+	b.reload(reading(Files{Commit: `2222222 "Break it"`}, broken))
+	p := b.turn(t)
+	const want = `The configuration has errors (commit 2222222 "Break it"); the last good one stays in force (commit 1a2b3c4 "Add b"). Missing brace on job.hcl line 3: it ends early`
+	for _, name := range []string{"a", "b"} {
+		if got := waitsOf(p, name); !strings.Contains(got, want) {
+			t.Errorf("job %s waits: %s", name, got)
+		}
+	}
+	if len(removed(p)) > 0 {
+		t.Errorf("removed %v", removed(p))
+	}
+	b.turn(t) // what was told is not told again
+	if got := view.messages("withheld"); !slices.Equal(got, []string{"job.a: " + want, "job.b: " + want}) {
+		t.Errorf("events %q", got)
+	}
+	if want := []string{filesTrouble + ": " + broken.Text}; !slices.Equal(view.warned, want) {
+		t.Errorf("warned %q", view.warned)
+	}
+	view.notices = nil
+	b.reload(reading(Files{Jobs: two(2), Commit: `3333333 "Mend it"`}, nil))
+	if p := b.turn(t); strings.Contains(waitsOf(p, "a"), "errors") {
+		t.Errorf("it is mended, and a waits: %s", waitsOf(p, "a"))
+	}
+	if got := view.messages("withheld"); len(got) != 2 || !strings.Contains(got[0], "over") {
+		t.Errorf("events %q", got)
+	}
+	if got, want := view.messages("configuration"), []string{`commit 3333333 "Mend it" was taken up`}; !slices.Equal(got, want) {
+		t.Errorf("events %q", got)
+	}
+}
+
+func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
+	most := 2
+	b, view := guarded(t, func(o *Options) { o.MaxDestroy = &most })
+	fewer := two(1)[:1] // a slot of a, and all of b
+	b.reload(reading(Files{Jobs: fewer, Commit: "4444444"}, nil))
+	for range 3 {
+		p := b.turn(t)
+		if len(removed(p)) > 0 {
+			t.Fatalf("removed %v", removed(p))
+		}
+		for name, want := range map[string]string{"a": "1 slot of it removed or replaced, 3 in all, and -max-destroy=2", "b": "2 slots of it removed or replaced, 3 in all"} {
+			if got := waitsOf(p, name); !strings.Contains(got, want) || !strings.Contains(got, "(commit 4444444)") {
+				t.Errorf("job %s waits: %s", name, got)
+			}
+		}
+	}
+	if got := view.messages("withheld"); len(got) != 2 {
+		t.Errorf("events %q", got)
+	}
+
+	// What breaks is healed as before, and does not count.
+	b.cluster.Agents()[0].Kill()
+	b.turns(t)
+	if n := b.cluster.running(); n != 4 {
+		t.Errorf("%d agents after one was killed", n)
+	}
+
+	// Confirmed once, by as many as it takes.
+	for _, c := range []struct{ confirm, left int }{{2, 4}, {3, 1}} {
+		reply := b.ask(t, reading(Files{Jobs: fewer}, nil), &c.confirm)
+		b.turns(t)
+		if n := b.cluster.running(); n != c.left {
+			t.Errorf("%d agents after %d were confirmed, want %d", n, c.confirm, c.left)
+		}
+		if held := len(reply.Withheld) > 0; held != (c.left == 4) || reply.Changes == nil || (reply.Changes.Remove == 3) == held {
+			t.Errorf("confirmed %d: %+v %+v", c.confirm, reply, reply.Changes)
+		}
+	}
+
+	// It was for once.
+	b.reload(reading(Files{Jobs: two(2)}, nil))
+	b.turns(t)
+	b.reload(reading(Files{Jobs: fewer}, nil))
+	if p := b.turn(t); len(removed(p)) > 0 {
+		t.Errorf("removed %v: a confirmation is for once", removed(p))
+	}
+}
+
+// ask makes a request to reconcile, has it heeded, and gives the answer.
+func (b *bench) ask(t *testing.T, w *Watch, most *int) (reply elastic.ReconcileReply) {
+	t.Helper()
+	var asking sync.WaitGroup
+	asking.Go(func() { reply = b.Reconcile(t.Context(), elastic.ReconcileRequest{MaxDestroy: most}) })
+	eventually(t, "the request", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.ContainsFunc(b.requests, func(r request) bool { return r.maxDestroy == most })
+	})
+	b.heed(w)
+	b.turn(t)
+	asking.Wait()
+	return reply
+}
+
+func TestReplacementsByAnEditCountAsRemovals(t *testing.T) {
+	most := 3
+	b, _ := guarded(t, func(o *Options) { o.MaxDestroy = &most })
+	edited := two(2)
+	for i := range edited {
+		edited[i].Roles[0].Command = []string{"other"}
+	}
+	b.reload(reading(Files{Jobs: edited}, nil))
+	if p := b.turn(t); len(removed(p)) > 0 || waitsOf(p, "a") == "" {
+		t.Errorf("removed %v", removed(p))
+	}
+	b.reload(reading(Files{Jobs: []job.Job{edited[0], two(2)[1]}}, nil))
+	if p := b.turn(t); len(removed(p)) != 2 || strings.Contains(waitsOf(p, "a"), "max-destroy") {
+		t.Errorf("removed %v, waits %s", removed(p), waitsOf(p, "a"))
+	}
+}
+
+func TestAFurtherMasterHoldsTheSameBack(t *testing.T) {
+	b, _ := guarded(t, func(*Options) {})
+	none := 0
+	o := b.o
+	o.Jobs, o.MaxDestroy = two(2)[:1], &none
+	next, err := New(t.Context(), o)
+	must(t, err)
+	p, _, err := next.Turn(t.Context())
+	must(t, err)
+	if len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "b"), "-max-destroy=0") {
+		t.Errorf("removed %v, b waits: %s", removed(p), waitsOf(p, "b"))
+	}
+}
+
+func TestWithoutPruneAJobThatIsDeclaredNoMoreGoesOn(t *testing.T) {
+	b, _ := guarded(t, func(o *Options) { o.Keep = true })
+	b.reload(reading(Files{Jobs: two(2)[:1]}, nil))
+	if p := b.turn(t); len(removed(p)) > 0 {
+		t.Errorf("removed %v", removed(p))
+	}
+	b.cluster.Agents()[3].Kill()
+	b.turns(t)
+	if n := b.cluster.running(); n != 4 {
+		t.Errorf("%d agents after one of the job was killed: it is not looked after", n)
+	}
+}
+
+func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
+	b, _ := guarded(t, func(*Options) {})
+	reply := b.ask(t, reading(Files{Commit: "5555555"}, errors.New("no such file")), nil)
+	if reply.Status != elastic.ReconcilePlanned || !strings.Contains(reply.Error, "no such file") || len(reply.Withheld) != 2 || reply.Withheld[0].Job != "job.a" {
+		t.Errorf("%+v", reply)
+	}
+	reply = b.ask(t, reading(Files{Jobs: two(3), Commit: "6666666"}, nil), nil)
+	if reply.Error != "" || reply.Commit != "6666666" || *reply.Changes != (elastic.ReconcileChanges{Add: 1, Change: 1}) {
+		t.Errorf("%+v %+v", reply, reply.Changes)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if reply := b.Reconcile(ended, elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || reply.Changes != nil {
+		t.Errorf("%+v", reply)
+	}
+	// It is heeded all the same, once for all.
+	confirm := 2
+	more := b.ask(t, reading(Files{Jobs: two(2)}, nil), &confirm)
+	if more.Status != elastic.ReconcilePlanned || len(b.requests)+len(b.heeded) > 0 {
+		t.Errorf("%+v, %d requests are left", more, len(b.requests)+len(b.heeded))
+	}
+}

@@ -1,0 +1,114 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// What was refused is why the job waits, for whoever asks, until an attempt succeeds.
+func TestARefusalIsToldUntilItPasses(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	quota := errors.New("exceeded quota: tight")
+	b.cluster.launch = func(context.Context, job.Launch) error { return fmt.Errorf("create its pod: %w", quota) }
+	b.turn(t) // prepares
+	b.turn(t) // launches
+	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []string{"worker[0-1] cannot be launched: create its pod: exceeded quota: tight"}}}
+	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("it waits for %+v, want %+v", got, want)
+	}
+	b.now = b.now.Add(time.Minute)
+	if got := b.turn(t).Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("a plan's waits are %+v, want %+v", got, want)
+	}
+	b.cluster.launch = func(_ context.Context, l job.Launch) error {
+		if l.Slot.Index == 0 {
+			return nil
+		}
+		return quota
+	}
+	b.now = b.now.Add(time.Minute)
+	b.turn(t)
+	want[0].Reasons = []string{"worker[1] cannot be launched: exceeded quota: tight"}
+	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("with one of them launched it waits for %+v, want %+v", got, want)
+	}
+	b.cluster.launch = func(context.Context, job.Launch) error { return nil }
+	b.now = b.now.Add(time.Minute)
+	b.turn(t)
+	if got := b.Live().Waits; len(got) > 0 {
+		t.Errorf("it succeeded and waits for %+v", got)
+	}
+}
+
+func TestAJobThatCannotBePreparedSaysWhy(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.prepare = func(job.Group) error { return errors.New("make its Secret: forbidden") }
+	b.turn(t)
+	want := []plan.Wait{{Job: "a", Reasons: []string{"It cannot be prepared: make its Secret: forbidden"}}}
+	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("it waits for %+v, want %+v", got, want)
+	}
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.now = b.now.Add(time.Minute)
+	b.turn(t)
+	if got := b.Live().Waits; len(got) > 0 {
+		t.Errorf("it is prepared and waits for %+v", got)
+	}
+}
+
+// remaining is a cluster in which something of a job stays for as long as the test says so.
+type remaining struct {
+	*cluster
+	forget func() error
+}
+
+func (r *remaining) Forget(ctx context.Context, uid, name string) error {
+	if err := r.forget(); err != nil {
+		return err
+	}
+	return r.Cluster.Forget(ctx, uid, name)
+}
+
+// A record that is dropped while something of its job is left would leave that behind for ever: nobody would ask for it
+// any more.
+func TestARecordIsDroppedOnlyOnceItsJobWasForgotten(t *testing.T) {
+	left := &remaining{forget: func() error { return errors.New("its anchor cannot be deleted: forbidden") }}
+	b := newBench(t, func(o *Options) {
+		left.cluster = o.Providers["local"].(*cluster)
+		o.Providers = map[string]providers.Provider{"local": left}
+	})
+	b.turn(t)
+	b.turn(t)
+	if n := b.cluster.running(); n != 2 {
+		t.Fatalf("%d agents", n)
+	}
+	b.Declare(nil)
+	for range 20 { // stops, and tries to forget, many times
+		b.now = b.now.Add(time.Minute)
+		b.cluster.Cluster.Advance(b.now, func() {})
+		b.turn(t)
+		if b.Records()["a"] == nil {
+			t.Fatal("the record is dropped, and the job is not forgotten")
+		}
+	}
+	want := []plan.Wait{{Job: "a", Reasons: []string{"It cannot be removed: its anchor cannot be deleted: forbidden"}}}
+	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("it waits for %+v, want %+v", got, want)
+	}
+	left.forget = func() error { return nil }
+	for range 3 {
+		b.now = b.now.Add(time.Minute)
+		b.turn(t)
+	}
+	if rec := b.Records()["a"]; rec != nil {
+		t.Errorf("it was forgotten, and is still recorded: %+v", rec)
+	}
+}

@@ -1,0 +1,121 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// key is what a sample is of.
+type key struct {
+	tool string
+	what figure
+	n    int
+}
+
+type result struct {
+	began   string // load before
+	tools   []string
+	sizes   []int
+	samples map[key][]sample
+}
+
+func (r *result) add(tool string, what figure, n int, s sample) {
+	k := key{tool, what, n}
+	r.samples[k] = append(r.samples[k], s)
+}
+
+// wanted are the bounds of the issue: how many times faster than terraform a figure is to be at least, by size.
+var wanted = map[figure]map[int]float64{noop: {1000: 10, 10_000: 100}}
+
+const (
+	// wantedMemory is the part of terraform's memory that eltrain's is to stay under.
+	wantedMemory = 1.0 / 5
+	// wantedStart is what version and validate of one file may take.
+	wantedStart = 30 * time.Millisecond
+)
+
+// write renders the report.
+func (r *result) write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The command line beside terraform's\n\n%s Load %s before, %s after.\n\n", machine(), r.began, load())
+	b.WriteString("Whole processes, median [min..max] of n. Memory is the peak of resident memory.\n\n")
+	fmt.Fprintf(&b, "## Starting\n\nWanted: eltrain under %v.\n\n", wantedStart)
+	r.table(&b, []figure{"version", "validate one file"}, []int{1})
+	for _, n := range r.sizes {
+		fmt.Fprintf(&b, "\n## %d slots, %d objects\n\n", n, n)
+		fmt.Fprintf(&b, "Wanted: memory under %.0f%%", 100*wantedMemory)
+		if times := wanted[noop][n]; times > 0 {
+			fmt.Fprintf(&b, "; a no-op plan at least %.0f times faster", times)
+		}
+		b.WriteString(".\n\n")
+		r.table(&b, figures, []int{n})
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// table has a row for each figure and size: both tools' times and memory, and eltrain's share.
+func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
+	ours, other := r.tools[0], r.tools[1]
+	fmt.Fprintf(b, "| | %s, s | %s, s | times faster | %s, MiB | %s, MiB | memory |\n|---|---|---|---|---|---|---|\n", ours, other, ours, other)
+	for _, f := range what {
+		for _, n := range sizes {
+			a, z := r.samples[key{ours, f, n}], r.samples[key{other, f, n}]
+			if len(a) == 0 || len(z) == 0 {
+				continue
+			}
+			seconds := func(s sample) float64 { return s.took.Seconds() }
+			mebibytes := func(s sample) float64 { return float64(s.peak) / (1 << 20) }
+			fmt.Fprintf(b, "| %s | %s | %s | %.1f | %s | %s | %.0f%% |\n", f,
+				spread(a, seconds, "%.3f"), spread(z, seconds, "%.3f"), median(z, seconds)/median(a, seconds),
+				spread(a, mebibytes, "%.0f"), spread(z, mebibytes, "%.0f"), 100*median(a, mebibytes)/median(z, mebibytes))
+		}
+	}
+}
+
+func sorted(all []sample, of func(sample) float64) []float64 {
+	values := make([]float64, len(all))
+	for i, s := range all {
+		values[i] = of(s)
+	}
+	slices.Sort(values)
+	return values
+}
+
+func median(all []sample, of func(sample) float64) float64 {
+	values := sorted(all, of)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+// spread is "median [min..max] n"; of a single sample only that.
+func spread(all []sample, of func(sample) float64, format string) string {
+	values := sorted(all, of)
+	text := fmt.Sprintf(format, median(all, of))
+	if len(values) > 1 {
+		text += fmt.Sprintf(" ["+format+".."+format+"] %d", values[0], values[len(values)-1], len(values))
+	}
+	return text
+}
+
+func machine() string {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	meminfo, _ := os.ReadFile("/proc/meminfo")
+	var kib int
+	_, _ = fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kib)
+	return fmt.Sprintf("%s: %d cores, %d GiB, Linux %s, %s.", time.Now().Format(time.DateOnly),
+		runtime.NumCPU(), kib>>20, strings.TrimSpace(string(kernel)), runtime.Version())
+}
+
+// load is the machine's load average over the last minute.
+func load() string {
+	data, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// copyTo is the flag with which the program only puts itself somewhere: an init container brings it into any image by
+// it. It belongs to no agent's configuration.
+const copyTo = "-copy-to="
+
+// copyAsked gives the path of -copy-to=PATH, which stands alone.
+func copyAsked(args []string) (path string, asked bool, err error) {
+	if len(args) == 0 {
+		return "", false, nil
+	}
+	if path, asked = strings.CutPrefix(args[0], copyTo); asked && (path == "" || len(args) > 1) {
+		return "", false, errors.New(copyTo + "PATH takes one path, and nothing else")
+	}
+	return path, asked, nil
+}
+
+// copySelf puts this program at the path that is given, whole or not at all.
+func copySelf(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.CreateTemp(filepath.Dir(path), ".eltrain-agent-*")
+	if err != nil {
+		return fmt.Errorf("copy %s to %s: %w", self, path, err)
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Chmod(0o755), to.Close()); err == nil {
+		err = os.Rename(to.Name(), path)
+	}
+	if err != nil {
+		os.Remove(to.Name())
+		return fmt.Errorf("copy %s to %s: %w", self, path, err)
+	}
+	return nil
+}

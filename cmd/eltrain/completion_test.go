@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/file"
+)
+
+// completions are what the built eltrain offers a shell for a line.
+func completions(t *testing.T, dir, line string) []string {
+	t.Helper()
+	cmd := exec.Command(binary, "eltrain", "", "eltrain") // what bash gives besides
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), completionLine+"="+line)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil || problems.Len() > 0 {
+		t.Fatalf("%q: %v\n%s", line, err, problems.String())
+	}
+	words := strings.Fields(string(out))
+	slices.Sort(words)
+	return words
+}
+
+func TestCompletion(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"job.hcl": `job "a" { role "w" { command = ["true"] } }`, "prod.vars": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remember(t, filepath.Join(dir, defaultState))
+	for line, want := range map[string]string{
+		"eltrain pl":                             "plan",
+		"eltrain prov":                           "providers",
+		"eltrain providers ":                     "schema",
+		"eltrain agen":                           "", // no person types it
+		"eltrain -install":                       "-install-autocomplete",
+		"eltrain plan -detailed":                 "-detailed-exitcode",
+		"eltrain plan -":                         "*-out *-var *-var-file *-help *-no-color",
+		"eltrain validate ":                      "",
+		"eltrain plan -var-file p":               "prod.vars",
+		"eltrain graph -plan j":                  "job.hcl",
+		"eltrain status j":                       "job.a job.big",
+		"eltrain logs job.b":                     "job.big",
+		"eltrain logs job.big":                   "job.big job.big.ps job.big.worker",
+		"eltrain logs job.big.ps":                "job.big.ps job.big.ps[0]",
+		"eltrain logs -f job.big.worker[1":       "job.big.worker[1]",
+		"eltrain -chdir=" + dir + " logs job.bi": "job.big",
+		"eltrain -chdir=/missing/at/all logs j":  "",
+		"eltrain frobnicate -":                   "*-help *-version",
+	} {
+		at := dir
+		if strings.Contains(line, "-chdir="+dir) {
+			at = os.TempDir()
+		}
+		got := completions(t, at, line)
+		if strings.HasPrefix(want, "*") {
+			for word := range strings.FieldsSeq(want) {
+				if !slices.Contains(got, word[1:]) {
+					t.Errorf("%q: %v has no %s", line, got, word[1:])
+				}
+			}
+			continue
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, want %s", line, got, want)
+		}
+	}
+}
+
+// In a real bash Tab makes a command of its beginning, with the line that -install-autocomplete writes.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-i")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "TERM=dumb", "HISTFILE=")
+	got := onTerminal(t, cmd, "complete -C "+binary+" eltrain\reltrain valid\t\rexit\r")
+	if !strings.Contains(got.out, "The configuration is valid.") {
+		t.Errorf("after \"eltrain valid\", Tab and Enter the screen has\n%s", got.out)
+	}
+}
+
+// remember writes a state of two jobs.
+func remember(t *testing.T, path string) {
+	t.Helper()
+	store, err := file.New(path, file.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := func(role string, index int) job.Slot {
+		return job.Slot{Address: job.Address{Job: "big", Role: role, Index: index}}
+	}
+	records := job.Records{
+		"a":   {Spec: job.Job{Name: "a"}, UID: "a"},
+		"big": {Spec: job.Job{Name: "big", Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}}, UID: "b", Slots: []job.Slot{slot("worker", 0), slot("worker", 1), slot("ps", 0)}},
+	}
+	if err := store.Write(t.Context(), state.State{}.Next(records), lock); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every word in a usage is one that is completed, or one that cannot be.
+func TestCompletionKnowsTheWordsOfUsages(t *testing.T) {
+	known := newScreenless("").predictors()
+	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID"}
+	for _, c := range allCommands() {
+		for _, word := range usageWords(c.usage) {
+			if !slices.Contains(free, word) && known[word] == nil {
+				t.Errorf("%s: nothing completes %s: add it to predictors", c.name, word)
+			}
+		}
+	}
+}

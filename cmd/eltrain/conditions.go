@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+)
+
+// unmet are the conditions of the files that the jobs do not keep as they run. Those that they do not keep as they are
+// declared were told when the files were read, so only jobs of another size are looked at.
+func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
+	slots := map[string]map[string]int{}
+	for i := range cfg.Jobs {
+		j := &cfg.Jobs[i]
+		rec := records[j.Name]
+		if rec == nil || rec.Phase != job.JobRunning && rec.Phase != job.JobDegraded {
+			continue
+		}
+		for k := range j.Roles {
+			if n, known := rec.Counts[j.Roles[k].Name]; known && n != j.Roles[k].Replicas {
+				slots[j.Name] = rec.Counts
+			}
+		}
+	}
+	if len(slots) == 0 || cfg.Invalid {
+		return nil
+	}
+	return cfg.CheckObserved(slots)
+}
+
+// conditions are the unmet ones as a watch warns of them. It never ends for them.
+func (m *master) conditions(records job.Records) map[string]string {
+	told := map[string]string{}
+	for _, d := range unmet(m.inForce, records) {
+		var text bytes.Buffer
+		detail := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject}
+		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, view.DiagnoseHCL(hcl.Diagnostics{detail}, m.inForce.Files))
+		summary := d.Summary
+		if d.Subject != nil {
+			summary += ", " + d.Subject.String()
+		}
+		told[summary] = strings.TrimSpace(text.String())
+	}
+	return told
+}

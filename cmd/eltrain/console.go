@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
+)
+
+type consoleArgs struct{ vars assignments }
+
+func (a *consoleArgs) declare(fs *flags) { a.vars.declare(fs) }
+
+func consoleCommand() *command {
+	return &command{
+		name: "console", usage: "[options]",
+		synopsis: "Try expressions against the files",
+		about: `Evaluates expressions of the language, one a line, with the variables, local values, modules, jobs (job.NAME) and
+functions of the job directory. An expression with an open bracket goes on in the next line. Nothing is contacted and
+nothing is changed.
+
+"exit", Ctrl-C and the end of the input (Ctrl-D) end it. From a pipe each line is evaluated, and the first error ends it.
+
+Exit code 0 means that all went well; 1 that the files are invalid or an expression from a pipe is.`,
+		declare: new(consoleArgs).declare,
+		run:     runConsole,
+	}
+}
+
+func runConsole(s *session, args []string) int {
+	var a consoleArgs
+	if _, err := s.parse(newFlags("console", a.declare), args, 0); err != nil {
+		return s.misused("console", err)
+	}
+	cfg, ok := s.readValid(a.vars)
+	if !ok {
+		return exitError
+	}
+	c := console{s: s, config: cfg}
+	if !s.streams.Interactive {
+		return c.piped(bufio.NewReader(s.streams.In))
+	}
+	keyboard, ok := s.streams.In.(*os.File)
+	if !ok {
+		return s.fail("The console cannot be used", errors.New("the standard input is no terminal"))
+	}
+	return c.converse(newPrompter(keyboard, s.streams.Out))
+}
+
+// console evaluates what it is given.
+type console struct {
+	s      *session
+	config *lang.Config
+}
+
+const consoleHelp = `Expressions of the language are evaluated here, with what the files of this directory
+define:
+
+  var.NAME, local.NAME, module.NAME.OUTPUT, job.NAME.role.NAME.replicas
+  ceil(7 / 2), jsonencode(job.NAME), [for r in job.NAME.role : r.replicas]
+
+Nothing that is written here changes anything. To leave: exit, Ctrl-C or Ctrl-D.`
+
+// answer evaluates one entry and shows its value, or what is wrong with it.
+func (c *console) answer(entry string) (ok bool) {
+	switch entry = strings.TrimSpace(entry); entry {
+	case "":
+		return true
+	case "help":
+		fmt.Fprintln(c.s.streams.Out, consoleHelp)
+		return true
+	}
+	val, diags := c.config.Evaluate(entry)
+	c.s.diagnose(view.DiagnoseHCL(diags, c.config.Files)...)
+	if diags.HasErrors() {
+		return false
+	}
+	fmt.Fprintln(c.s.streams.Out, view.Value(val))
+	return true
+}
+
+// piped answers what a program writes. The first error ends it: what follows may rest on what failed.
+func (c *console) piped(in *bufio.Reader) int {
+	for {
+		entry, more, err := entryOf(func(string) (string, error) { return in.ReadString('\n') })
+		if err != nil {
+			return c.s.fail("Cannot read the expressions", err)
+		}
+		if strings.TrimSpace(entry) == "exit" {
+			return exitDone
+		}
+		if !c.answer(entry) {
+			return exitError
+		}
+		if !more {
+			return exitDone
+		}
+	}
+}
+
+// converse answers a person, whose mistakes end nothing.
+func (c *console) converse(p *prompter) int {
+	for {
+		entry, more, err := entryOf(p.line)
+		if err != nil {
+			return c.s.fail("Cannot read from the terminal", err)
+		}
+		if !more || strings.TrimSpace(entry) == "exit" {
+			return exitDone
+		}
+		c.answer(entry)
+	}
+}
+
+// The prompts for an expression, and for the rest of one.
+const (
+	prompt     = "> "
+	promptRest = ": "
+)
+
+// maxEntryLines bounds one expression: with each line of it, it is looked through anew for what is still open.
+const maxEntryLines = 1000
+
+// entryOf reads lines until they are a whole expression. There is no more after the last.
+func entryOf(line func(prompt string) (string, error)) (entry string, more bool, err error) {
+	ask := prompt
+	for range maxEntryLines {
+		text, err := line(ask)
+		entry += text
+		switch {
+		case errors.Is(err, io.EOF):
+			return entry, false, nil
+		case err != nil:
+			return "", false, err
+		case !lang.Unfinished(entry):
+			return entry, true, nil
+		}
+		if !strings.HasSuffix(entry, "\n") {
+			entry += "\n"
+		}
+		ask = promptRest
+	}
+	return "", false, fmt.Errorf("an expression goes on after %d lines: a bracket of it may not be closed", maxEntryLines)
+}
+
+// prompter reads lines from a terminal, with editing and history.
+type prompter struct {
+	keyboard *os.File
+	terminal *term.Terminal
+}
+
+func newPrompter(keyboard *os.File, screen io.Writer) *prompter {
+	both := struct {
+		io.Reader
+		io.Writer
+	}{keyboard, screen}
+	return &prompter{keyboard, term.NewTerminal(both, prompt)}
+}
+
+// line reads one. The terminal is in its usual mode again before the answer is written.
+func (p *prompter) line(prompt string) (text string, err error) {
+	usual, err := term.MakeRaw(int(p.keyboard.Fd()))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, term.Restore(int(p.keyboard.Fd()), usual)) }()
+	p.terminal.SetPrompt(prompt)
+	text, err = p.terminal.ReadLine()
+	if errors.Is(err, term.ErrPasteIndicator) {
+		err = nil
+	}
+	return text, err
+}

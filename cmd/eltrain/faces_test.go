@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/eltrain/eltrain/cmd/view"
+)
+
+// -json-into empties a file of such lines. The state and the job's files stay what they are; a pipe is written to.
+func TestJSONIntoDestroysNoFile(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "empty": ""})
+	if err := os.Symlink("main.hcl", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	before := map[string]string{}
+	for _, name := range []string{defaultState, "main.hcl", "link"} {
+		before[name] = read(t, filepath.Join(dir, name))
+	}
+	for name, text := range before {
+		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitError, "The JSON cannot be written", "is there and")
+		eltrain(t, dir, "plan", "-out="+name).check(t, exitError, "The plan cannot be saved", "is there and")
+		if read(t, filepath.Join(dir, name)) != text {
+			t.Errorf("%s was written to", name)
+		}
+	}
+	for _, name := range []string{"new", "new", "empty"} {
+		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitDone)
+		if lines := read(t, filepath.Join(dir, name)); strings.Count(lines, `"type":"version"`) != 1 {
+			t.Errorf("%s has %s", name, lines)
+		}
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // opened for both it waits for nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	eltrain(t, dir, "plan", "-json-into=pipe").check(t, exitDone)
+	begin := make([]byte, len(view.StreamBegin))
+	if _, err := reader.Read(begin); err != nil || string(begin) != view.StreamBegin {
+		t.Errorf("the pipe gives %q, %v", begin, err)
+	}
+}
+
+// Output that does not arrive is an error of the command, whatever it did otherwise.
+func TestLostOutputIsAnError(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("no output that is full: %v", err)
+	}
+	defer full.Close()
+	for _, line := range []string{
+		"plan", "plan -detailed-exitcode", "plan -json", "plan -markdown", "apply -auto-approve", "state list", "state show job.tiny", "state pull",
+		"show", "show -json", "show p", "show -json p", "show -markdown p", "status", "status -json", "validate", "validate -json", "events", "graph",
+	} {
+		cmd := commandIn(dir, strings.Fields(line)...)
+		var errs strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &errs
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%s on a full disk: %v; %s", line, err, errs.String())
+		}
+	}
+}
+
+// failsOnce loses the first of what is written to it.
+type failsOnce struct {
+	with error
+	got  strings.Builder
+}
+
+func (f *failsOnce) Write(b []byte) (int, error) {
+	if err := f.with; err != nil {
+		f.with = nil
+		return 0, fmt.Errorf("write: %w", err)
+	}
+	return f.got.Write(b)
+}
+
+// A loss is remembered though what follows arrives; a reader that has gone is none.
+func TestFaithfully(t *testing.T) {
+	for _, c := range []struct {
+		with error
+		want int
+	}{{nil, exitChanges}, {syscall.EPIPE, exitChanges}, {syscall.ENOSPC, exitError}, {errors.New("lost"), exitError}} {
+		s, out := newScreenless(""), &failsOnce{with: c.with}
+		s.streams.Out.Writer = out
+		code := s.faithfully(func() int {
+			fmt.Fprint(s.streams.Out, "first")
+			fmt.Fprint(s.streams.Out, "second")
+			return exitChanges
+		})
+		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "cannot be written") != (c.want == exitError) {
+			t.Errorf("%v: code %d, want %d; %q arrived; %s", c.with, code, c.want, out.got.String(), s.err.String())
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+type forceUnlockArgs struct {
+	force bool
+	vars  assignments
+	id    string
+}
+
+func (a *forceUnlockArgs) declare(fs *flags) {
+	fs.BoolVar(&a.force, "force", false, "Do not ask for confirmation.")
+	a.vars.declare(fs)
+}
+
+func forceUnlockCommand() *command {
+	return &command{
+		name: "force-unlock", usage: "[options] LOCK_ID",
+		synopsis: "Take the state's lock from who holds it",
+		about: `Takes the lock with the ID LOCK_ID from its holder, and gives it to nobody. The message that the state is locked
+tells the ID, and who holds it. A holder that is alive can write nothing any more and ends; what runs is not touched.
+
+That is hardly ever needed: a holder that died loses the lock by itself, at once on the same machine, and after 15
+seconds elsewhere.`,
+		declare: new(forceUnlockArgs).declare,
+		run:     runForceUnlock,
+	}
+}
+
+var unlockQuestion = question{
+	"Do you really want to force-unlock?",
+	"eltrain will remove the lock on the state. This will allow other eltrain commands to\n  modify it, even though it may still be in use.",
+}
+
+func runForceUnlock(s *session, args []string) int {
+	var a forceUnlockArgs
+	others, err := s.parse(newFlags("force-unlock", a.declare), args, 1)
+	switch {
+	case err != nil:
+	case len(others) == 0:
+		err = errors.New("the ID of the lock is needed: the message that the state is locked tells it")
+	case !a.force && !s.streams.Interactive:
+		err = errors.New("nobody can be asked for confirmation here: the input is no terminal. Use -force")
+	}
+	if err != nil {
+		return s.misused("force-unlock", err)
+	}
+	a.id = others[0]
+	ctx, stop := s.interruptible()
+	defer stop()
+	d, ok := s.openState(s.readAnyway(a.vars))
+	if !ok {
+		return exitError
+	}
+	if !a.force && !s.approved(ctx, unlockQuestion) {
+		fmt.Fprintln(s.streams.Out, "force-unlock cancelled.")
+		return exitError
+	}
+	breaking, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if _, err := d.store.Break(breaking, a.id); err != nil {
+		return s.fail("Failed to unlock state", err)
+	}
+	fmt.Fprint(s.streams.Out, "eltrain state has been successfully unlocked!\n\nThe state has been unlocked, and eltrain commands should now be able to\nobtain a new lock on the state.\n")
+	return exitDone
+}

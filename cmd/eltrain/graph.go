@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+)
+
+// The types of graph.
+const (
+	graphOfJobs = "jobs"
+	graphOfPlan = "plan"
+)
+
+type graphArgs struct {
+	kind string
+	plan string
+	vars assignments
+}
+
+func (a *graphArgs) declare(fs *flags) {
+	fs.StringVar(&a.kind, "type", "", "Which graph: `TYPE` is jobs, from the files, or plan, from -plan=FILE. Not needed.")
+	fs.StringVar(&a.plan, "plan", "", "Draw what the plan in `FILE`, of plan -out=FILE, does: what it creates is green, what it updates or restarts yellow, what it replaces orange, what it deletes red.")
+	a.vars.declare(fs)
+}
+
+func graphCommand() *command {
+	return &command{
+		name: "graph", usage: "[options]",
+		synopsis: "Draw the jobs, in Graphviz's language",
+		about: `Prints a graph of the jobs in the DOT language, for Graphviz: eltrain graph | dot -Tsvg > graph.svg.
+
+A solid arrow leads from a role to one that it starts after (depends_on). A dashed arrow leads from a role, or a job, to
+a role of whose values one of its arguments is made, with the names of both. The two have nothing to do with each other:
+a ps whose number follows the workers' may well start before them. A plan has values only, and no dashed arrows.
+
+Nothing is contacted and nothing is changed.`,
+		declare: new(graphArgs).declare,
+		run:     runGraph,
+	}
+}
+
+func parseGraph(s *session, args []string) (graphArgs, error) {
+	var a graphArgs
+	if _, err := s.parse(newFlags("graph", a.declare), args, 0); err != nil {
+		return a, err
+	}
+	switch {
+	case a.kind != "" && a.kind != graphOfJobs && a.kind != graphOfPlan:
+		return a, fmt.Errorf("-type=%s is none: write jobs or plan", a.kind)
+	case a.kind == graphOfPlan && a.plan == "":
+		return a, errors.New("-type=plan goes with -plan=FILE, which plan -out=FILE writes")
+	case a.kind == graphOfJobs && a.plan != "":
+		return a, errors.New("-type=jobs and -plan exclude each other")
+	case a.plan != "" && len(a.vars) > 0:
+		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
+	}
+	return a, nil
+}
+
+func runGraph(s *session, args []string) int {
+	a, err := parseGraph(s, args)
+	if err != nil {
+		return s.misused("graph", err)
+	}
+	draw := s.jobsGraph
+	if a.plan != "" {
+		draw = s.planGraph
+	}
+	g, ok := draw(a)
+	if !ok {
+		return exitError
+	}
+	if err := view.WriteGraph(s.streams.Out, g); err != nil {
+		return s.fail("The graph cannot be shown", err)
+	}
+	return exitDone
+}
+
+func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
+	cfg, ok := s.readValid(a.vars)
+	if !ok {
+		return nil, false
+	}
+	g = view.NewGraph(cfg.Jobs)
+	for _, ref := range cfg.ValueReferences() {
+		from := "job." + ref.Job
+		to := from + "." + ref.Of
+		if ref.Role != "" {
+			from += "." + ref.Role
+		}
+		g.Values = append(g.Values, view.GraphEdge{From: from, To: to, Label: ref.Argument + " from " + ref.Value})
+	}
+	return g, true
+}
+
+func (s *session) planGraph(a graphArgs) (g *view.Graph, ok bool) {
+	f, err := planfile.Read(a.plan, version)
+	if err != nil {
+		s.fail("The plan cannot be drawn", err)
+		return nil, false
+	}
+	return view.NewPlanGraph(f.Facts, view.NewPlan(f.Facts, view.NewRedactor(nil))), true
+}

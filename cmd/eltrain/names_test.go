@@ -1,0 +1,291 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	tfjson "github.com/hashicorp/terraform-json"
+)
+
+// sleeper is a job that runs until it is stopped. more is written into it.
+func sleeper(name, more string) string {
+	return fmt.Sprintf(`job %q {
+  role "worker" {
+    replicas   = 2
+    command    = ["sh", "-c", "echo step $RANK; exec sleep 300"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+  %s
+}
+`, name, more)
+}
+
+// rewrite replaces the job directory's file.
+func rewrite(t *testing.T, dir, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// started applies a file in a new directory, and gives the agents' processes.
+func started(t *testing.T, text string) (dir string, pids []int) {
+	t.Helper()
+	dir = directoryWith(t, map[string]string{"main.hcl": text})
+	t.Cleanup(func() {
+		killLeft(t, dir)
+	})
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	if _, _, pids = status(t, dir); len(pids) != 2 || pids[0] == 0 {
+		t.Fatalf("after apply the agents are %v", pids)
+	}
+	return dir, pids
+}
+
+// killLeft ends what a directory's jobs left, and jobs that were forgotten with them: each agent by its own word.
+func killLeft(t *testing.T, dir string) {
+	t.Helper()
+	records, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*", "slots", "*", "*", "agent.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range records {
+		var agent struct {
+			PID int `json:"pid"`
+		}
+		if err := json.Unmarshal([]byte(read(t, path)), &agent); err == nil && agent.PID > 1 && alive(agent.PID) {
+			syscall.Kill(agent.PID, syscall.SIGTERM)
+		}
+	}
+}
+
+func allAlive(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		if !alive(pid) {
+			t.Errorf("agent %d has ended", pid)
+		}
+	}
+}
+
+func samePIDs(t *testing.T, dir string, want []int) {
+	t.Helper()
+	if _, running, pids := status(t, dir); running != len(want) || !slices.Equal(pids, want) {
+		t.Errorf("%d slots run, under the agents %v; %v was there before", running, pids, want)
+	}
+}
+
+// uidOf is that of the directory's only job.
+func uidOf(t *testing.T, dir string) string {
+	t.Helper()
+	uids, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*"))
+	if err != nil || len(uids) != 1 {
+		t.Fatalf("the directory has the jobs %v, %v", uids, err)
+	}
+	return filepath.Base(uids[0])
+}
+
+// A moved job trains on, in the same processes; so does it after the next master, and its output is found.
+func TestMovedJobTrainsOn(t *testing.T) {
+	dir, pids := started(t, sleeper("old", ""))
+	const moved = "moved {\n  from = job.old\n  to   = job.new\n}\n"
+	rewrite(t, dir, sleeper("new", "")+moved)
+	eltrain(t, dir, "plan").check(t, exitDone, "# job.old has moved to job.new", "Plan: 0 to add, 0 to change, 0 to destroy.")
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	var p tfjson.Plan
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").out), &p); err != nil {
+		t.Fatal(err)
+	}
+	for _, rc := range p.ResourceChanges {
+		if want := strings.Replace(rc.Address, "new", "old", 1); rc.PreviousAddress != want || !rc.Change.Actions.NoOp() {
+			t.Errorf("%s was %q and is %v", rc.Address, rc.PreviousAddress, rc.Change.Actions)
+		}
+	}
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 0 added, 0 changed, 0 destroyed.")
+	samePIDs(t, dir, pids)
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+	eltrain(t, dir, "status").check(t, exitDone, "job.new")
+	eltrain(t, dir, "logs", "job.new.worker[1]").check(t, exitDone, "[rank 1] step 1\n")
+
+	// A slot that fails is healed under the new name, and the world forms anew with the survivor.
+	syscall.Kill(pids[1], syscall.SIGKILL)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.new.worker[1]", "Apply complete!")
+	if phase, running, now := status(t, dir); phase != "Running" || running != 2 || now[0] != pids[0] {
+		t.Errorf("after a fault the job is %s with %d running, agents %v of %v", phase, running, now, pids)
+	}
+	// Without the state it is found under the name that it was launched under.
+	_, _, pids = status(t, dir)
+	removeState(t, dir)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	samePIDs(t, dir, pids)
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("agent %d of a moved job outlives its destroy", pid)
+		}
+	}
+}
+
+func removeState(t *testing.T, dir string) {
+	t.Helper()
+	states, err := filepath.Glob(filepath.Join(dir, "eltrain.state*"))
+	if err != nil || len(states) == 0 {
+		t.Fatalf("there is no state: %v", err)
+	}
+	for _, path := range states {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A forgotten job runs on, also past masters that watch; a job that is declared under its name is another one; and it
+// can be imported back.
+func TestForgottenJobRunsOn(t *testing.T) {
+	dir, pids := started(t, sleeper("a", "lifecycle {\n    prevent_destroy = true\n  }"))
+	uid := uidOf(t, dir)
+	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
+	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed")
+	watch(t, dir, func() {
+		deadline := time.Now().Add(20 * time.Second)
+		for !strings.Contains(eltrain(t, dir, "status").out, "No jobs.") {
+			if time.Now().After(deadline) {
+				t.Fatal("the watch never forgets the job")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(2 * agentBeat) // an agent that was told to leave would have done so
+		allAlive(t, pids)
+	})
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+	rewrite(t, dir, sleeper("a", ""))
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 2 added")
+	allAlive(t, pids)
+	if _, _, others := status(t, dir); slices.Contains(others, pids[0]) {
+		t.Errorf("the new job has the processes %v of the forgotten one %v", others, pids)
+	}
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
+	allAlive(t, pids)
+	rewrite(t, dir, sleeper("b", "")+fmt.Sprintf("import {\n  to = job.b\n  id = %q\n}\n", uid))
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "# job.b will be imported", "Plan: 1 to import, 0 to add", "1 imported")
+	samePIDs(t, dir, pids)
+}
+
+// agentBeat is more than the time after which an agent asks its service again.
+const agentBeat = 2 * time.Second
+
+// watch runs apply -watch while f does.
+func watch(t *testing.T, dir string, f func()) (out string) {
+	t.Helper()
+	cmd := commandIn(dir, "apply", "-watch", "-auto-approve")
+	var text strings.Builder
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the watch: %v\n%s", err, text.String())
+		}
+		out = text.String()
+	}()
+	f()
+	return
+}
+
+// What runs is imported by its UID after the state was lost, under another name; once it is, the block asks for nothing.
+func TestImportAdoptsWhatRuns(t *testing.T) {
+	dir, pids := started(t, sleeper("old", ""))
+	uid := uidOf(t, dir)
+	removeState(t, dir)
+	block := func(id string) string { return fmt.Sprintf("import {\n  to = job.b\n  id = %q\n}\n", id) }
+	rewrite(t, dir, sleeper("b", "")+block("nobody"))
+	for _, command := range []string{"plan", "apply"} {
+		args := []string{command}
+		if command == "apply" {
+			args = append(args, "-auto-approve")
+		}
+		eltrain(t, dir, args...).check(t, exitError, "Error: Cannot import non-existent remote object", `nothing runs with the id "nobody"`, "main.hcl line 12")
+	}
+	allAlive(t, pids)
+	rewrite(t, dir, sleeper("b", "")+block(uid))
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "# job.b will be imported", "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy.")
+	var p tfjson.Plan
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").out), &p); err != nil {
+		t.Fatal(err)
+	}
+	if i := p.ResourceChanges[0].Change.Importing; i == nil || i.ID != uid || !p.ResourceChanges[0].Change.Actions.NoOp() {
+		t.Errorf("the JSON has %+v, importing %+v", p.ResourceChanges[0].Change, i)
+	}
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Resources: 1 imported, 0 added, 0 changed, 0 destroyed.")
+	samePIDs(t, dir, pids)
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+	eltrain(t, dir, "logs", "job.b.worker[0]").check(t, exitDone, "step 0")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
+}
+
+// A job that must not be destroyed is not, whoever asks; a watch does all else and has it Degraded.
+func TestPreventDestroy(t *testing.T) {
+	keep := "lifecycle {\n    prevent_destroy = true\n  }"
+	dir, pids := started(t, sleeper("a", keep))
+	const refused = "Error: Instance cannot be destroyed"
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, refused, "job.a has lifecycle.prevent_destroy set", "main.hcl line 1")
+	eltrain(t, dir, "plan", "-destroy").check(t, exitError, refused)
+	const other = "job \"b\" {\n  role \"worker\" {\n    command = [\"sleep\", \"300\"]\n    stop_grace = \"1s\"\n    resources {\n      cpu = 0.1\n    }\n  }\n}\n"
+	rewrite(t, dir, other)
+	eltrain(t, dir, "plan", "-out=p").check(t, exitError, refused)
+	if _, err := os.Stat(filepath.Join(dir, "p")); err == nil {
+		t.Error("a plan that cannot be was saved")
+	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, refused)
+	samePIDs(t, dir, pids)
+	out := watch(t, dir, func() {
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			shown := eltrain(t, dir, "status").out
+			if strings.Contains(shown, "job.a  Degraded") && strings.Contains(shown, "job.b  Running") && strings.Contains(shown, "prevent_destroy") {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the watch came to\n%s", shown)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	if !strings.Contains(out, "Instance cannot be destroyed") {
+		t.Errorf("the watch says nothing of it:\n%s", out)
+	}
+	allAlive(t, pids)
+	// What counts is the files, as long as they have the job.
+	rewrite(t, dir, sleeper("a", "")+other)
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 3 destroyed.")
+}
+
+// What is ignored is neither done nor shown.
+func TestIgnoredChangesAreNoChanges(t *testing.T) {
+	ignore := "lifecycle {\n    ignore_changes = [priority, role.worker.command]\n  }"
+	dir, pids := started(t, sleeper("a", ignore))
+	edited := strings.Replace(sleeper("a", "priority = 7\n  "+ignore), "sleep 300", "sleep 400", 1)
+	rewrite(t, dir, edited)
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	if o := eltrain(t, dir, "show", "-json", "p"); strings.Contains(o.out, `"update"`) {
+		t.Errorf("the JSON has an update:\n%s", o.out)
+	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	samePIDs(t, dir, pids)
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/lang"
+)
+
+// steadyTries bounds how often files are read again because they changed meanwhile. A swap of links takes a moment;
+// who writes for longer is waited for by a watch, and asks again otherwise.
+const steadyTries = 5
+
+// readSteady reads the job directory's files where it is by now, all of one revision: if they are exchanged meanwhile
+// they are read again.
+func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
+	var modules []string
+	for range steadyTries {
+		dir := s.directoryNow()
+		watched := append([]string{s.home()}, modules...)
+		before := apply.Fingerprint(watched...)
+		cfg, diags := lang.Load(dir, s.options(vars.in(dir)))
+		modules = modulesOf(cfg)
+		if now := append([]string{s.home()}, modules...); apply.Fingerprint(now...) == before {
+			return cfg, diags
+		}
+	}
+	return &lang.Config{Files: map[string]*hcl.File{}, Invalid: true}, hcl.Diagnostics{{
+		Severity: hcl.DiagError, Summary: "The files change while they are read",
+		Detail: fmt.Sprintf("They were read %d times, and each time something in %s was another before it was done. Try again when nobody writes there.", steadyTries, s.home()),
+	}}
+}
+
+// home is the way to the job directory, with its links: where they lead may change.
+func (s *session) home() string {
+	if s.way != "" {
+		return s.way
+	}
+	return jobDirectory
+}
+
+// directoryNow is where the way to the job directory leads now: the working directory, if it is that still. In there
+// no link is followed any more, so one that is replaced mixes nothing.
+func (s *session) directoryNow() string {
+	real, err := filepath.EvalSymlinks(s.home())
+	if err != nil {
+		return s.home() // reading it says what is wrong
+	}
+	there, err := os.Stat(real)
+	if err != nil {
+		return real
+	}
+	if here, err := os.Stat(jobDirectory); err == nil && os.SameFile(here, there) {
+		return jobDirectory
+	}
+	return real
+}
+
+// in gives the assignments for a job directory that is read from elsewhere than the working directory.
+func (a assignments) in(dir string) assignments {
+	if dir == jobDirectory {
+		return a
+	}
+	out := slices.Clone(a)
+	for i := range out {
+		if f := out[i].File; f != "" && !filepath.IsAbs(f) {
+			out[i].File = filepath.Join(dir, f)
+		}
+	}
+	return out
+}
+
+// modulesOf are the directories of a configuration's modules.
+func modulesOf(cfg *lang.Config) []string {
+	if len(cfg.Directories) == 0 {
+		return nil
+	}
+	return cfg.Directories[1:]
+}
+
+// commitOf names the commit that a configuration is of: of its directories, or else of what the links in them lead to.
+// It is "" if that is not known.
+func commitOf(ctx context.Context, cfg *lang.Config) string {
+	var dirs []string
+	add := func(path string) {
+		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(dirs, real) {
+			dirs = append(dirs, real)
+		}
+	}
+	for _, dir := range cfg.Directories {
+		add(dir)
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Files)) {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			add(filepath.Dir(real))
+		}
+	}
+	for _, dir := range dirs {
+		if commit := apply.CommitAt(ctx, dir); commit != "" {
+			return commit
+		}
+	}
+	return ""
+}
+
+// brief is the first error in one sentence, with its place in the job directory that was read.
+func brief(cfg *lang.Config, diags hcl.Diagnostics) string {
+	dir := ""
+	if len(cfg.Directories) > 0 {
+		dir = cfg.Directories[0] + string(filepath.Separator)
+	}
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		at := ""
+		if d.Subject != nil && d.Subject.Filename != "" {
+			at = fmt.Sprintf(" on %s line %d", strings.TrimPrefix(d.Subject.Filename, dir), d.Subject.Start.Line)
+		}
+		return fmt.Sprintf("%s%s: %s", d.Summary, at, strings.Join(strings.Fields(d.Detail), " "))
+	}
+	return ""
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// scoping are the options that bound what a plan is about, and say what it is made from.
+type scoping struct {
+	targets  addresses
+	excludes addresses
+	replaces addresses
+	// refreshOnly records what is seen and does nothing else. refresh: the providers are asked.
+	refreshOnly bool
+	refresh     bool
+	observed    string // a saved plan with the observation to plan from
+}
+
+// addresses are the values of a flag that may be given several times.
+type addresses []job.Selector
+
+func (a *addresses) add(text string) error {
+	sel, err := job.ParseSelector(text)
+	if err != nil {
+		return err
+	}
+	*a = append(*a, sel)
+	return nil
+}
+
+func (a *scoping) declare(fs *flags) {
+	fs.Func("exclude", "Leave out what `ADDRESS` names, and what depends on it. May be given several times. See -target.", a.excludes.add)
+	fs.StringVar(&a.observed, "observed", "", "Plan from what `FILE`, a saved plan, was made from, and ask nobody: neither the providers nor the state.")
+	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and what was last observed, and do not ask the providers.")
+	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
+}
+
+// declareRest declares those that have no sense in a destroy.
+func (a *scoping) declareRest(fs *flags) {
+	fs.BoolVar(&a.refreshOnly, "refresh-only", false, "Only find out what runs otherwise than it was last applied, and record that. Nothing that runs is changed.")
+	fs.Func("replace", "Start what `ADDRESS` names anew, though nothing is wrong with it. May be given several times.", a.replaces.add)
+}
+
+// given names the first of these options that was used; "" if none was.
+func (a *scoping) given() string {
+	switch {
+	case len(a.targets) > 0:
+		return "-target"
+	case len(a.excludes) > 0:
+		return "-exclude"
+	case len(a.replaces) > 0:
+		return "-replace"
+	case a.refreshOnly:
+		return "-refresh-only"
+	case !a.refresh:
+		return "-refresh=false"
+	case a.observed != "":
+		return "-observed"
+	}
+	return ""
+}
+
+// check tells what does not go together.
+func (a *scoping) check(destroy bool) error {
+	switch {
+	case len(a.targets) > 0 && len(a.excludes) > 0:
+		return errors.New("-target and -exclude exclude each other: the one says what is planned, the other what is not")
+	case a.refreshOnly && destroy:
+		return errors.New("-refresh-only and -destroy exclude each other: the one changes nothing that runs")
+	case a.refreshOnly && len(a.replaces) > 0:
+		return errors.New("-refresh-only and -replace exclude each other: the one changes nothing that runs")
+	case destroy && len(a.replaces) > 0:
+		return errors.New("-destroy and -replace exclude each other: what is destroyed is not started anew")
+	case a.refreshOnly && !a.refresh:
+		return errors.New("-refresh-only and -refresh=false exclude each other: the one asks the providers, the other does not")
+	case a.observed != "" && !a.refresh:
+		return errors.New("-observed and -refresh=false exclude each other: each says what is planned from")
+	}
+	return nil
+}
+
+// scope is what the planner is told of it. What a saved plan has goes before.
+func (a planning) scope(cfg *lang.Config) plan.Scope {
+	if a.saved != nil {
+		return a.saved.Input.Scope
+	}
+	scope := plan.Scope{Targets: a.targets, Excludes: a.excludes}
+	if !scope.Limited() || a.destroy {
+		return scope // a destroy has no use for the files, which need not be valid
+	}
+	scope.References = map[string][]string{}
+	for _, ref := range cfg.ValueReferences() {
+		if ref.Role != "" {
+			address := "job." + ref.Job + "." + ref.Role
+			scope.References[address] = append(scope.References[address], ref.Of)
+		}
+	}
+	return scope
+}
+
+// checkAddresses tells which of the addresses names nothing.
+func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
+	in.Jobs = cfg.Jobs // a plan to destroy has none
+	for _, sel := range slices.Concat(a.targets, a.excludes, a.replaces) {
+		if known, ok := in.Knows(sel); !ok {
+			return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, didYouMean(sel.String(), known))
+		}
+	}
+	return nil
+}
+
+// cautions are what whoever asked for this plan should keep in mind.
+func (a *scoping) cautions() []view.Diagnostic {
+	which := a.bound()
+	if which == "" {
+		return nil
+	}
+	return []view.Diagnostic{view.Caution("Resource targeting is in effect", fmt.Sprintf(
+		"You are creating a plan with the %s option, which means that the result of this plan may not represent all of the changes requested by the current configuration.\n\n"+
+			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which))}
+}
+
+// incomplete is told when a bounded plan was carried out.
+func (a *scoping) incomplete() []view.Diagnostic {
+	which := a.bound()
+	if which == "" {
+		return nil
+	}
+	return []view.Diagnostic{view.Caution("Applied changes may be incomplete", fmt.Sprintf(
+		"The plan was created with the %s option in effect, so some changes requested in the configuration may have been ignored. Run the following command to verify that no other changes are pending:\n    eltrain plan\n\n"+
+			"Note that the %s option is not suitable for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which))}
+}
+
+// bound is the option that leaves something out of the plan; "" if none does.
+func (a *scoping) bound() string {
+	switch {
+	case len(a.targets) > 0:
+		return "-target"
+	case len(a.excludes) > 0:
+		return "-exclude"
+	}
+	return ""
+}
+
+// observationFile is where the newest observation is kept, for -refresh=false.
+func observationFile() string { return filepath.Join(runDirectory, "observation.json") }
+
+// keepObservation records what the providers showed last.
+func (s *session) keepObservation(r *apply.Reconciler) {
+	o, whole := r.Observed()
+	if !whole {
+		return
+	}
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = planfile.Replace(observationFile(), text)
+	}
+	if err != nil {
+		s.log.Warn("recording the observation", "error", err)
+	}
+}
+
+// lastObservation is the newest that is recorded; nil if there is none.
+func lastObservation() (*apply.Observation, error) {
+	text, err := os.ReadFile(observationFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := new(apply.Observation)
+	if err := json.Unmarshal(text, o); err != nil {
+		return nil, fmt.Errorf("read the recorded observation %s: %w. Remove it, or run eltrain apply -refresh-only", observationFile(), err)
+	}
+	return o, nil
+}
+
+// offline tells whether the plan is made without asking the providers.
+func (a *scoping) offline() bool { return !a.refresh || a.observed != "" }
+
+// planOffline plans from what was recorded. base is the state that it is planned from.
+func (d *directory) planOffline(ctx context.Context, s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
+	if err := d.seal(ctx); err != nil {
+		return facts, base, err
+	}
+	if a.observed != "" {
+		return d.planObserved(s, a)
+	}
+	if base, err = d.store.Read(ctx); err != nil {
+		return facts, base, fmt.Errorf("read the state: %w", err)
+	}
+	d.prior = base.Outputs
+	o, err := lastObservation()
+	if err != nil {
+		return facts, base, err
+	}
+	s.diagnose(unasked(o))
+	r, err := apply.New(ctx, d.reconciling(s, a))
+	if err != nil {
+		return facts, base, err
+	}
+	facts, err = d.planFacts(r.PreviewRecorded(o, time.Now()), nil)
+	return facts, base, err
+}
+
+// unasked says what -refresh=false means for the plan that follows.
+func unasked(o *apply.Observation) view.Diagnostic {
+	const summary = "The providers were not asked"
+	if o == nil {
+		return view.Caution(summary, "With -refresh=false, what the state says runs is taken to run. No observation is recorded here, so nothing is known of nodes: what needs a place that it does not have yet waits. "+
+			"eltrain apply records an observation when it ends, and eltrain apply -refresh-only records one at once.")
+	}
+	return view.Caution(summary, fmt.Sprintf("With -refresh=false, what the state says runs is taken to run, and nodes to be as they were observed at %s.", o.At.UTC().Format(time.RFC3339)))
+}
+
+// planObserved plans from what a saved plan was made from.
+func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
+	f, err := planfile.Read(a.observed, version)
+	if err != nil {
+		return facts, base, fmt.Errorf("-observed: %w", err)
+	}
+	a.uids = newUIDs(&f.Facts)
+	r := apply.Planner(d.reconciling(s, a))
+	facts, err = d.planFacts(r.Replan(f.Facts.Input), f.Facts.Reached)
+	return facts, state.State{Lineage: f.Lineage, Serial: f.Serial}, err
+}
+
+// refreshQuestion is asked before what was seen is recorded.
+var refreshQuestion = question{
+	"Would you like to update the eltrain state to reflect these detected changes?",
+	"eltrain will write these changes to the state without modifying anything that runs.",
+}
+
+// refreshState shows what runs otherwise than it was last applied, and records it once that is approved. It tells
+// nobody that a master is there: there is none. approved is of a saved plan.
+func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
+	journal, err := s.openJournal(lock)
+	if err != nil {
+		return s.fail("The journal cannot be written", err)
+	}
+	defer journal.Close()
+	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
+	defer cancel()
+	if err := d.seal(ctx); err != nil {
+		return s.fail("Planning failed", err)
+	}
+	o := d.reconciling(s, a.planning)
+	o.Lock, o.Journal = lock, journal
+	o.Approve = func(in *plan.Input, p *plan.Plan) error {
+		if approved != nil {
+			return sameDrift(&approved.Facts.Input, in)
+		}
+		facts, err := d.planFacts(apply.Decision{Input: *in, Plan: *p}, nil)
+		if err == nil {
+			err = a.checkAddresses(*in, d.config)
+		}
+		if err != nil {
+			return err
+		}
+		model := view.NewPlan(facts, &s.redactor)
+		s.showPreview(model)
+		s.diagnose(a.cautions()...)
+		if model.Applyable && !a.autoApprove && !s.approved(context.WithoutCancel(ctx), refreshQuestion) {
+			return errCancelled
+		}
+		return nil
+	}
+	r, err := apply.New(ctx, o)
+	if err != nil {
+		return s.fail("The state cannot be read", err)
+	}
+	_, err = r.Refresh(ctx)
+	switch {
+	case errors.Is(err, errCancelled):
+		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
+		return exitError
+	case err != nil && approved != nil:
+		return s.fail(notApplied, err)
+	case err != nil:
+		return s.fail("Refreshing failed", err)
+	}
+	s.keepObservation(r)
+	fmt.Fprintln(s.streams.Out)
+	if s.stream != nil {
+		s.stream.Concluded(plan.Summary{}, a.operation())
+	}
+	progress := view.NewProgress(s.streams.Out, &s.redactor, time.Now)
+	progress.Applied()
+	return exitDone
+}
+
+// errCancelled is of a plan that was shown and not approved.
+var errCancelled = errors.New("it was not approved")
+
+// sameDrift tells whether what was approved to be recorded is what is seen now.
+func sameDrift(was, is *plan.Input) error {
+	text := func(in *plan.Input) []string {
+		var lines []string
+		for _, d := range plan.Drifted(in) {
+			line, err := json.Marshal(d)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			lines = append(lines, string(line))
+		}
+		return lines
+	}
+	if slices.Equal(text(was), text(is)) {
+		return nil
+	}
+	return &planfile.StaleError{Why: []string{"what is seen now is not what was seen then: " + strings.Join(driftedSince(was, is), ", ")}}
+}
+
+// driftedSince names what is seen otherwise at two times.
+func driftedSince(was, is *plan.Input) []string {
+	names := map[string]int{}
+	var out []string
+	for _, in := range []*plan.Input{was, is} {
+		for _, d := range plan.Drifted(in) {
+			if names[d.Slot.String()]++; names[d.Slot.String()] == 1 {
+				out = append(out, d.Slot.String())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/job"
+)
+
+// twoJobs is a job with two workers, and one with one, on a node that is declared.
+const twoJobs = `provider "local" {
+  node "n1" {
+    cpu    = 1
+    memory = "1GiB"
+  }
+}
+` + twoWorkers + `
+job "other" {
+  role "worker" {
+    command    = ["sh", "-c", "exec sleep 300"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+
+// slotStatus is a slot in status -json.
+type slotStatus struct {
+	Address     string `json:"address"`
+	Incarnation int    `json:"incarnation"`
+	Phase       string `json:"phase"`
+	AgentPID    int    `json:"agent_pid"`
+}
+
+// slotsOf are the slots of all jobs by address.
+func slotsOf(t *testing.T, dir string) map[string]slotStatus {
+	t.Helper()
+	var status struct {
+		Jobs []struct{ Slots []slotStatus }
+	}
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").out), &status); err != nil {
+		t.Fatal(err)
+	}
+	slots := map[string]slotStatus{}
+	for _, j := range status.Jobs {
+		for _, s := range j.Slots {
+			slots[s.Address] = s
+		}
+	}
+	return slots
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killAgent kills a slot's agent by hand, and waits until the provider sees that.
+func killAgent(t *testing.T, dir string, s slotStatus) {
+	t.Helper()
+	if err := syscall.Kill(s.AgentPID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		o := eltrain(t, dir, "plan")
+		if strings.Contains(o.out, "its agent ended") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the end of %s is not seen:\n%s", s.Address, o.out)
+		}
+	}
+}
+
+func TestTargetOneOfTwoJobs(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	o := eltrain(t, dir, "apply", "-auto-approve", "-target=job.other").check(t, exitDone,
+		"Warning: Resource targeting is in effect", "Warning: Applied changes may be incomplete", "Plan: 1 to add, 0 to change, 0 to destroy.", "Apply complete!")
+	if strings.Contains(o.out, "job.tiny") {
+		t.Errorf("the plan for one job speaks of the other:\n%s", o.out)
+	}
+	if slots := slotsOf(t, dir); len(slots) != 1 || slots["job.other.worker[0]"].Phase != "Running" {
+		t.Errorf("what runs is %+v", slots)
+	}
+	eltrain(t, dir, "apply", "-auto-approve", "-exclude=job.other").check(t, exitDone, "Plan: 2 to add", "with the -exclude option")
+
+	// An address that names nothing.
+	eltrain(t, dir, "plan", "-target=job.othr").check(t, exitError, "job.othr names nothing", `Did you mean "job.other"?`)
+	eltrain(t, dir, "plan", "-exclude=job.other.wroker").check(t, exitError, `"job.other.worker"?`)
+	eltrain(t, dir, "plan", "-replace=job.other.worker[7]").check(t, exitError, "names nothing")
+
+	// A part of a gang is not started, stopped or edited on its own; the plan says so in every face, and apply is not done.
+	writeFile(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoJobs, "echo step", "echo Step", 1))
+	eltrain(t, dir, "plan", "-target=job.tiny.worker[1]").check(t, exitDone, "Held back:", "Target job.tiny.worker", "No changes")
+	eltrain(t, dir, "plan", "-markdown", "-target=job.tiny.worker[1]").check(t, exitDone, "**What is held back**", "-target=job.tiny.worker")
+	eltrain(t, dir, "plan", "-json", "-target=job.tiny.worker[1]").check(t, exitDone, `"held":true`, `"summary":"Resource targeting is in effect"`)
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny.worker[1]").check(t, exitError, "Not all of job.tiny that was asked for was done")
+	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny.worker[0]").check(t, exitDone, "It ends as a whole", "No changes for now. Not all that was asked for can be destroyed")
+	if o := eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny.worker[0]").check(t, exitError,
+		"Destroy ended, but not all", "Not all of job.tiny that was asked for was done"); strings.Contains(o.out, "Destroy complete!") {
+		t.Errorf("a destroy that is held back is complete:\n%s", o.out)
+	}
+
+	// Destroy one job; the other runs on. A saved plan keeps to its targets.
+	before := slotsOf(t, dir)["job.other.worker[0]"]
+	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny", "-out=p").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to destroy.")
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.", "Applied changes may be incomplete")
+	if slots := slotsOf(t, dir); len(slots) != 1 || slots["job.other.worker[0]"] != before {
+		t.Errorf("what runs is %+v, and other was %+v", slots, before)
+	}
+}
+
+// Outputs are of the whole directory: a destroy of one job leaves them, and one of all takes them. In JSON a plan is a
+// plan, whatever it is for, and one of a part is not complete.
+func TestADestroyOfOneJobLeavesTheOutputs(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs + "output \"answer\" {\n  value = 42\n}\n"})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "answer = 42")
+	for _, limit := range []string{"-target=job.tiny", "-exclude=job.other"} {
+		if o := eltrain(t, dir, "plan", "-destroy", limit).check(t, exitDone, "2 to "); strings.Contains(o.out, "answer") {
+			t.Errorf("%s takes the outputs:\n%s", limit, o.out)
+		}
+	}
+	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny", "-json").check(t, exitDone, `"operation":"plan"`)
+	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny", "-out=p").check(t, exitDone)
+	eltrain(t, dir, "show", "-json", "p").check(t, exitDone, `"complete": false`)
+	o := eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny", "-json").check(t, exitDone)
+	plan, end := strings.Index(o.out, `"operation":"plan"`), strings.Index(o.out, `"operation":"destroy"`)
+	if plan < 0 || end < plan {
+		t.Errorf("the summaries are not those of a plan and then of a destroy:\n%s", o.out)
+	}
+	eltrain(t, dir, "show", "-json").check(t, exitDone, `"answer"`)
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.other").check(t, exitDone)
+	eltrain(t, dir, "plan", "-destroy").check(t, exitDone, "- answer = 42 -> null")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+	if o := eltrain(t, dir, "show", "-json"); strings.Contains(o.out, "answer") {
+		t.Errorf("a destroy of all leaves the outputs:\n%s", o.out)
+	}
+	eltrain(t, dir, "plan", "-destroy").check(t, exitDone, "No changes. No objects need to be destroyed.")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "No changes. No objects need to be destroyed.")
+}
+
+// What -max-destroy holds back is explained once, in the plan.
+func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	rewrite(t, dir, strings.Split(twoJobs, "job \"other\"")[0])
+	o := eltrain(t, dir, "apply", "-auto-approve", "-max-destroy=0").check(t, exitError,
+		"job.other is Degraded", "-max-destroy=0 holds it back, as the plan above says.")
+	if n := strings.Count(o.out, "it goes on as it was last applied"); n != 1 {
+		t.Errorf("the explanation is there %d times:\n%s", n, o.out)
+	}
+}
+
+func TestReplaceRestartsExactlyThatSlot(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	before := slotsOf(t, dir)
+	eltrain(t, dir, "plan", "-json", "-replace=job.tiny.worker[1]").check(t, exitDone, `"reason":"requested"`)
+	eltrain(t, dir, "apply", "-auto-approve", "-detailed-exitcode", "-replace=job.tiny.worker[1]").check(t, exitChanges,
+		"job.tiny.worker[1] will be replaced", "(its replacement was asked for)", "Plan: 1 to add, 0 to change, 1 to destroy.", "Apply complete!")
+	after := slotsOf(t, dir)
+	if after["job.tiny.worker[0]"] != before["job.tiny.worker[0]"] {
+		t.Errorf("the other slot was %+v and is %+v", before["job.tiny.worker[0]"], after["job.tiny.worker[0]"])
+	}
+	if s := after["job.tiny.worker[1]"]; s.Incarnation != 2 || s.Phase != "Running" {
+		t.Errorf("the slot is %+v", s)
+	}
+	// It is done once, and a saved plan has it too.
+	eltrain(t, dir, "apply", "-auto-approve", "-detailed-exitcode").check(t, exitDone, "No changes")
+	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0]", "-out=p").check(t, exitDone, "job.tiny.worker[0] will be replaced")
+	eltrain(t, dir, "apply", "p").check(t, exitDone)
+	if s := slotsOf(t, dir); s["job.tiny.worker[0]"].Incarnation != 2 || s["job.tiny.worker[1]"].Incarnation != 2 {
+		t.Errorf("the slots are %+v", s)
+	}
+}
+
+func TestRefreshOnlyAfterAKill(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "plan", "-refresh-only", "-detailed-exitcode").check(t, exitDone, "No changes. What runs still matches the state")
+	before := slotsOf(t, dir)
+	killAgent(t, dir, before["job.tiny.worker[1]"])
+	eltrain(t, dir, "plan", "-refresh-only", "-detailed-exitcode").check(t, exitChanges, "Note: Objects have changed outside of eltrain",
+		"job.tiny.worker[1] has been deleted", "This is a refresh-only plan")
+	eltrain(t, dir, "plan", "-refresh-only", "-json").check(t, exitDone, `job.tiny.worker[1]: Drift detected (delete)`, `"type":"resource_drift"`)
+	eltrain(t, dir, "plan", "-refresh-only", "-markdown").check(t, exitDone, "- role \"worker\"", "has been deleted")
+	eltrain(t, dir, "plan", "-refresh-only", "-target=job.tiny.worker[0]").check(t, exitDone, "No changes")
+	eltrain(t, dir, "plan", "-refresh-only", "-out=p").check(t, exitDone)
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 0 added, 0 changed, 0 destroyed.")
+
+	// The state has it, and nothing else was touched: nobody healed it, and the other slot is as it was.
+	if state := read(t, filepath.Join(dir, defaultState)); !strings.Contains(state, `"Failing"`) {
+		t.Errorf("the state does not say what was seen: %s", state)
+	}
+	after := slotsOf(t, dir)
+	if after["job.tiny.worker[0]"].AgentPID != before["job.tiny.worker[0]"].AgentPID || after["job.tiny.worker[1]"].Incarnation != 1 {
+		t.Errorf("what runs was %+v and is %+v", before, after)
+	}
+	eltrain(t, dir, "apply", "-refresh-only", "-auto-approve").check(t, exitDone, "No changes", "0 added, 0 changed")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "its agent ended", "Apply complete!")
+	if s := slotsOf(t, dir)["job.tiny.worker[1]"]; s.Incarnation != 2 || s.Phase != "Running" {
+		t.Errorf("the slot is %+v", s)
+	}
+	var events int
+	for line := range strings.Lines(eltrain(t, dir, "events", "-json").out) {
+		if strings.Contains(line, `"agent_gone`) {
+			events++
+		}
+	}
+	if events == 0 {
+		t.Error("the events do not tell of the fault")
+	}
+}
+
+// A plan from what was observed is the plan of then, to the byte, wherever it is made: without the state, and without
+// the provider.
+func TestObservedEqualsLive(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone)
+	edited := strings.Replace(twoJobs, "echo step", "echo Step", 1)
+	writeFile(t, filepath.Join(dir, "main.hcl"), edited)
+	live := eltrain(t, dir, "plan", "-out=live").check(t, exitDone, "Plan: 3 to add, 0 to change, 2 to destroy.")
+	elsewhere := directoryWith(t, map[string]string{"main.hcl": edited})
+	file := filepath.Join(dir, "live")
+	offline := eltrain(t, elsewhere, "plan", "-observed="+file, "-out=live").check(t, exitDone)
+	if offline.out != live.out || offline.err != live.err {
+		t.Errorf("live:\n%s%s\nobserved:\n%s%s", live.out, live.err, offline.out, offline.err)
+	}
+	for _, face := range []string{"-json", "-markdown", "-no-color"} {
+		a := eltrain(t, dir, "show", face, "live").check(t, exitDone).out
+		if b := eltrain(t, elsewhere, "show", face, "live").check(t, exitDone).out; a != b {
+			t.Errorf("show %s of the live plan:\n%s\nand of the observed one:\n%s", face, a, b)
+		}
+	}
+	if a, b := eltrain(t, dir, "show", "-markdown", "live"), eltrain(t, elsewhere, "plan", "-markdown", "-observed="+file); a.out != b.out {
+		t.Errorf("live:\n%s\nobserved:\n%s", a.out, b.out)
+	}
+	for _, name := range []string{defaultState, filepath.Join(runDirectory, "nodes")} {
+		if _, err := os.Stat(filepath.Join(elsewhere, name)); err == nil {
+			t.Errorf("a plan from what was observed left %s behind", name)
+		}
+	}
+	// Other files against the same observation.
+	writeFile(t, filepath.Join(elsewhere, "main.hcl"), strings.Replace(edited, "replicas   = 2", "replicas   = 3", 1))
+	eltrain(t, elsewhere, "plan", "-observed="+file).check(t, exitDone, "Plan: 4 to add, 1 to change, 2 to destroy.")
+	eltrain(t, elsewhere, "plan", "-observed=main.hcl").check(t, exitError, "not a saved plan")
+
+	// It is carried out where it holds, and refused where it does not.
+	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitDone, "Resources: 3 added, 0 changed, 2 destroyed.")
+	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitError, "the state was written since")
+}
+
+func TestRefreshFalseAsksNoProvider(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "The providers were not asked", "so nothing is known of nodes", "no node")
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone)
+	var o apply.Observation
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, runDirectory, "observation.json"))), &o); err != nil || len(o.Nodes) != 1 || o.Nodes[0].Name != "n1" {
+		t.Errorf("the recorded observation is %+v, %v", o, err)
+	}
+	before := slotsOf(t, dir)
+	killAgent(t, dir, before["job.tiny.worker[1]"])
+	// It sees nothing of that, and still knows where other fits.
+	eltrain(t, dir, "plan").check(t, exitDone, "Plan: 2 to add, 0 to change, 1 to destroy.")
+	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "as they were observed at", "Plan: 1 to add, 0 to change, 0 to destroy.", "n1")
+	short := eltrain(t, dir, "plan", "-refresh=false", "-compact-warnings").check(t, exitDone, "Warnings:\n\n- The providers were not asked\n", "run eltrain without -compact-warnings")
+	if strings.Contains(short.err, "taken to run") {
+		t.Errorf("-compact-warnings shows\n%s", short.err)
+	}
+	// Not even one that cannot be used: nothing of its processes is looked at.
+	runs := filepath.Join(dir, runDirectory, "jobs")
+	if _, err := os.Stat(runs); err == nil {
+		if err := os.Chmod(runs, 0); err != nil {
+			t.Fatal(err)
+		}
+		eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "Plan: 1 to add")
+		if err := os.Chmod(runs, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without the recorded observation what runs is still what the state says.
+	if err := os.Remove(filepath.Join(dir, runDirectory, "observation.json")); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "plan", "-refresh=false", "-target=job.tiny").check(t, exitDone, "No changes")
+	// Applied, it is held against what really runs.
+	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "The plan is not applied", "is not running now")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitDone, "1 added")
+}
+
+func TestScopeOptions(t *testing.T) {
+	screen := func() *session { return &newScreenless("").session }
+	for args, want := range map[string]string{
+		"-target=job.a -exclude=job.b": "-target and -exclude",
+		"-target=a":                    `"a" is not an address`,
+		"-refresh-only -destroy":       "-refresh-only and -destroy",
+		"-refresh-only -replace=job.a": "-refresh-only and -replace",
+		"-refresh-only -refresh=false": "-refresh-only and -refresh=false",
+		"-destroy -replace=job.a":      "-destroy and -replace",
+		"-observed=f -refresh=false":   "-observed and -refresh=false",
+	} {
+		if _, err := parsePlan(screen(), strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("plan %s: %v, want %q", args, err, want)
+		}
+		if _, err := parseApply(screen(), strings.Fields("-auto-approve "+args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("apply %s: %v, want %q", args, err, want)
+		}
+	}
+	for _, args := range []string{"-target=job.a", "-exclude=job.a", "-replace=job.a.w[0-3,7]", "-refresh-only", "-refresh=false", "-observed=f"} {
+		option, _, _ := strings.Cut(args, "=")
+		if _, err := parseApply(screen(), []string{args, "p"}); err == nil || !strings.Contains(err.Error(), option+" goes with no saved plan") && !strings.Contains(err.Error(), args+" goes with no saved plan") {
+			t.Errorf("apply %s p: %v", args, err)
+		}
+		if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", args}); err == nil || !strings.Contains(err.Error(), "-watch and "+option) {
+			t.Errorf("apply -watch %s: %v", args, err)
+		}
+	}
+	a, err := parsePlan(screen(), strings.Fields("-target=job.a -target=job.b.w[*] -target job.c.w[0-3,7]"))
+	if err != nil || len(a.targets) != 3 || !a.targets[2].Matches(job.Address{Job: "c", Role: "w", Index: 7}) {
+		t.Errorf("the targets are %v, %v", a.targets, err)
+	}
+	if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", "-detailed-exitcode"}); err == nil {
+		t.Error("apply -watch takes -detailed-exitcode")
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// agentPIDs are the agents of a job's slots, by address, as status tells.
+func agentPIDs(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	var status struct {
+		Jobs []struct {
+			Slots []struct {
+				Address  string
+				AgentPID int `json:"agent_pid"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").check(t, exitDone).out), &status); err != nil {
+		t.Fatal(err)
+	}
+	pids := map[string]int{}
+	for _, j := range status.Jobs {
+		for _, s := range j.Slots {
+			pids[s.Address] = s.AgentPID
+		}
+	}
+	return pids
+}
+
+// unwrapped has each run of white space as one blank: long lines are wrapped.
+func (o outcome) unwrapped() outcome {
+	return outcome{o.code, strings.Join(strings.Fields(o.out), " "), strings.Join(strings.Fields(o.err), " ")}
+}
+
+func TestStateCommands(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+
+	// Before there is anything.
+	for _, args := range [][]string{{"list"}, {"show", "job.tiny"}, {"rm", "job.tiny"}, {"mv", "job.tiny", "job.small"}} {
+		eltrain(t, dir, append([]string{"state"}, args...)...).unwrapped().check(t, exitError, "No state was found")
+	}
+	if o := eltrain(t, dir, "state", "pull").check(t, exitDone, "Empty state"); o.out != "" {
+		t.Errorf("pull prints %q", o.out)
+	}
+	eltrain(t, dir, "show").check(t, exitDone, "The state is empty")
+
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	before := agentPIDs(t, dir)
+	if o := eltrain(t, dir, "state", "list").check(t, exitDone); o.out != "job.tiny\njob.tiny.worker[0]\njob.tiny.worker[1]\n" {
+		t.Errorf("list prints %q", o.out)
+	}
+	for address, want := range map[string]string{
+		"job.tiny.worker[1]":   "job.tiny.worker[1]\n",
+		"job.tiny.worker[0-1]": "job.tiny.worker[0]\njob.tiny.worker[1]\n",
+		"job.tiny.worker[*]":   "job.tiny.worker[0]\njob.tiny.worker[1]\n",
+		"job.tiny.worker":      "job.tiny.worker[0]\njob.tiny.worker[1]\n",
+		"job.tiny":             "job.tiny\njob.tiny.worker[0]\njob.tiny.worker[1]\n",
+	} {
+		if o := eltrain(t, dir, "state", "list", address).check(t, exitDone); o.out != want {
+			t.Errorf("list %s prints %q, want %q", address, o.out, want)
+		}
+	}
+	if o := eltrain(t, dir, "state", "list", "-id=nobody").check(t, exitDone); o.out != "" {
+		t.Errorf("an unknown UID lists %q", o.out)
+	}
+	for _, address := range []string{"job.other", "job.tiny.worker[7]", "job.tiny.ps"} {
+		for _, verb := range []string{"list", "show", "rm"} {
+			eltrain(t, dir, "state", verb, address).unwrapped().check(t, exitError, address)
+		}
+	}
+	eltrain(t, dir, "state", "show", "worker[0]").unwrapped().check(t, exitError, "is not an address")
+	eltrain(t, dir, "state", "show", "job.tiny").check(t, exitDone, "# job.tiny: (Running)", "job \"tiny\" {", "uid")
+	slot := eltrain(t, dir, "state", "show", "job.tiny.worker[1]").check(t, exitDone, "# job.tiny.worker[1]: (Running)", "incarnation", "stop_grace")
+	if all := eltrain(t, dir, "show").check(t, exitDone); !strings.Contains(all.out, slot.out) || strings.Count(all.out, "\n# ") != 2 {
+		t.Errorf("show prints\n%s", all.out)
+	}
+
+	// A job that runs gets another name, and runs on.
+	eltrain(t, dir, "state", "mv", "-dry-run", "job.tiny", "job.small").check(t, exitDone, `Would move "job.tiny" to "job.small"`)
+	eltrain(t, dir, "state", "mv", "job.tiny", "job.small").check(t, exitDone, `Move "job.tiny" to "job.small"`, "Successfully moved 1 object(s).")
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(twoWorkers, `"tiny"`, `"small"`, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	for i := range 2 {
+		was, is := fmt.Sprintf("job.tiny.worker[%d]", i), fmt.Sprintf("job.small.worker[%d]", i)
+		if pid := agentPIDs(t, dir)[is]; pid != before[was] || pid == 0 {
+			t.Errorf("%s has the agent %d, and %s had %d", is, pid, was, before[was])
+		}
+	}
+	for _, c := range []struct{ from, to, why string }{
+		{"job.tiny", "job.x", "does not match anything in the current state"}, {"job.small.worker[0]", "job.x", "a part of a job"},
+		{"job.small", "job.small", "are the same"},
+	} {
+		eltrain(t, dir, "state", "mv", c.from, c.to).unwrapped().check(t, exitError, c.why)
+	}
+
+	// Pull, edit, push.
+	pulled := eltrain(t, dir, "state", "pull").check(t, exitDone).out
+	given, err := state.Parse([]byte(pulled))
+	if err != nil {
+		t.Fatalf("what is pulled cannot be pushed: %v", err)
+	}
+	push := func(s state.State, args ...string) outcome {
+		t.Helper()
+		text, err := state.Encode(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := commandIn(dir, append(append([]string{"state", "push"}, args...), "-")...)
+		cmd.Stdin = strings.NewReader(string(text))
+		return run(t, cmd)
+	}
+	push(given).check(t, exitDone)
+	if eltrain(t, dir, "state", "pull").out != pulled {
+		t.Error("pushing what is stored wrote it")
+	}
+	edited := given
+	edited.Jobs, _ = given.Jobs.Move("small", "big")
+	push(edited).unwrapped().check(t, exitError, "annot overwrite existing state with serial")
+	edited.Serial--
+	push(edited).unwrapped().check(t, exitError, "over newer state with serial")
+	foreign := edited
+	foreign.Lineage, foreign.Serial = "another", 1000
+	push(foreign).unwrapped().check(t, exitError, `annot import state with lineage "another" over unrelated state`)
+	push(foreign, "-force").check(t, exitDone)
+	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
+		t.Errorf("after a push: %s", o.out)
+	}
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "typo"} {
+		cmd := commandIn(dir, "state", "push", "-force", "-")
+		cmd.Stdin = strings.NewReader(text)
+		run(t, cmd).unwrapped().check(t, exitError, why)
+	}
+	eltrain(t, dir, "state", "push", "nowhere").unwrapped().check(t, exitError, "nowhere")
+	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is needed")
+	eltrain(t, dir, "state", "mv", "job.big", "job.small").check(t, exitDone)
+
+	// Forgotten, it runs on, and nobody stops it.
+	pids := agentPIDs(t, dir)
+	eltrain(t, dir, "state", "rm", "-dry-run", "job.small").check(t, exitDone, "Would remove job.small\n", "Would remove job.small.worker[1]")
+	eltrain(t, dir, "state", "rm", "job.small").check(t, exitDone, "Removed job.small\n", "Successfully removed 3 object(s) from the state. What of them runs, runs on.")
+	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte("locals {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+	for address, pid := range pids {
+		if syscall.Kill(pid, 0) != nil {
+			t.Errorf("%s was forgotten, and its agent is gone", address)
+		}
+		syscall.Kill(pid, syscall.SIGTERM) // nobody else does
+	}
+	eventually(t, "the agents end", func() bool {
+		for _, pid := range pids {
+			if syscall.Kill(pid, 0) == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// A slot that runs and is forgotten is found again.
+func TestForgottenSlotIsFoundAgain(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	before := agentPIDs(t, dir)
+	eltrain(t, dir, "state", "rm", "job.tiny.worker[1]").check(t, exitDone, "Removed job.tiny.worker[1]", "removed 1 object(s)")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	if after := agentPIDs(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the agents were %v, and are %v", before, after)
+	}
+}
+
+func TestForceUnlock(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	eventually(t, "the master holds the lock", func() bool {
+		return strings.Contains(eltrain(t, dir, "state", "mv", "job.tiny", "job.x").unwrapped().err, "is locked by")
+	})
+	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "force-unlock")
+	_, id, _ := strings.Cut(locked.err, ", lock ")
+	id = strings.Trim(strings.Fields(id)[0], ".")
+	eltrain(t, dir, "force-unlock", "-force", "another").unwrapped().check(t, exitError, "Failed to unlock state", "does not match existing lock ID", id)
+	eltrain(t, dir, "force-unlock", id).unwrapped().check(t, exitError, "Use -force")
+	eltrain(t, dir, "force-unlock", "-force").unwrapped().check(t, exitError, "The ID of the lock is needed")
+	eltrain(t, dir, "force-unlock", "-force", id).check(t, exitDone, "has been successfully unlocked!")
+	eltrain(t, dir, "force-unlock", "-force", id).unwrapped().check(t, exitError, "the state is not locked")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone) // the lock is free
+	if code := w.code(t); code != exitError {                    // it was told with its next renewal
+		t.Errorf("the master that lost its lock exits with %d", code)
+	}
+}

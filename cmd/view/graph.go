@@ -1,0 +1,187 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// Graph is the jobs with two kinds of edges between their roles, which have nothing to do with each other: a role that
+// starts after another may well be the one whose number that other follows.
+type Graph struct {
+	Jobs   []GraphJob
+	Starts []GraphEdge // From starts after To
+	Values []GraphEdge // From is made of a value of To
+}
+
+// GraphJob is a job with its roles.
+type GraphJob struct {
+	Address string
+	Label   []string // lines
+	Action  plan.Action
+	Roles   []GraphRole
+}
+
+// GraphRole is a role. Its Action is what a plan does to its slots, the gravest if it does several things.
+type GraphRole struct {
+	Address string
+	Label   []string // lines
+	Action  plan.Action
+}
+
+// GraphEdge leads from one address to another. An edge of values says which argument is made of which.
+type GraphEdge struct {
+	From, To string
+	Label    string
+}
+
+// NewGraph is the graph of declared jobs, in the order of their declarations. Values are left to the caller: only
+// what is written tells them.
+func NewGraph(jobs []job.Job) *Graph {
+	g := new(Graph)
+	for i := range jobs {
+		j := &jobs[i]
+		address := "job." + j.Name
+		node := GraphJob{Address: address, Label: []string{address}}
+		for k := range j.Roles {
+			r := &j.Roles[k]
+			node.Roles = append(node.Roles, GraphRole{Address: address + "." + r.Name, Label: []string{r.Name, sizeOf(r)}})
+			for _, on := range r.DependsOn {
+				g.Starts = append(g.Starts, GraphEdge{From: address + "." + r.Name, To: address + "." + roleName(on)})
+			}
+		}
+		g.Jobs = append(g.Jobs, node)
+	}
+	return g
+}
+
+// sizeOf tells how many slots a role has: "4", or "2..8" of an elastic one.
+func sizeOf(r *job.Role) string {
+	if r.Scaling == nil {
+		return itoa(r.Replicas)
+	}
+	return itoa(r.Scaling.Min) + ".." + itoa(r.Scaling.Max)
+}
+
+// NewPlanGraph is the graph of a plan: the jobs that are declared and those that end, each with what is done to it.
+func NewPlanGraph(f PlanFacts, m *PlanModel) *Graph {
+	jobs := slices.Clone(f.Input.Jobs)
+	for _, name := range slices.Sorted(maps.Keys(f.Input.Records)) {
+		if !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Name == name }) {
+			jobs = append(jobs, f.Input.Records[name].Spec)
+		}
+	}
+	g := NewGraph(jobs)
+	done := map[string]map[plan.Action]int{}
+	for i := range m.ResourceChanges {
+		c := m.ResourceChanges[i].Eltrain
+		if c == nil {
+			continue
+		}
+		address := "job." + c.Job
+		if c.Role != "" {
+			address += "." + c.Role
+		}
+		if done[address] == nil {
+			done[address] = map[plan.Action]int{}
+		}
+		done[address][c.Action]++
+	}
+	for i := range g.Jobs {
+		j := &g.Jobs[i]
+		j.Action, _ = summed(done[j.Address])
+		for k := range j.Roles {
+			r := &j.Roles[k]
+			var text string
+			if r.Action, text = summed(done[r.Address]); text != "" {
+				r.Label = append(r.Label, text)
+			}
+		}
+	}
+	return g
+}
+
+// actionColours are what nodes are filled with, the gravest action first.
+var actionColours = []struct {
+	action plan.Action
+	colour string
+}{
+	{plan.Delete, "lightcoral"},
+	{plan.Replace, "orange"},
+	{plan.Restart, "khaki"},
+	{plan.Update, "lightyellow"},
+	{plan.Create, "palegreen"},
+	{plan.Forget, "lightgrey"},
+	{plan.NoOp, "white"}, // only the records change
+}
+
+// summed is the gravest of some actions, and how often each is done: "3 to create, 1 to delete".
+func summed(done map[plan.Action]int) (gravest plan.Action, text string) {
+	var parts []string
+	for _, c := range actionColours {
+		if n := done[c.action]; n > 0 {
+			if gravest == "" {
+				gravest = c.action
+			}
+			parts = append(parts, fmt.Sprintf("%d to %s", n, c.action))
+		}
+	}
+	return gravest, strings.Join(parts, ", ")
+}
+
+// WriteGraph writes a graph in the DOT language of Graphviz. Edges of the start order are solid and of the class
+// "depends_on"; those of values are dashed, of the class "value", and do not decide where nodes are.
+func WriteGraph(w io.Writer, g *Graph) error {
+	var b strings.Builder
+	b.WriteString("digraph \"eltrain\" {\n  rankdir = \"RL\";\n  node [shape = \"box\", style = \"filled\", fillcolor = \"white\", fontname = \"sans-serif\"];\n")
+	b.WriteString("  edge [fontname = \"sans-serif\", fontsize = \"10\"];\n")
+	for _, j := range g.Jobs {
+		fmt.Fprintf(&b, "\n  subgraph %s {\n    label = %s;\n", dotID("cluster_"+j.Address), dotID(j.Label...))
+		fmt.Fprintf(&b, "    %s [shape = \"component\", label = \"job\"%s];\n", dotID(j.Address), filled(j.Action))
+		for _, r := range j.Roles {
+			fmt.Fprintf(&b, "    %s [label = %s%s];\n", dotID(r.Address), dotID(r.Label...), filled(r.Action))
+		}
+		b.WriteString("  }\n")
+	}
+	writeEdges(&b, g.Starts, `class = "depends_on"`)
+	writeEdges(&b, g.Values, `class = "value", style = "dashed", constraint = "false"`)
+	b.WriteString("}\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeEdges(b *strings.Builder, edges []GraphEdge, attributes string) {
+	if len(edges) > 0 {
+		b.WriteString("\n")
+	}
+	for _, e := range edges {
+		label := ""
+		if e.Label != "" {
+			label = ", label = " + dotID(e.Label)
+		}
+		fmt.Fprintf(b, "  %s -> %s [%s%s];\n", dotID(e.From), dotID(e.To), attributes, label)
+	}
+}
+
+func filled(a plan.Action) string {
+	for _, c := range actionColours {
+		if c.action == a {
+			return fmt.Sprintf(", fillcolor = %q", c.colour)
+		}
+	}
+	return ""
+}
+
+// dotID is a text of some lines in quotes. DOT knows escapes for quotes and for ends of lines only.
+func dotID(lines ...string) string {
+	escaped := make([]string, len(lines))
+	for i, line := range lines {
+		escaped[i] = strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(printable(line))
+	}
+	return `"` + strings.Join(escaped, `\n`) + `"`
+}

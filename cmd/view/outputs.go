@@ -1,0 +1,72 @@
+package view
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+)
+
+// outputs tells which outputs a plan changes, in Terraform's form.
+func (t *planText) outputs(m *PlanModel) {
+	if !m.changesOutputs() {
+		return
+	}
+	t.line("\n%s", t.paint("Changes to Outputs:", bold))
+	width := 0
+	for name, c := range m.OutputChanges {
+		if !slices.Equal(c.Actions, actsNothing) {
+			width = max(width, len(name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.OutputChanges)) {
+		c := m.OutputChanges[name]
+		r := row{name: name}
+		before, after := outputText(c.Before, c.kindBefore, c.BeforeSensitive, 2*valueStep), outputText(c.After, c.kind, c.AfterSensitive, 2*valueStep)
+		switch {
+		case slices.Equal(c.Actions, actsCreate):
+			r.mark, r.value = "+", after
+		case slices.Equal(c.Actions, actsUpdate):
+			r.mark, r.value = "~", before+" -> "+after
+		case slices.Equal(c.Actions, actsDelete):
+			r.mark, r.value = "-", before+" -> null"
+		default:
+			continue
+		}
+		t.rowAt("  ", r, width)
+	}
+	if len(m.changes()) == 0 {
+		t.line("\nYou can apply this plan to save these new output values to the eltrain state, without changing anything that runs.")
+	}
+}
+
+// WriteOutputs shows the values of outputs after an apply; nothing if there are none.
+func WriteOutputs(s Screen, outputs map[string]GivenValue) {
+	if len(outputs) == 0 {
+		return
+	}
+	t := planText{Screen: s}
+	t.line("\n%s\n", t.paint("Outputs:", bold, green))
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		v := outputs[name]
+		t.line("%s = %s", name, outputText(v.Value, v.Type, v.Sensitive, 0))
+	}
+	s.Write(t.buf.Bytes())
+}
+
+// outputText is an output's value as the language would write it, its lines but the first indented.
+func outputText(value, kind json.RawMessage, hidden bool, indent int) string {
+	if hidden {
+		return sensitive
+	}
+	ty, err := ctyjson.UnmarshalType(kind)
+	if err != nil {
+		return string(value)
+	}
+	v, err := ctyjson.Unmarshal(value, ty)
+	if err != nil {
+		return string(value)
+	}
+	return valueAt(v, indent)
+}

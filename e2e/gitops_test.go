@@ -1,0 +1,340 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// What docs/gitops.md promises: its commands are run as they stand there, by one shell, in their order.
+
+const gitopsPage = "../docs/gitops.md"
+
+// step is a block of commands of the page that this test runs: <!-- run: NAME --> stands before it.
+var step = regexp.MustCompile("(?s)<!-- run: (\\S+) -->\n```sh\n(.*?)```")
+
+// reader follows the page in one shell.
+type reader struct {
+	t     *testing.T
+	root  string
+	steps map[string]string
+	shell *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	ended chan struct{}
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	page, err := os.ReadFile(gitopsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := filepath.Abs("../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{t: t, root: t.TempDir(), steps: map[string]string{}, ended: make(chan struct{})}
+	for _, m := range step.FindAllStringSubmatch(string(page), -1) {
+		r.steps[m[1]] = m[2]
+	}
+	for name, value := range map[string]string{
+		"PATH": filepath.Dir(binary) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": freeAddress(t),
+		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
+		"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
+		// What the page exports itself; it is here for the test's own looks.
+		"ELTRAIN_VAR_home": filepath.Join(r.root, "home"), "ELTRAIN_DATA_DIR": filepath.Join(r.root, "home", "run"),
+	} {
+		t.Setenv(name, value)
+	}
+	r.shell = exec.Command("bash", "-euo", "pipefail")
+	r.shell.Dir = r.root
+	// Its environment for the page: without what that sets.
+	r.shell.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		return strings.HasPrefix(pair, "ELTRAIN_VAR_home=") || strings.HasPrefix(pair, "ELTRAIN_DATA_DIR=")
+	})
+	if r.in, err = r.shell.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.shell.Stderr = r.shell.Stdout
+	r.out = bufio.NewScanner(out)
+	r.out.Buffer(nil, 1<<20)
+	if err := r.shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+// freeAddress is one on this machine that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// follow runs a step of the page and gives its output. It has to succeed.
+func (r *reader) follow(name string) string {
+	r.t.Helper()
+	commands, there := r.steps[name]
+	if !there {
+		r.t.Fatalf("%s has no step %q", gitopsPage, name)
+	}
+	delete(r.steps, name)
+	const done = "::done::"
+	if _, err := io.WriteString(r.in, commands+"\necho "+done+"\n"); err != nil {
+		r.t.Fatalf("the shell does not go on: %v", err)
+	}
+	watchdog := time.AfterFunc(2*bound, func() { r.shell.Process.Kill() })
+	defer watchdog.Stop()
+	var text strings.Builder
+	for r.out.Scan() {
+		if r.out.Text() == done {
+			return text.String()
+		}
+		text.WriteString(r.out.Text() + "\n")
+	}
+	r.t.Fatalf("step %q of %s fails:\n%s", name, gitopsPage, text.String())
+	return ""
+}
+
+// close ends the shell and what it started, and checks that nothing is left.
+func (r *reader) close() {
+	r.in.Close()
+	r.shell.Process.Signal(syscall.SIGKILL)
+	r.shell.Wait()
+	if r.t.Failed() {
+		log, _ := os.ReadFile(filepath.Join(r.root, "master.log"))
+		r.t.Logf("the master said:\n%s", log)
+	}
+	all := &site{t: r.t, dir: r.root}
+	for pid, args := range all.processes() {
+		if strings.Contains(args, "apply -watch") {
+			syscall.Kill(pid, syscall.SIGTERM)
+		}
+	}
+	jobs := r.site("work/jobs")
+	if out, code := jobs.run("destroy", "-auto-approve", "-lock-timeout=30s"); code != 0 {
+		r.t.Errorf("destroy: exit code %d\n%s", code, out)
+	}
+	for deadline := time.Now().Add(bound); len(all.processes()) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Errorf("left: %v", all.processes())
+			for pid := range all.processes() {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			return
+		}
+	}
+}
+
+// site looks at the jobs from a job directory of the page.
+func (r *reader) site(dir string) *site { return &site{t: r.t, dir: filepath.Join(r.root, dir)} }
+
+func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
+	r := newReader(t)
+	r.follow("begin")
+	has(t, r.follow("first"), "Plan: 2 to add, 0 to change, 0 to destroy.", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
+	work := r.site("work/jobs")
+	first := work.job("digits")
+	if first.Phase != "Running" {
+		t.Fatalf("the job is %s", first.Phase)
+	}
+
+	// The pull request says what it costs, and changes nothing.
+	has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
+		"goes on from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
+	same(t, first, work.job("digits"))
+
+	// The plan that was approved is the plan that runs, once.
+	has(t, r.follow("merge"), "Apply complete! Resources: 2 added, 0 changed, 2 destroyed.")
+	merged := work.job("digits")
+	for _, s := range merged.Slots {
+		if s.Incarnation != 2 {
+			t.Errorf("%s is incarnation %d after the merge", s.Address, s.Incarnation)
+		}
+	}
+	has(t, r.follow("stale"), "The saved plan is not applied", "the state was written since", "Plan again")
+	same(t, merged, work.job("digits"))
+
+	// A master that follows the checkout, which is replaced with each commit.
+	r.follow("follow")
+	s := r.site("sync/current/jobs")
+	before := s.awaitWorld("digits", 2, merged.Generation)
+	if before.UID != first.UID {
+		t.Errorf("it is another job: %s, was %s", before.UID, first.UID)
+	}
+	r.follow("break")
+	healed := s.awaitWorld("digits", 2, before.Generation+1)
+	if len(healed.Incidents) != 1 || healed.Incidents[0].Cause != "process_killed" {
+		t.Errorf("incidents %+v", healed.Incidents)
+	}
+	r.follow("commit")
+	s.until("the commit", func() bool { return strings.Contains(s.must("events"), `"Digits go first" was taken up`) })
+	s.until("the edit", func() bool { return strings.Contains(s.must("plan"), "No changes.") })
+	same(t, healed, s.job("digits"))
+
+	r.follow("mistake")
+	broken := s.await("digits", "the mistake", func(j jobStatus) bool { return j.Phase == "Degraded" })
+	has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last good one stays in force (commit `,
+		`"Digits go first")`, "on digits.hcl line 7", "a number is required")
+	same(t, healed, broken)
+	if _, code := work.run("validate"); code != 1 {
+		t.Errorf("validate of the mistake exits with %d", code)
+	}
+
+	// It heals on with what is not in any checkout any more.
+	kill(t, syscall.SIGKILL, broken.slot("worker[1]").PID)
+	again := s.await("digits", "healing", func(j jobStatus) bool {
+		return j.Generation > healed.Generation && len(j.running()) == 2 && j.WorldSize == 2
+	})
+
+	r.follow("removal")
+	held := s.await("digits", "the removal that is held back", func(j jobStatus) bool {
+		return strings.Contains(strings.Join(j.Reasons, " "), "-max-destroy=1")
+	})
+	has(t, strings.Join(held.Reasons, " "), `"No digits any more") would have 2 slots of it removed or replaced`)
+	if held.Phase != "Degraded" || held.Healthy {
+		t.Errorf("it is %s", held.Phase)
+	}
+	same(t, again, held)
+	has(t, s.must("events"), "withheld job.digits: The files (commit ", "withheld job.digits: The configuration has errors (commit ")
+
+	has(t, r.follow("confirm"), `"status":"planned"`, `"changes":{"add":0,"change":0,"remove":2}`)
+	s.await("digits", "the end", func(j jobStatus) bool { return j.Address == "" })
+	r.follow("end")
+	if len(r.steps) > 0 {
+		t.Errorf("not run: %v", r.steps)
+	}
+	// Old revisions do not pile up.
+	if trees, _ := os.ReadDir(filepath.Join(r.root, "sync/trees")); len(trees) != 1 {
+		t.Errorf("%d checkouts are left", len(trees))
+	}
+}
+
+// used is a command of eltrain's as somebody runs it in a script: at the beginning of a line, or after what separates
+// commands.
+var used = regexp.MustCompile(`(?m)(?:^\s*(?:run: |if )?|[;&|(] *)eltrain ((?:-[a-z]+(?:=\S+)? )*)([a-z]+)\b([^\n;&|>]*)`)
+
+func TestCommandsInTheExamplesExistWithTheirFlags(t *testing.T) {
+	files := []string{gitopsPage}
+	err := filepath.WalkDir("../examples/gitops", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, parsed := 0, 0
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands := string(text)
+		switch filepath.Ext(path) {
+		case ".yaml":
+			parsed++
+			var doc any
+			d := yaml.NewDecoder(bytes.NewReader(text))
+			if err := d.Decode(&doc); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			commands = strings.Join(scripts(doc), "\n")
+			if err := d.Decode(new(any)); err != io.EOF {
+				t.Errorf("%s is not one document", path)
+			}
+		case ".sh":
+			if out, err := exec.Command("sh", "-n", path).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", path, err, out)
+			}
+		case ".hcl":
+			continue
+		}
+		for _, m := range used.FindAllStringSubmatch(commands, -1) {
+			found++
+			help := helpOf(t, m[2])
+			for _, flag := range regexp.MustCompile(`(?:^| )-([a-z][a-z-]*)`).FindAllStringSubmatch(m[3], -1) {
+				if !regexp.MustCompile(`(?m)^  -` + regexp.QuoteMeta(flag[1]) + `\b`).MatchString(help) {
+					t.Errorf("%s: eltrain %s has no option -%s", path, m[2], flag[1])
+				}
+			}
+			for _, flag := range strings.Fields(m[1]) {
+				if name, _, _ := strings.Cut(flag, "="); name != "-chdir" {
+					t.Errorf("%s: eltrain has no global option %s", path, name)
+				}
+			}
+		}
+	}
+	if found < 20 || parsed != 5 {
+		t.Errorf("%d commands were found, and %d YAML files", found, parsed)
+	}
+}
+
+// scripts are the texts of a YAML document.
+func scripts(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var all []string
+		for _, x := range v {
+			all = append(all, scripts(x)...)
+		}
+		return all
+	case map[string]any:
+		var all []string
+		for _, x := range v {
+			all = append(all, scripts(x)...)
+		}
+		return all
+	}
+	return nil
+}
+
+func helpOf(t *testing.T, command string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, command, "-help").Output()
+	if err != nil {
+		t.Fatalf("eltrain %s -help: %v", command, err)
+	}
+	return string(out)
+}
+
+// The job files of the example are valid, and in canonical format.
+func TestTheExampleRepositoryIsValid(t *testing.T) {
+	for _, args := range [][]string{{"validate"}, {"fmt", "-check", "-diff"}} {
+		cmd := exec.Command(binary, args...)
+		cmd.Dir = "../examples/gitops/jobs"
+		cmd.Env = append(os.Environ(), "ELTRAIN_VAR_home="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("eltrain %v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// secretive is a job that uses its password in all ways, and prints it when it fails.
+const secretive = `
+variable "token" {
+  type      = string
+  sensitive = true
+}
+variable "pem" {
+  type      = string
+  sensitive = true
+}
+variable "unused" {
+  type      = string
+  sensitive = true
+}
+job "s" {
+  role "worker" {
+    replicas   = 2
+    command    = ["sh", "-c", "echo step 1 loss 1; while [ ! -e crash ]; do sleep 0.05; done; rm -f crash; echo \"bad token $TOKEN\" >&2; echo \"$PEM\" >&2; exit 3", "--token=${var.token}"]
+    env        = { TOKEN = var.token, PEM = var.pem, HEADER = "Bearer ${var.token}", ROOM = "${slot.index}-${var.token}" }
+    stop_grace = "1s"
+    resources { cpu = 0.1 }
+  }
+  progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)" }
+  rendezvous { settle = "1s" }
+}
+`
+
+// ofPrograms are files with what training processes wrote themselves: the user's own words.
+func ofPrograms(path string) bool {
+	return strings.Contains(path, "/.eltrain/logs/") || strings.HasSuffix(path, "/exit.json")
+}
+
+// A sensitive value is in nothing that eltrain writes in the whole life of a job: no file, and no word of any command.
+func TestNoSecretIsLeftBehind(t *testing.T) {
+	const token, other = "s3cr3t-hunter2", "0ther-hunter3"
+	const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
+	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4"}
+	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
+	set := func(value string) {
+		t.Setenv("ELTRAIN_VAR_token", value)
+		t.Setenv("ELTRAIN_VAR_pem", pem)
+		t.Setenv("ELTRAIN_VAR_unused", "never-used-hunter4")
+	}
+	set(token)
+	t.Setenv("ELTRAIN_LOG", "debug")
+	check := func(what, text string) {
+		t.Helper()
+		for _, h := range hidden {
+			if at := strings.Index(text, h); at >= 0 {
+				t.Errorf("%s has %q in it: …%s…", what, h, text[max(0, at-100):min(len(text), at+100)])
+			}
+		}
+	}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		out, got := s.run(args...)
+		if got != code {
+			t.Errorf("eltrain %v: exit code %d, want %d\n%s", args, got, code, out)
+		}
+		check(strings.Join(args, " "), out)
+		return out
+	}
+	files := func(when string) {
+		t.Helper()
+		filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() || ofPrograms(path) {
+				return nil
+			}
+			if text, err := os.ReadFile(path); err == nil {
+				check(when+": "+path, string(text))
+			}
+			return nil
+		})
+	}
+
+	run(0, "validate", "-json")
+	run(0, "plan", "-out=p", "-json-into=lines")
+	run(0, "show", "p")
+	run(0, "show", "-json", "p")
+	run(0, "show", "-markdown", "p")
+	files("planned")
+	run(0, "apply", "-json", "p")
+	run(0, "plan", "-detailed-exitcode")
+	files("applied")
+	for _, args := range [][]string{{"show"}, {"show", "-json"}, {"state", "pull"}, {"state", "show", "job.s"}, {"state", "show", "job.s.worker[*]"}, {"status"}, {"status", "-json"}, {"console"}, {"graph"}} {
+		out := run(0, args...)
+		if args[0] == "show" && !strings.Contains(out, "(sensitive value)") {
+			t.Errorf("%v does not tell that something is hidden:\n%s", args, out)
+		}
+	}
+
+	// Another value is a change, and what it was before is not told either.
+	set(other)
+	has(t, run(2, "plan", "-detailed-exitcode"), "Plan: 2 to add, 0 to change, 2 to destroy.", "(sensitive value)")
+	run(2, "plan", "-detailed-exitcode", "-json")
+	set(token)
+
+	// A process fails and prints its password: what becomes evidence has none.
+	s.watch()
+	before := s.await("s", "running", func(j jobStatus) bool { return len(j.running()) == 2 })
+	s.write("crash", "")
+	s.await("s", "healed", func(j jobStatus) bool { return len(j.running()) == 2 && len(j.Incidents) > 0 })
+	kill(t, syscall.SIGKILL, before.slot("worker[1]").AgentPID)
+	s.await("s", "healed again", func(j jobStatus) bool { return len(j.running()) == 2 && len(j.Incidents) > 1 })
+	out := run(0, "status", "-json")
+	if !strings.Contains(out, "bad token (sensitive value)") {
+		t.Errorf("the evidence does not say what the process wrote:\n%s", out)
+	}
+	run(0, "events")
+	run(0, "events", "-json")
+	run(0, "logs", "job.s")
+	files("healed")
+	s.write("job.hcl", strings.Replace(secretive, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    nonsense = var.token", 1))
+	s.heard("nonsense")
+	run(1, "plan")
+	s.write("job.hcl", secretive)
+	set(other)
+	text := s.out.String()
+	s.kill()
+	check("the master's output", text)
+	run(0, "apply", "-auto-approve")
+	files("changed")
+	run(0, "destroy", "-auto-approve", "-json")
+	files("destroyed")
+	run(0, "events")
+}
+
+// A job that is kept without being declared is not started with the text that stands for its password.
+func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
+	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
+	for _, name := range []string{"token", "pem", "unused"} {
+		t.Setenv("ELTRAIN_VAR_"+name, "hunter2-"+name)
+	}
+	s.must("apply", "-auto-approve")
+	before := s.job("s")
+	s.write("job.hcl", "locals {}\n")
+	s.watch("-prune=false")
+	s.await("s", "running", func(j jobStatus) bool { return len(j.running()) == 2 })
+	kill(t, syscall.SIGKILL, before.slot("worker[1]").AgentPID)
+	s.heard("a sensitive value that it was declared with is not known any more")
+	s.write("job.hcl", secretive)
+	s.await("s", "healed", func(j jobStatus) bool {
+		return len(j.running()) == 2 && j.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID
+	})
+}

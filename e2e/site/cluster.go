@@ -1,0 +1,163 @@
+package site
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// MainContainer is what runs the agent in a pod.
+const MainContainer = "main"
+
+// bounded is for what is asked when the test's own context has ended, too.
+func bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Bound)
+}
+
+// Pods are those of eltrain's jobs, ended ones too, in order of name.
+func (s *Site) Pods() []corev1.Pod {
+	s.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	list, err := s.Cluster.Admin().CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "eltrain.dev/job"})
+	s.OK(err)
+	return list.Items
+}
+
+// Pod reads a pod.
+func (s *Site) Pod(name string) *corev1.Pod {
+	s.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	pod, err := s.Cluster.Admin().CoreV1().Pods(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+	s.OK(err)
+	return pod
+}
+
+// DeletePod deletes a pod as kubectl does; with no grace, as with --grace-period=0 --force.
+func (s *Site) DeletePod(name string, options metav1.DeleteOptions) {
+	s.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	s.OK(s.Cluster.Admin().CoreV1().Pods(s.Namespace).Delete(ctx, name, options))
+}
+
+// AtOnce is a deletion without a grace.
+func AtOnce() metav1.DeleteOptions {
+	now := int64(0)
+	return metav1.DeleteOptions{GracePeriodSeconds: &now}
+}
+
+// NodeOf waits until a pod runs, and gives its node.
+func (s *Site) NodeOf(pod string) (node string) {
+	s.T.Helper()
+	Until(s.T, "pod "+pod+" runs", func() bool {
+		now := s.Pod(pod)
+		node = now.Spec.NodeName
+		return now.Status.Phase == corev1.PodRunning
+	})
+	return node
+}
+
+// Objects are what eltrain's jobs have in the namespace, as kind/name: the pods that are eltrain's, and of other kinds
+// all but what every namespace has and the state.
+func (s *Site) Objects() []string {
+	s.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	ours, all := metav1.ListOptions{LabelSelector: "eltrain.dev/job"}, metav1.ListOptions{}
+	client := s.Cluster.Admin()
+	var found []string
+	enter := func(kind string, names []string, err error) {
+		s.T.Helper()
+		s.OK(err)
+		for _, name := range names {
+			if o := kind + "/" + name; o != "configmap/kube-root-ca.crt" && !strings.HasPrefix(o, "secret/eltrain-state-") {
+				found = append(found, o)
+			}
+		}
+	}
+	pods, err := client.CoreV1().Pods(s.Namespace).List(ctx, ours)
+	enter("pod", names(pods.Items), err)
+	configMaps, err := client.CoreV1().ConfigMaps(s.Namespace).List(ctx, all)
+	enter("configmap", names(configMaps.Items), err)
+	secrets, err := client.CoreV1().Secrets(s.Namespace).List(ctx, all)
+	enter("secret", names(secrets.Items), err)
+	services, err := client.CoreV1().Services(s.Namespace).List(ctx, all)
+	enter("service", names(services.Items), err)
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).List(ctx, all)
+	enter("poddisruptionbudget", names(budgets.Items), err)
+	if s.Cluster.VolcanoScheduler != nil {
+		groups, err := s.Cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(ctx, ours)
+		s.OK(err)
+		enter("podgroup", names(groups.Items), err)
+	}
+	return found
+}
+
+func names[T any, P interface {
+	*T
+	metav1.Object
+}](items []T) []string {
+	var all []string
+	for i := range items {
+		all = append(all, P(&items[i]).GetName())
+	}
+	return all
+}
+
+// Processes are those of the site's pods, by their process id on this machine: they work in a directory of their own.
+func (s *Site) Processes() map[int]string {
+	found := map[int]string{}
+	if s.Work == "" {
+		return found
+	}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		// Of a process in another mount namespace the path may begin with where its root is on this machine.
+		if cwd, err := os.Readlink(d + "/cwd"); err != nil || !strings.Contains(cwd, s.Work) || !lives(d) {
+			continue
+		}
+		args, _ := os.ReadFile(d + "/cmdline")
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		found[pid] = string(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))
+	}
+	return found
+}
+
+// Left is what there is of the site's jobs, objects and processes.
+func (s *Site) Left() []string {
+	s.T.Helper()
+	found := s.Objects()
+	for pid, args := range s.Processes() {
+		found = append(found, fmt.Sprintf("process %d %s", pid, args))
+	}
+	return found
+}
+
+// LogPods shows how the pods are and what they wrote.
+func (s *Site) LogPods() {
+	ctx, cancel := bounded()
+	defer cancel()
+	pods := s.Cluster.Admin().CoreV1().Pods(s.Namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.T.Log(err)
+		return
+	}
+	for _, p := range list.Items {
+		status, _ := json.Marshal(p.Status)
+		text, _ := pods.GetLogs(p.Name, &corev1.PodLogOptions{Container: MainContainer}).DoRaw(ctx)
+		s.T.Logf("pod %s on %q: deleted %v\n%s\n%s", p.Name, p.Spec.NodeName, p.DeletionTimestamp, status, text)
+	}
+}

@@ -1,0 +1,265 @@
+package site
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/testbed"
+	"github.com/eltrain/eltrain/testbed/kubelet"
+)
+
+const (
+	// TrainerImage has the demo's directory as its working directory, AgentImage the built eltrain-agent.
+	TrainerImage = "trainer"
+	AgentImage   = "eltrain"
+
+	// PoolLabel keeps the pods of a test on its nodes, and other tests' away from them.
+	PoolLabel = "e2e.eltrain.dev/pool"
+
+	// Steps of 20 ms: some ten seconds of training, enough for a fault and its healing in the middle.
+	Steps = 500
+)
+
+// Example is a job of examples/ and where it is run.
+type Example struct {
+	Dir      string            // below examples/
+	Job      string            // its name
+	Provider string            // that the job names instead of "local"; the one of examples/mnist-PROVIDER
+	Nodes    int               // of one core each: two in the first rack, the others in the second
+	Memory   resource.Quantity // of each node
+}
+
+// Local is the example for one machine.
+func Local(provider string, nodes int) Example {
+	return Example{Dir: "mnist-local", Job: "mnist", Provider: provider, Nodes: nodes, Memory: resource.MustParse("512Mi")}
+}
+
+// Demo is the job of an example with its provider changed, in a namespace and on process nodes of its own.
+type Demo struct {
+	*Site
+	Kubelet *kubelet.Kubelet
+}
+
+// NewDemo makes the job directory and the nodes. When the test ends the job is destroyed, and what is left of it is an
+// error.
+func NewDemo(t *testing.T, c *testbed.Cluster, programs Programs, e Example) *Demo {
+	t.Helper()
+	d := &Demo{Site: New(t, c, programs, e.Job)}
+	d.Work, d.Events = "/srv/"+d.Namespace, d.Dir
+	text := d.example(e.Dir, "job.hcl")
+	if !strings.Contains(text, `provider = "local"`) {
+		t.Fatalf("the job of %s names no local provider to be changed", e.Dir)
+	}
+	d.Write("job.hcl", strings.Replace(text, `provider = "local"`, fmt.Sprintf("provider = %q", e.Provider), 1))
+	d.Write("train.py", d.example(e.Dir, "train.py"))
+	d.Write(e.Provider+".hcl", d.example("mnist-"+e.Provider, e.Provider+".hcl"))
+	d.SetSteps(Steps)
+
+	var nodes []kubelet.Node
+	for n := range e.Nodes {
+		rack := min(n/2, 1) + 1
+		nodes = append(nodes, kubelet.Node{
+			Name:     d.Node(n + 1),
+			Labels:   map[string]string{PoolLabel: d.Namespace, "rack": fmt.Sprintf("r%d", rack), "switch": fmt.Sprintf("s%d", rack)},
+			Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: e.Memory},
+		})
+	}
+	d.startKubelet(nodes)
+	t.Cleanup(d.clean)
+	return d
+}
+
+func (d *Demo) startKubelet(nodes []kubelet.Node) {
+	d.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	var err error
+	d.Kubelet, err = kubelet.Start(ctx, kubelet.Options{
+		Config: d.Cluster.Config(), Nodes: nodes, Dir: d.T.TempDir(),
+		Images: map[string]kubelet.Image{
+			TrainerImage: {
+				Mounts:     []kubelet.Mount{{HostPath: d.Dir, Path: d.Work}},
+				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + EventsFile},
+			},
+			AgentImage: {Mounts: []kubelet.Mount{{HostPath: d.Programs.Agent, Path: "/usr/local/bin/eltrain-agent", ReadOnly: true}}},
+		},
+	})
+	d.OK(err)
+	d.T.Cleanup(d.Kubelet.Close)
+	d.T.Cleanup(func() {
+		for _, n := range nodes {
+			d.Cluster.RemoveNode(d.T, n.Name)
+		}
+	})
+	for _, n := range nodes {
+		Until(d.T, "node "+n.Name+" is ready", func() bool { return d.Ready(n.Name) && len(d.GetNode(n.Name).Spec.Taints) == 0 })
+	}
+}
+
+// Node names the demo's nodes, from 1.
+func (d *Demo) Node(n int) string { return fmt.Sprintf("%s-n%d", d.Namespace, n) }
+
+// GetNode reads a node.
+func (d *Demo) GetNode(name string) *corev1.Node {
+	d.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	node, err := d.Cluster.Admin().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	d.OK(err)
+	return node
+}
+
+// Ready tells whether Kubernetes thinks that the node is.
+func (d *Demo) Ready(name string) bool {
+	d.T.Helper()
+	for _, c := range d.GetNode(name).Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Delete takes a node away, as a cloud does: its power, and its entry.
+func (d *Demo) Delete(node string) {
+	d.T.Helper()
+	d.OK(d.Kubelet.PowerOff(node))
+	d.Cluster.RemoveNode(d.T, node)
+}
+
+// Reconnect gives a node back.
+func (d *Demo) Reconnect(node string) {
+	d.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	d.OK(d.Kubelet.Reconnect(ctx, node))
+}
+
+// example reads a file of an example.
+func (d *Demo) example(dir, name string) string {
+	d.T.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", dir, name))
+	d.OK(err)
+	return string(text)
+}
+
+// SetSteps writes the variables: those of the example, and for how many steps it trains.
+func (d *Demo) SetSteps(n int) {
+	d.T.Helper()
+	d.Write("eltrain.vars", fmt.Sprintf("steps = %d\nimage = %q\nagent_image = %q\npod = { spec = { nodeSelector = { %q = %q } } }\n",
+		n, TrainerImage, AgentImage, PoolLabel, d.Namespace))
+}
+
+// DropBlock takes a block at the top of a file out of it, which has to be there.
+func (d *Demo) DropBlock(name, header string) {
+	d.T.Helper()
+	before, rest, there := strings.Cut(d.Read(name), header+" {\n")
+	_, after, ends := strings.Cut(rest, "\n}\n")
+	if !there || !ends {
+		d.T.Fatalf("%s has no block %s to be dropped", name, header)
+	}
+	d.Write(name, before+after)
+}
+
+// Foreign makes a pod that is none of eltrain's and takes one node of the demo, but for what edit changes of it.
+func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
+	d.T.Helper()
+	grace := int64(0)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{PoolLabel: d.Namespace}, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{
+				Name: MainContainer, Image: AgentImage, Command: []string{"sleep", "3600"},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+			}},
+		},
+	}
+	if edit != nil {
+		edit(pod)
+	}
+	_, err := d.Cluster.Admin().CoreV1().Pods(d.Namespace).Create(d.T.Context(), pod, metav1.CreateOptions{})
+	d.OK(err)
+}
+
+// AgentOf is the agent of a slot's pod on this machine.
+func (d *Demo) AgentOf(slot Slot) int {
+	d.T.Helper()
+	pid, err := d.Kubelet.PID(d.Namespace, slot.Name, MainContainer)
+	d.OK(err)
+	return pid
+}
+
+// TrainerOf is the training process of a slot on this machine: the status has its number in its pod.
+func (d *Demo) TrainerOf(slot Slot) int {
+	d.T.Helper()
+	pod, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", d.AgentOf(slot)))
+	d.OK(err)
+	for pid := range d.Processes() {
+		if namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err != nil || namespace != pod {
+			continue
+		}
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		for line := range strings.Lines(string(status)) {
+			if ids, of := strings.CutPrefix(line, "NSpid:"); of && strings.HasSuffix(strings.TrimSpace(ids), "\t"+strconv.Itoa(slot.PID)) {
+				return pid
+			}
+		}
+	}
+	d.T.Fatalf("%s has no process %d in pod %s", slot.Address, slot.PID, slot.Name)
+	return 0
+}
+
+// Trainers are the training processes of all slots that train.
+func (d *Demo) Trainers(j Job) map[string]int {
+	d.T.Helper()
+	pids := map[string]int{}
+	for _, slot := range j.Running() {
+		pids[slot.Address] = d.TrainerOf(slot)
+	}
+	return pids
+}
+
+// Elsewhere is the same job seen from another directory: where a second master is.
+func (d *Demo) Elsewhere() *Demo {
+	d.T.Helper()
+	site := *d.Site
+	other := &Demo{Site: &site, Kubelet: d.Kubelet}
+	other.Dir = d.T.TempDir()
+	files, err := filepath.Glob(filepath.Join(d.Dir, "*.hcl"))
+	d.OK(err)
+	for _, path := range append(files, filepath.Join(d.Dir, "eltrain.vars")) {
+		other.Write(filepath.Base(path), d.Read(filepath.Base(path)))
+	}
+	return other
+}
+
+// clean destroys what runs and checks that nothing is left.
+func (d *Demo) clean() {
+	if d.T.Failed() {
+		events, _ := d.Run("events")
+		d.T.Logf("events:\n%s", events)
+		d.LogPods()
+	}
+	out, code := d.Run("destroy", "-auto-approve", "-lock-timeout=30s")
+	if code != 0 {
+		d.T.Errorf("destroy: exit code %d\n%s", code, out)
+	}
+	// What the anchor owns is deleted by the cluster's own garbage collector, after the destroy.
+	var left []string
+	for deadline := time.Now().Add(Bound); time.Now().Before(deadline); time.Sleep(Poll) {
+		if left = d.Left(); len(left) == 0 {
+			return
+		}
+	}
+	d.T.Errorf("left after destroy: %v; it said\n%s", left, out)
+}

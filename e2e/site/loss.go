@@ -1,0 +1,100 @@
+package site
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// EventsFile is what the training script writes of each step.
+const EventsFile = "events.jsonl"
+
+// Exact: the example's script sums integers, so that its losses do not depend on the world.
+const Exact = 0
+
+// Event is a line that the training script writes of what it does.
+type Event struct {
+	Ev    string  `json:"ev"`
+	Step  int     `json:"step"`
+	Loss  float64 `json:"loss"`  // of a step
+	World int     `json:"world"` // of what began, at Step
+}
+
+// Events reads what the script wrote into a folder, of all its processes.
+func Events(t *testing.T, dir string) []Event {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, EventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Event
+	for line := range strings.Lines(string(text)) {
+		var event Event
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		all = append(all, event)
+	}
+	return all
+}
+
+// Losses are those of a folder's training by step. Two losses for one step have to be the same, but for what they may
+// differ by: that is what makes a recovery right.
+func Losses(t *testing.T, dir string, close float64) map[int]float64 {
+	t.Helper()
+	found := map[int]float64{}
+	for _, event := range Events(t, dir) {
+		if event.Ev != "step" {
+			continue
+		}
+		if old, known := found[event.Step]; known && math.Abs(old-event.Loss) > close {
+			t.Errorf("the loss at step %d is %v and %v", event.Step, old, event.Loss)
+		}
+		found[event.Step] = event.Loss
+	}
+	return found
+}
+
+// Alone trains with a script by one process, without eltrain, and gives its losses.
+func Alone(t *testing.T, python, script string, steps int, close float64) map[int]float64 {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command(python, script, fmt.Sprintf("--steps=%d", steps), "--step-ms=0",
+		"--ckpt-dir="+filepath.Join(dir, "ckpt"), "--events="+filepath.Join(dir, EventsFile))
+	cmd.Env = append(os.Environ(), "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the training alone: %v\n%s", err, out)
+	}
+	return Losses(t, dir, close)
+}
+
+var undisturbed struct {
+	sync.Mutex
+	losses map[int]map[int]float64 // by number of steps
+}
+
+// EndsRight waits for the job's success and compares all its losses with those of an undisturbed run of Script.
+func (s *Site) EndsRight(steps int) {
+	s.T.Helper()
+	s.Succeeds()
+	undisturbed.Lock()
+	defer undisturbed.Unlock()
+	if undisturbed.losses == nil {
+		undisturbed.losses = map[int]map[int]float64{}
+	}
+	if undisturbed.losses[steps] == nil {
+		undisturbed.losses[steps] = Alone(s.T, "python3", Script, steps, Exact)
+	}
+	want := undisturbed.losses[steps]
+	if got := Losses(s.T, s.Events, Exact); !maps.Equal(got, want) {
+		s.T.Errorf("the healed run ends with loss %v at step %d, an undisturbed one with %v; they printed %d and %d steps",
+			got[steps], steps, want[steps], len(got), len(want))
+	}
+}

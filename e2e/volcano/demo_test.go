@@ -1,0 +1,215 @@
+package volcano
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/eltrain/eltrain/e2e/site"
+)
+
+func TestTheLocalJobTrainsAsAGang(t *testing.T) {
+	s := newDemo(t, 4)
+	s.Watch()
+	j := s.AwaitWorld(4, 1)
+	if g := podGroup(s); g == nil || g.Spec.MinMember != 2 || g.Spec.Queue != "default" || g.Status.Phase != v1beta1.PodGroupRunning {
+		t.Errorf("its PodGroup is %+v", g)
+	}
+	nodes := map[string]bool{}
+	for i := range 4 {
+		slot := j.Worker(i)
+		nodes[slot.Node] = true
+		pod := s.Pod(slot.Name)
+		if preemptable := pod.Annotations["volcano.sh/preemptable"]; pod.Spec.SchedulerName != "volcano" || preemptable != fmt.Sprint(i >= 2) {
+			t.Errorf("%s is for scheduler %q, preemptable %s", slot.Address, pod.Spec.SchedulerName, preemptable)
+		}
+	}
+	if len(nodes) != 4 {
+		t.Errorf("the nodes are %v", nodes)
+	}
+	if plan := s.Must("plan", "-detailed-exitcode"); !strings.Contains(plan, "No changes.") {
+		t.Errorf("while it trains, plan says:\n%s", plan)
+	}
+	s.EndsRight(site.Steps)
+	if last := s.Status(); last.Generation != 1 || len(last.Incidents) > 0 {
+		t.Errorf("nothing happened, and yet: generation %d, incidents %+v", last.Generation, last.Incidents)
+	}
+}
+
+// With less than min there is nobody; then it follows its nodes between min and max.
+func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
+	const long = 4 * site.Steps
+	s := newDemo(t, 4)
+	s.SetSteps(long)
+	for n := range 3 {
+		s.Delete(s.Node(n + 2))
+	}
+	s.Watch()
+	s.Await("waiting below min, with what is wanted", func(j site.Job) bool {
+		return j.Says("Wanted: 2 worker with 1 cpu, 256MiB each")
+	})
+	for _, pod := range s.Pods() {
+		if pod.Spec.NodeName != "" {
+			t.Errorf("pod %s of a gang that has no room is on %s", pod.Name, pod.Spec.NodeName)
+		}
+	}
+	s.Reconnect(s.Node(2))
+	two := s.AwaitWorld(2, 1)
+	s.Reconnect(s.Node(3))
+	s.Reconnect(s.Node(4))
+	four := s.AwaitWorld(4, two.Generation+1)
+	s.Untouched(two, four, four.Worker(2), four.Worker(3))
+	// A drained node is left with a checkpoint, above min.
+	leaver := four.On(s.Node(4))
+	cluster.Cordon(t, s.Node(4))
+	three := s.AwaitWorld(3, four.Generation+1)
+	s.Untouched(four, three, leaver)
+	for _, i := range three.Incidents {
+		if slices.Contains(i.Culprits, leaver.Address) {
+			t.Errorf("it was asked to leave, and yet: %+v", i)
+		}
+	}
+	cluster.Uncordon(t, s.Node(4))
+	back := s.AwaitWorld(4, three.Generation+1)
+	s.Delete(s.Node(3))
+	lost := s.AwaitWorld(3, back.Generation+1)
+	s.Blamed(lost, "node_gone", []site.Slot{back.On(s.Node(3))}, "node "+s.Node(3)+" was removed")
+	if g := podGroup(s); g.Spec.MinMember != 2 {
+		t.Errorf("growing and shrinking changed minMember to %d", g.Spec.MinMember)
+	}
+	s.EndsRight(long)
+}
+
+func TestTheConfigurationIsThatOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "volcano.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), preempting) {
+		t.Errorf("docs/volcano.md does not have\n%s", preempting)
+	}
+}
+
+// A job of somebody else's with a higher priority takes what is above min, and nothing below.
+func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
+	const long = 6 * site.Steps
+	s := newDemo(t, 4)
+	s.SetSteps(long)
+	urgent := s.Namespace + "-urgent" // the class is the whole cluster's
+	classes := cluster.Admin().SchedulingV1().PriorityClasses()
+	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgent}, Value: 1000}, metav1.CreateOptions{})
+	s.OK(err)
+	t.Cleanup(func() { classes.Delete(context.Background(), urgent, metav1.DeleteOptions{}) })
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	theirs := []string{"urgent-0", "urgent-1", "urgent-2"}
+	for _, name := range theirs {
+		s.Foreign(name, func(pod *corev1.Pod) { pod.Spec.PriorityClassName, pod.Spec.SchedulerName = urgent, "volcano" })
+	}
+	site.Until(t, "two of three have a node", func() bool { return bound(s, theirs) == 2 })
+	after := s.AwaitWorld(2, before.Generation+1)
+	s.Untouched(before, after, before.Worker(2), before.Worker(3))
+	for _, i := range after.Incidents {
+		if i.Cause != "preempted" || !strings.Contains(strings.Join(i.Evidence, "\n"), "Pod is evicted, because of preempt") {
+			t.Errorf("an incident is %+v", i)
+		}
+	}
+	if n := bound(s, theirs); n != 2 {
+		t.Errorf("%d pods of a higher priority have a node", n)
+	}
+	for _, name := range theirs {
+		s.DeletePod(name, site.AtOnce())
+	}
+	s.AwaitWorld(4, after.Generation+1)
+	s.EndsRight(long)
+}
+
+// bound counts the pods that have a node.
+func bound(s *site.Demo, pods []string) (n int) {
+	s.T.Helper()
+	for _, name := range pods {
+		if s.Pod(name).Spec.NodeName != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// What is done about a fault is what the local provider does, and what the cluster says is the cause.
+func TestItHealsAsLocally(t *testing.T) {
+	for name, fault := range map[string]struct {
+		cause  string
+		strike func(s *site.Demo, victim site.Slot)
+	}{
+		"process killed": {"process_killed", func(s *site.Demo, victim site.Slot) {
+			site.Kill(s.T, syscall.SIGKILL, s.TrainerOf(victim))
+		}},
+		"agent killed": {"agent_gone", func(s *site.Demo, victim site.Slot) {
+			site.Kill(s.T, syscall.SIGKILL, s.AgentOf(victim))
+		}},
+		"pod deleted": {"deleted", func(s *site.Demo, victim site.Slot) {
+			s.DeletePod(victim.Name, site.AtOnce())
+		}},
+		"node powered off": {"lease_lost", func(s *site.Demo, victim site.Slot) {
+			s.OK(s.Kubelet.PowerOff(victim.Node))
+		}},
+		"node deleted": {"node_gone", func(s *site.Demo, victim site.Slot) {
+			s.Delete(victim.Node)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDemo(t, 5)
+			s.SetSteps(2 * site.Steps)
+			s.Watch()
+			before := s.AwaitWorld(4, 1)
+			victim, group := before.Worker(1), podGroup(s)
+			fault.strike(s, victim)
+			after := s.AwaitWorld(4, before.Generation+1)
+			s.Blamed(after, fault.cause, []site.Slot{victim})
+			if fault.cause == "process_killed" {
+				s.Untouched(before, after)
+			} else {
+				s.Replaced(before, after, victim)
+			}
+			if fault.cause == "node_gone" && slices.ContainsFunc(s.Pods(), func(p corev1.Pod) bool { return p.Name == victim.Name }) {
+				t.Errorf("pod %s is there, though its node is not: it counts against the queue", victim.Name)
+			}
+			if now := podGroup(s); now.UID != group.UID {
+				t.Error("its PodGroup did not outlive a pod: the gang has lost its age in the queue")
+			}
+			if fault.cause == "lease_lost" {
+				s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
+			}
+			s.EndsRight(2 * site.Steps)
+		})
+	}
+}
+
+func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
+	s := newDemo(t, 4)
+	s.SetSteps(2 * site.Steps)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	trainers, group := s.Trainers(before), podGroup(s)
+	m.Kill()
+	s.Watch()
+	after := s.AwaitWorld(4, 1)
+	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
+		t.Errorf("training processes were restarted: generation %d -> %d, %v -> %v", before.Generation, after.Generation, trainers, s.Trainers(after))
+	}
+	if now := podGroup(s); now.UID != group.UID || now.ResourceVersion == "" {
+		t.Errorf("its PodGroup %s became %s", group.UID, now.UID)
+	}
+	s.EndsRight(2 * site.Steps)
+}

@@ -1,0 +1,246 @@
+package volcano
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// What the cluster lacks is said by plan, before anything is made.
+
+func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
+	t.Parallel()
+	site.Needed(t)
+	s := site.NewDemo(t, testbed.Start(t, testbed.Options{}), programs, site.Local("volcano", 2))
+	out, _ := s.Run("plan")
+	site.Has(t, out, "This cluster has no Volcano", "PodGroups of scheduling.volcano.sh/v1beta1", `choose provider "kubernetes"`)
+	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
+		t.Errorf("apply succeeds:\n%s", out)
+	}
+	if pods := s.Pods(); len(pods) > 0 {
+		t.Errorf("it made %d pods", len(pods))
+	}
+}
+
+func TestPlanNamesAFieldThatTheInstalledVolcanoLacks(t *testing.T) {
+	s := newDemo(t, 2)
+	s.Edit("volcano.hcl", "  queue       = var.queue\n", "  queue       = var.queue\n\n  network_topology {\n    mode         = \"hard\"\n    highest_tier = 2\n  }\n")
+	out, _ := s.Run("plan")
+	site.Has(t, out, `Provider "volcano" asks for network_topology, and the Volcano that this cluster has is older than that`,
+		"its PodGroups have no spec.networkTopology.mode, only minMember, minResources, minTaskMember")
+	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
+		t.Errorf("apply succeeds:\n%s", out)
+	}
+	if pods := s.Pods(); len(pods) > 0 {
+		t.Errorf("it made %d pods", len(pods))
+	}
+}
+
+// The chart's configuration preempts nobody; plan reads it where it is told to, and says what it means.
+func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
+	s := newDemo(t, 2)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stock"}, Data: map[string]string{
+		"volcano-scheduler.conf": strings.Replace(preempting, "preempt, ", "", 1)}}
+	configMaps := cluster.Admin().CoreV1().ConfigMaps(s.Namespace)
+	_, err := configMaps.Create(t.Context(), config, metav1.CreateOptions{})
+	s.OK(err)
+	if out := s.Must("plan"); strings.Contains(out, "preempts nobody") {
+		t.Errorf("of a configuration that preempts plan says:\n%s", out)
+	}
+	s.Edit("volcano.hcl", "  queue       = var.queue\n", "  queue       = var.queue\n\n  scheduler_config = \""+s.Namespace+"/stock\"\n")
+	site.Has(t, s.Must("plan"), `The scheduler preempts nobody (its actions are "enqueue, allocate, backfill")`)
+	s.OK(configMaps.Delete(t.Context(), "stock", metav1.DeleteOptions{}))
+}
+
+// A gang waits for its queue, whatever is the matter with that, and trains when it is let in.
+func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
+	s := newDemo(t, 4)
+	queue := s.Namespace
+	s.Edit("volcano.hcl", `default     = "default"`, `default     = "`+queue+`"`)
+	m := s.Watch()
+	m.Heard(`queue "` + queue + `" does not exist: make it, or name another one in the provider's queue`)
+	site.Has(t, s.Must("plan"), `queue "`+queue+`" does not exist`)
+	cluster.MakeQueue(t, queue, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}})
+	m.Heard(`queue "` + queue + `" has no room: the gang wants cpu 2, and of its 1 there are 0 in use`)
+	cluster.CloseQueue(t, queue)
+	m.Heard(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
+	if pods := s.Pods(); len(pods) > 0 {
+		t.Errorf("%d pods for a queue that let nobody in", len(pods))
+	}
+	_, err := cluster.Dynamic().Resource(testbed.Queues).Patch(t.Context(), queue, types.MergePatchType, []byte(`{"spec":{"capability":{"cpu":"4"}}}`), metav1.PatchOptions{})
+	s.OK(err)
+	cluster.OpenQueue(t, queue)
+	s.AwaitWorld(4, 1)
+	s.EndsRight(site.Steps)
+}
+
+// Without a scheduler what trains trains on, what comes waits and plan says for whom, and nothing is lost.
+func TestTheSchedulerIsDown(t *testing.T) {
+	s := newDemoAlone(t, 5) // all others' pods would wait, too
+	s.SetSteps(2 * site.Steps)
+	cluster.VolcanoScheduler.Kill(t)
+	up := false
+	t.Cleanup(func() {
+		if !up {
+			cluster.VolcanoScheduler.Start(t)
+		}
+	})
+	m := s.Watch()
+	m.Heard(`the scheduler "volcano" has not taken up PodGroup mnist-`)
+	site.Has(t, s.Must("status"), `the scheduler "volcano" has not taken up PodGroup mnist-`)
+	m.Interrupt()
+	site.Has(t, s.Must("plan"), `the scheduler "volcano" has not taken up PodGroup mnist-`)
+	cluster.VolcanoScheduler.Start(t)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	// And under a job that trains: what is lost meanwhile waits.
+	cluster.VolcanoScheduler.Kill(t)
+	victim := before.Worker(3)
+	s.DeletePod(victim.Name, site.AtOnce())
+	three := s.Await("training without it, and the reason", func(j site.Job) bool {
+		return j.WorldSize == 3 && j.Generation > before.Generation && j.Says(`waits for the scheduler "volcano", which has said nothing of it`)
+	})
+	s.Untouched(before, three, victim)
+	cluster.VolcanoScheduler.Start(t)
+	up = true
+	s.AwaitWorld(4, three.Generation+1)
+	s.EndsRight(2 * site.Steps)
+}
+
+// A master that is killed between the PodGroup and the first pod leaves a gang without members; the next one has no
+// other PodGroup, and makes them.
+func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
+	s := newDemo(t, 4)
+	held, release := s.Through().StopAt(0, "patch podgroups", true)
+	killedThere(s, held, release)
+	made := podGroup(s)
+	if made == nil || len(s.Pods()) > 0 {
+		t.Fatalf("it was killed elsewhere: PodGroup %v, %d pods", made, len(s.Pods()))
+	}
+	s.Watch()
+	s.AwaitWorld(4, 1)
+	if now := podGroup(s); now.UID != made.UID {
+		t.Errorf("PodGroup %s became %s", made.UID, now.UID)
+	}
+	s.EndsRight(site.Steps)
+}
+
+// killedThere starts a master and kills it at the write that the gate stops.
+func killedThere(s *site.Demo, held <-chan struct{}, release chan<- struct{}) {
+	s.T.Helper()
+	defer close(release)
+	m := s.Watch()
+	select {
+	case <-held:
+		m.Kill()
+	case <-time.After(site.Bound):
+		s.T.Fatalf("it does not come to that write:\n%s", m.Out)
+	}
+}
+
+// A min that is lowered goes to the PodGroup before pods go. A master that is killed between the two leaves more pods
+// than the gang wants, which train; the next one takes away what is too many, once.
+func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
+	const long = 2 * site.Steps
+	s := newDemo(t, 4)
+	s.SetSteps(long)
+	s.Edit("job.hcl", "min = 2", "min = 4")
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	m.Interrupt()
+	if g := podGroup(s); g.Spec.MinMember != 4 {
+		t.Fatalf("minMember is %d", g.Spec.MinMember)
+	}
+	s.Edit("job.hcl", "min = 4", "min = 2")
+	s.Edit("job.hcl", "max = 4", "max = 3")
+	s.Edit("job.hcl", "default = 4", "default = 3") // replicas
+	held, release := s.Through().StopAt(0, "patch podgroups", true)
+	killedThere(s, held, release)
+	if g := podGroup(s); g.Spec.MinMember != 2 {
+		t.Errorf("minMember is %d", g.Spec.MinMember)
+	}
+	if now := s.Pods(); len(now) != 4 || slices.ContainsFunc(now, func(p corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning }) {
+		t.Errorf("it was killed too late: %d pods", len(now))
+	}
+	s.Watch()
+	after := s.AwaitWorld(3, before.Generation+1)
+	s.Untouched(before, after, before.Worker(3))
+	s.EndsRight(long)
+}
+
+// A PodGroup that somebody deletes is made again, and nobody who trains notices.
+func TestPodGroupDeletedByHand(t *testing.T) {
+	s := newDemo(t, 4)
+	s.SetSteps(2 * site.Steps)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	trainers, group := s.Trainers(before), podGroup(s)
+	s.OK(cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).Delete(t.Context(), group.Name, metav1.DeleteOptions{}))
+	site.Until(t, "it is there again, with its pods", func() bool {
+		now := podGroup(s)
+		return now != nil && now.UID != group.UID && now.Status.Phase == v1beta1.PodGroupRunning
+	})
+	after := s.AwaitWorld(4, 1)
+	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
+		t.Errorf("training processes were restarted: generation %d -> %d", before.Generation, after.Generation)
+	}
+	// And it is a gang: what it loses is placed.
+	s.DeletePod(after.Worker(2).Name, site.AtOnce())
+	s.AwaitWorld(4, after.Generation+1)
+	s.EndsRight(2 * site.Steps)
+}
+
+// Volcano's own webhooks stand between the API server and every PodGroup and pod, and time out when many come at once. The
+// master says what it waits for, tries again, and makes nothing twice.
+func TestWebhooksThatTimeOut(t *testing.T) {
+	const slow = 3 * time.Second // the API server gives up before
+	s := newDemo(t, 4)
+	t.Run("pods", func(t *testing.T) {
+		ofPods := cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Delay: slow})
+		t.Run("PodGroups", func(t *testing.T) {
+			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow})
+			m := s.Watch()
+			m.Heard("make the PodGroup: Internal error occurred: failed calling webhook")
+		})
+		site.Until(t, "each slot has tried twice", func() bool { return ofPods.Asked() >= 8 })
+	})
+	j := s.AwaitWorld(4, 1)
+	if pods := s.Pods(); len(pods) != 4 || len(j.Slots) != 4 {
+		t.Errorf("%d pods for %d slots", len(pods), len(j.Slots))
+	}
+	s.EndsRight(site.Steps)
+}
+
+// Of two masters one leads. When it is killed the other finds gang and PodGroup as they were.
+func TestTwoMastersOneLeads(t *testing.T) {
+	s := newDemo(t, 4)
+	s.SetSteps(4 * site.Steps)
+	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")
+	first := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	trainers, group := s.Trainers(before), podGroup(s)
+	standby := s.Elsewhere()
+	second := standby.Watch("-lock-timeout=1h")
+	second.Heard("Acquiring state lock")
+	first.Kill()
+	second.Heard("Watching.")
+	after := standby.AwaitWorld(4, 1)
+	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
+		t.Errorf("training processes were restarted: generation %d -> %d", before.Generation, after.Generation)
+	}
+	if now := podGroup(s); now.UID != group.UID || now.Generation != group.Generation {
+		t.Errorf("the second wrote a PodGroup that was as it is to be: %s generation %d -> %s generation %d", group.UID, group.Generation, now.UID, now.Generation)
+	}
+	s.EndsRight(4 * site.Steps)
+}

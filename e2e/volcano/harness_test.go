@@ -1,0 +1,110 @@
+// Package volcano runs the built eltrain on a real control plane with the real Volcano, as a user does: the job file of
+// the local demo with another provider, as a gang that Volcano's scheduler admits and places, with the rights that
+// deploy/ grants, on pods that are real processes. Every test ends by checking that a destroy leaves nothing in the
+// namespace, no PodGroup either, and no process; and what was disturbed, that it ends with the losses of an undisturbed
+// run. What needs no training process is proven in providers/volcano.
+package volcano
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/testbed"
+)
+
+var (
+	programs site.Programs
+	cluster  *testbed.Cluster // shared: every test has a namespace and nodes of its own in it
+)
+
+// preempting is a configuration of the scheduler with which a higher priority takes what others have above their min;
+// docs/volcano.md says why each line is there.
+const preempting = `actions: "enqueue, allocate, preempt, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: drf
+    enableJobOrder: false
+    enablePreemptable: false
+  - name: predicates
+  - name: capacity
+  - name: nodeorder
+  - name: binpack
+`
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait far more than they work, for steps of 20 ms and each other's pods, also where there are two cores.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if testing.Short() || os.Geteuid() != 0 {
+		return m.Run() // every test skips
+	}
+	dir, err := os.MkdirTemp("", "eltrain-e2e-volcano-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if programs, err = site.Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if cluster, err = testbed.New(testbed.Options{Volcano: &testbed.Volcano{Configuration: preempting}}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 && testing.Verbose() {
+		fmt.Fprintln(os.Stderr, cluster.Logs())
+	}
+	if err := cluster.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// newDemo makes the demo's job directory with provider "volcano", for so many nodes of one core. The test runs beside
+// others.
+func newDemo(t *testing.T, nodes int) *site.Demo {
+	t.Helper()
+	t.Parallel()
+	return newDemoAlone(t, nodes)
+}
+
+// newDemoAlone is newDemo for a test that disturbs others.
+func newDemoAlone(t *testing.T, nodes int) *site.Demo {
+	t.Helper()
+	site.Needed(t)
+	return site.NewDemo(t, cluster, programs, site.Local("volcano", nodes))
+}
+
+// podGroup is the job's; nil while there is none.
+func podGroup(s *site.Demo) *v1beta1.PodGroup {
+	s.T.Helper()
+	list, err := cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=" + s.Job})
+	s.OK(err)
+	if len(list.Items) == 0 {
+		return nil
+	}
+	var group v1beta1.PodGroup
+	s.OK(runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[0].Object, &group))
+	return &group
+}

@@ -1,0 +1,13 @@
+#!/bin/sh
+# What a pipeline does on a pull request: it checks the job files, and plans.
+#
+#   pull-request.sh JOBS OUT      JOBS is the job directory in the checkout of the branch. OUT gets comment.md, for
+#                                 the pull request, plan.json, for a policy, and plan.bin, for after the merge.
+set -eu
+jobs=$1
+out=$(cd "$2" && pwd)
+
+eltrain -chdir="$jobs" fmt -check -diff
+eltrain -chdir="$jobs" validate
+eltrain -chdir="$jobs" plan -input=false -lock-timeout=60s -out="$out/plan.bin" -markdown >"$out/comment.md"
+eltrain -chdir="$jobs" show -json "$out/plan.bin" >"$out/plan.json"

@@ -1,0 +1,203 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func keyed(word string) *Sealer {
+	s := new(Sealer)
+	s.SetKey([]byte(word))
+	return s
+}
+
+func TestSecretsAreFoundInTexts(t *testing.T) {
+	var s Secrets
+	s.Add("s3cret", "s3cret-and-more", "7", "ab", "line-one\nand-line-two", `quote"d`, " ", "")
+	for text, want := range map[string]string{
+		"token s3cret!":            "token #!",
+		"s3cret-and-more":          "#",
+		"xs3cretx":                 "x#x",
+		"17 of 70":                 "17 of 70", // a short one counts where it stands alone
+		"x = 7.":                   "x = #.",
+		"7":                        "#",
+		"--n=7 --m=77":             "--n=# --m=77",
+		"ab,abc,cab,ab":            "#,abc,cab,#",
+		"it printed and-line-two!": "it printed #!",
+		`a = "quote\"d"`:           `a = "#"`,
+		"nothing":                  "nothing",
+		"":                         "",
+		"(sensitive value 0123456789abcdef0123456789abcdef)s3cret": "##",
+		"(sensitive value)": "(sensitive value)",
+	} {
+		if got := s.Replace(text, func(string) string { return "#" }); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+		if s.In(text) != (text != want) {
+			t.Errorf("In(%q) is %t", text, s.In(text))
+		}
+	}
+}
+
+// What overlaps is one stretch: no end of a secret stays behind the other.
+func TestOverlappingSecretsLeaveNoRest(t *testing.T) {
+	var s Secrets
+	s.Add("abcdef", "defghi")
+	if got := s.Replace("x abcdefghi y", func(string) string { return "#" }); got != "x # y" {
+		t.Error(got)
+	}
+}
+
+// secretJob uses its secrets wherever something is started with them.
+func secretJob(secret string) Job {
+	program := Program{Image: "reg/" + secret, Command: []string{"train", "--token=" + secret}, WorkingDir: "d-" + secret, Env: map[string]string{"T": secret, "PLAIN": "x"}}
+	return Job{Name: "gpt", Provider: "local", Secrets: []string{secret},
+		Roles: []Role{{Name: "worker", Replicas: 2, Processes: 1, Program: program, PerSlot: []Program{program, program}, DependsOn: []string{secret},
+			Pod: map[string]any{"spec": map[string]any{"hostname": secret, "list": []any{"a " + secret, 3.5, map[string]any{"k": secret}}}}}},
+		Checkpoint: &Checkpoint{Dir: "ckpt-" + secret, Signal: "SIGUSR1"}, Progress: &Progress{Pattern: "step (?P<step>\\d+) " + secret}}
+}
+
+func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
+	const secret = "hunter2hunter2"
+	s, plain := keyed("k"), secretJob(secret)
+	before := fmt.Sprintf("%#v", plain)
+	sealed := s.Jobs([]Job{plain})[0]
+	if after := fmt.Sprintf("%#v", plain); after != before {
+		t.Fatal("what was given was changed")
+	}
+	sealed.Roles[0].DependsOn = nil // a name is acted upon, and stays
+	sealed.Secrets = nil            // no JSON has them
+	if text := fmt.Sprintf("%+v %+v %+v", sealed, *sealed.Checkpoint, *sealed.Progress); strings.Contains(text, secret) {
+		t.Fatalf("the secret is in %s", text)
+	}
+	r := &sealed.Roles[0]
+	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod, Checkpoint: sealed.Checkpoint, Progress: sealed.Progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress}
+	if diff := cmp.Diff(want, opened); diff != "" {
+		t.Errorf("launched otherwise than declared (-declared +launched):\n%s", diff)
+	}
+	if role := s.Role(r); !reflect.DeepEqual(role.Pod, plain.Roles[0].Pod) {
+		t.Errorf("the provider is asked about %v", role.Pod)
+	}
+	// Another process does not know the value, and must not start anything with what stands for it.
+	for _, other := range []*Sealer{nil, keyed("k")} {
+		if _, err := other.Launch(Launch{Program: r.Program}); !errors.Is(err, ErrSealed) {
+			t.Errorf("launched by one who does not know the value: %v", err)
+		}
+		if other.Knows(&sealed) {
+			t.Error("it claims to know the value")
+		}
+	}
+	if !s.Knows(&sealed) {
+		t.Error("it does not know its own value")
+	}
+}
+
+// A changed secret is a change, the same one none, in another process too; and only under the same key.
+func TestAChangedSecretIsSeen(t *testing.T) {
+	jobOf := func(key, secret string) Job { return keyed(key).Jobs([]Job{secretJob(secret)})[0] }
+	print := func(j Job) string { return Fingerprints(&j, &j.Roles[0])(0) }
+	a, same, other, rekeyed := jobOf("k", "hunter2"), jobOf("k", "hunter2"), jobOf("k", "hunter3"), jobOf("l", "hunter2")
+	if diff := Diff(a, same); len(diff) > 0 || print(a) != print(same) {
+		t.Errorf("the same value differs: %v", diff)
+	}
+	if len(Diff(a, other)) == 0 || print(a) == print(other) {
+		t.Error("another value is no change")
+	}
+	if a.Roles[0].Env["T"] == rekeyed.Roles[0].Env["T"] {
+		t.Error("the digest does not depend on the key: anybody can try values")
+	}
+}
+
+func TestSealingTwiceIsSealingOnce(t *testing.T) {
+	s := keyed("k")
+	once := s.Jobs([]Job{secretJob("value")}) // a word of the seal's own text
+	if diff := cmp.Diff(once, s.Jobs(once)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatProcessesWroteIsSealed(t *testing.T) {
+	s := keyed("k")
+	s.Jobs([]Job{secretJob("hunter2")})
+	exit := &Exit{Code: 1, Message: "bad token hunter2", Tail: []string{"x", "GET /?t=hunter2"}, NotStarted: "no hunter2"}
+	records := Records{"gpt": {Spec: secretJob("hunter2"), Slots: []Slot{{Exit: exit}}, Incidents: []Incident{{Evidence: []string{"hunter2"}}}}}
+	records["gpt"].Spec.Secrets, records["gpt"].Spec.Roles[0].DependsOn = nil, nil
+	got := s.Records(records)["gpt"]
+	for what, text := range map[string]string{
+		"exit": fmt.Sprintf("%+v", *s.Exit(exit)), "text": s.Text("a hunter2"), "texts": fmt.Sprint(s.Texts([]string{"hunter2"})),
+		"drift":  fmt.Sprint(s.Changes([]FieldChange{{Before: `"hunter2"`, After: "x hunter2"}})),
+		"record": fmt.Sprintf("%+v %+v %+v", got.Spec, *got.Slots[0].Exit, got.Incidents),
+	} {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
+	if exit.Message != "bad token hunter2" {
+		t.Error("the service's own was changed")
+	}
+}
+
+func TestASealerWithoutSecretsTouchesNothing(t *testing.T) {
+	for _, s := range []*Sealer{nil, new(Sealer)} {
+		jobs := []Job{{Name: "a", Roles: []Role{{Name: "w"}}}}
+		if got := s.Jobs(jobs); &got[0] != &jobs[0] {
+			t.Error("the jobs were copied")
+		}
+		e := &Exit{Message: "x"}
+		if s.Exit(e) != e || s.Text("x") != "x" {
+			t.Error("a text was copied")
+		}
+		if _, err := s.Launch(Launch{Program: Program{Command: []string{"true"}}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whatever the secrets and the texts are: what is sealed and opened is what it was, and no secret of some length is left.
+func TestSealingLosesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		part := rapid.StringOfN(rapid.RuneFrom([]rune("ab7 (\"\n-é")), 1, 12, -1)
+		secrets := rapid.SliceOfN(part, 1, 4).Draw(t, "secrets")
+		text := strings.Join(rapid.SliceOf(rapid.OneOf(part, rapid.SampledFrom(secrets))).Draw(t, "text"), "")
+		s := keyed("k")
+		s.Jobs([]Job{{Secrets: secrets}})
+		sealed := s.Text(text)
+		opened, err := s.Launch(Launch{Program: Program{Command: []string{sealed}}})
+		if err != nil || opened.Program.Command[0] != text {
+			t.Fatalf("%q became %q and then %q (%v)", text, sealed, opened.Program.Command[0], err)
+		}
+		if s.Text(sealed) != sealed {
+			t.Fatalf("sealed again it is %q, and was %q", s.Text(sealed), sealed)
+		}
+		rest := seal.ReplaceAllString(sealed, "\x00")
+		for _, secret := range secrets {
+			if len(secret) >= shortSecret && strings.TrimSpace(secret) != "" && strings.Contains(rest, secret) {
+				t.Fatalf("%q is still in %q", secret, sealed)
+			}
+		}
+	})
+}
+
+func TestKeysAreTheirOwn(t *testing.T) {
+	key := []byte("abc")
+	s := new(Sealer)
+	if s.Keyed() {
+		t.Error("a new sealer has a key")
+	}
+	s.SetKey(key)
+	key[0] = 'x'
+	if !s.Keyed() || !bytes.Equal(s.key, []byte("abc")) {
+		t.Error("the key is shared")
+	}
+}

@@ -1,0 +1,68 @@
+package lang
+
+import (
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// ConsoleInput is the name in Config.Files of what Evaluate was last given.
+const ConsoleInput = "<console-input>"
+
+// Evaluate gives the value of one expression, which may refer to what an output of the directory may: variables,
+// local values, modules, jobs and functions. What is sensitive in the value carries the mark Sensitive. Each call
+// may do as much work as reading a whole directory. It wants a Config of Load or Parse that had no
+// errors, and one caller at a time.
+func (c *Config) Evaluate(src string) (cty.Value, hcl.Diagnostics) {
+	l := c.loader
+	*l.meter, l.diags = *newMeter(), nil
+	c.Files[ConsoleInput] = &hcl.File{Bytes: []byte(src)}
+	val := l.evaluate([]byte(src))
+	return val, l.finish()
+}
+
+// evaluate gives an unknown value after errors, which are reported.
+func (l *loader) evaluate(src []byte) cty.Value {
+	if d := checkSource(src, ConsoleInput, hclsyntax.LexExpression); d != nil {
+		l.report(d)
+		return cty.DynamicVal
+	}
+	expr, diags := hclsyntax.ParseExpression(src, ConsoleInput, hcl.InitialPos)
+	l.report(diags...)
+	if diags.HasErrors() {
+		return cty.DynamicVal
+	}
+	whole := &hclsyntax.Attribute{Expr: expr} // so that the value of the whole counts, too
+	l.meter.attach(whole)
+	expr = whole.Expr
+	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "the console"}
+	if !l.checkExpr(&expr, s) {
+		return cty.DynamicVal
+	}
+	val, diags := expr.Value(l.withJobs(expr))
+	l.report(diags...)
+	if diags.HasErrors() {
+		return cty.DynamicVal
+	}
+	return val
+}
+
+// Unfinished tells whether an expression goes on in the next line: a bracket, a quote or a heredoc is open.
+func Unfinished(src string) bool {
+	if d := checkSource([]byte(src), ConsoleInput, hclsyntax.LexExpression); d != nil {
+		return false // it will not get better
+	}
+	tokens, _ := hclsyntax.LexExpression([]byte(src), ConsoleInput, hcl.InitialPos)
+	open := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOHeredoc,
+			hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			open++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCHeredoc,
+			hclsyntax.TokenTemplateSeqEnd:
+			open--
+		}
+	}
+	return open > 0
+}

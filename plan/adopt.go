@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Import says that what runs under an ID is to be looked after as the job To, or as a slot of it. The ID is the UID
+// of a job, or what the infrastructure calls one of its incarnations or what owns them all.
+type Import struct {
+	To job.Selector `json:"to"`
+	ID string       `json:"id"`
+}
+
+// names tells whether the import's ID is that of the incarnation, or of its whole job.
+func (i Import) names(inc *job.Incarnation) bool { return inc.Name == i.ID || i.whole(inc) }
+
+// whole tells whether the import's ID is that of the incarnation's job, or of what owns all of it.
+func (i Import) whole(inc *job.Incarnation) bool { return inc.UID == i.ID || inc.Group == i.ID }
+
+// adopt finds what import blocks name. A job that is recorded was imported, or begun, before: its block says nothing
+// any more. One for which nothing is found is refused and not begun: it was to be that one, and no other. Until it is
+// found nothing is stopped as a stray: it may be what was meant.
+func (p *pass) adopt() {
+	for _, i := range p.in.Imports {
+		name := i.To.Job
+		if p.in.Records[name] != nil || !p.declares(name) || p.refusedJobs[name] {
+			continue
+		}
+		uid, why := p.find(i)
+		if found := p.imported[name]; why == nil && found.uid != "" && found.uid != uid {
+			why = refusal(name, "Conflicting imports", fmt.Sprintf(
+				"%q and %q belong to two jobs that run. Slots can only be imported together with the others of their job.", found.id, i.ID))
+		}
+		if why != nil {
+			p.refuse(*why)
+			p.elsewhere[name] = true
+			p.sought = true
+			continue
+		}
+		p.imported[name] = adopted{uid: uid, id: i.ID}
+	}
+	for name, found := range p.imported {
+		if p.refusedJobs[name] {
+			continue
+		}
+		if _, released := p.released[found.uid]; released {
+			delete(p.released, found.uid)
+			p.out.Dirty = true
+		}
+		found.launched = p.launchedName(found.uid)
+		p.imported[name] = found
+		p.see(found.uid, name)
+	}
+}
+
+// adopted is a job that runs and gets its record in this pass.
+type adopted struct {
+	uid, id  string
+	launched string // the name by which its infrastructure knows it
+}
+
+// find gives the UID of what an import names, or why it cannot be had.
+func (p *pass) find(i Import) (uid string, why *Refusal) {
+	to := i.To.String()
+	provider := p.providerOf(i.To.Job)
+	for k := range p.in.Snapshot.Incarnations {
+		inc := &p.in.Snapshot.Incarnations[k]
+		whole := i.whole(inc)
+		switch {
+		case inc.State == job.Gone || !i.names(inc):
+			continue
+		case inc.Provider != provider:
+			return "", refusal(i.To.Job, "Import from another provider", fmt.Sprintf(
+				"%q runs under provider %q, and job.%s is declared with provider %q.", i.ID, inc.Provider, i.To.Job, provider))
+		case i.To.Role != "" && whole:
+			return "", refusal(i.To.Job, "Import of a job to a slot", fmt.Sprintf(
+				"%q is a whole job. Import it to job.%s.", i.ID, i.To.Job))
+		case i.To.Role != "" && !i.To.Matches(job.Address{Job: i.To.Job, Role: inc.Slot.Role, Index: inc.Slot.Index}):
+			return "", refusal(i.To.Job, "Import to another slot", fmt.Sprintf(
+				"%q was launched as %s and cannot become %s: a slot keeps its place in the job.", i.ID, inc.Slot.Short(), to))
+		case uid != "" && uid != inc.UID:
+			return "", refusal(i.To.Job, "Ambiguous import", fmt.Sprintf("Two jobs have something that is called %q. Import by the job's UID: %s or %s.", i.ID, uid, inc.UID))
+		}
+		uid = inc.UID
+	}
+	if uid == "" {
+		return "", refusal(i.To.Job, "Cannot import non-existent remote object", fmt.Sprintf(
+			"While attempting to import an existing object to %q, the provider detected that nothing runs with the id %q. Only what runs can be imported; check the id, and that the provider is configured for the place where it runs.", to, i.ID))
+	}
+	for name, rec := range p.in.Records {
+		if rec.UID == uid {
+			return "", refusal(i.To.Job, "Resource already managed by eltrain", fmt.Sprintf(
+				"eltrain is already managing what runs with the id %q, as job.%s. To give it another name, write a moved block.", i.ID, name))
+		}
+	}
+	for name, found := range p.imported {
+		if name != i.To.Job && found.uid == uid {
+			return "", refusal(i.To.Job, "Duplicate import", fmt.Sprintf("What runs with the id %q is imported to job.%s already.", i.ID, name))
+		}
+	}
+	return uid, nil
+}
+
+func (p *pass) providerOf(name string) string {
+	i := slices.IndexFunc(p.in.Jobs, func(j job.Job) bool { return j.Name == name })
+	return p.in.Jobs[i].Provider
+}
+
+// launchedName is the name that what is seen of a job has there.
+func (p *pass) launchedName(uid string) string {
+	for i := range p.in.Snapshot.Incarnations {
+		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
+			return inc.Slot.Job
+		}
+	}
+	return ""
+}

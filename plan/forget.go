@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// forget takes the jobs out of the records that removed blocks let go. What of them runs, runs on: as long as it does
+// the plan remembers their UIDs, so that it neither stops that as a stray nor takes it for a job of the same name that
+// is declared later.
+func (p *pass) forget() {
+	for uid, released := range p.in.Released {
+		_, shown := p.in.Capabilities[released.Provider]
+		if shown && !p.runs(uid) {
+			p.out.Dirty = true
+			continue
+		}
+		p.released[uid] = released
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.in.Forget)) {
+		if p.declares(name) {
+			continue
+		}
+		if rec := p.in.Records[name]; rec != nil {
+			p.release(name, rec.UID, job.Released{Name: rec.LaunchedAs(name), Provider: rec.Spec.Provider})
+			p.forgotten[name] = true
+			continue
+		}
+		// The state may have been lost, and it runs all the same.
+		unrecorded := p.unrecorded(name)
+		for _, uid := range slices.Sorted(maps.Keys(unrecorded)) {
+			p.release(name, uid, job.Released{Name: unrecorded[uid].Slot.Job, Provider: unrecorded[uid].Provider})
+		}
+	}
+}
+
+func (p *pass) release(name, uid string, as job.Released) {
+	p.out.Dirty = true
+	p.out.Changes = append(p.out.Changes, Change{Action: Forget, Job: name, UID: uid, Provider: as.Provider})
+	p.letGo[uid] = true
+	if p.runs(uid) {
+		p.released[uid] = as
+	}
+}
+
+// isReleased tells whether a job was forgotten, before or in this pass: what is seen of it is nobody's.
+func (p *pass) isReleased(uid string) bool {
+	_, before := p.released[uid]
+	return before || p.letGo[uid]
+}
+
+// runs tells whether anything of a job is seen to run.
+func (p *pass) runs(uid string) bool {
+	return slices.ContainsFunc(p.in.Snapshot.Incarnations, func(inc job.Incarnation) bool {
+		return inc.UID == uid && inc.State != job.Gone
+	})
+}
+
+// unrecorded is what runs of a job of that name, by UID, and is of no recorded job.
+func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
+	recorded := map[string]bool{}
+	for _, rec := range p.in.Records {
+		recorded[rec.UID] = true
+	}
+	found := map[string]*job.Incarnation{}
+	for i := range p.in.Snapshot.Incarnations {
+		inc := &p.in.Snapshot.Incarnations[i]
+		is := inc.Slot.Job == name || inc.Slot.Job == apart(name, inc.UID)
+		if is && inc.State != job.Gone && !recorded[inc.UID] && !p.isReleased(inc.UID) && p.ours(inc) {
+			found[inc.UID] = inc
+		}
+	}
+	return found
+}
+
+func (p *pass) declares(name string) bool {
+	return slices.ContainsFunc(p.in.Jobs, func(j job.Job) bool { return j.Name == name })
+}

@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// followMoves gives jobs the names that moved blocks ask for: in the records, and in what is seen of them. From here on the
+// pass knows them by these alone. What runs keeps the name that it was launched under; see job.Record.Launched.
+//
+// Where a job of the new name is there already, nobody can say which of the two is meant. Both go on as they are, and
+// a Wait tells: what runs is not destroyed for a mistake in a name.
+func (p *pass) followMoves() {
+	for _, from := range slices.Sorted(maps.Keys(p.in.Moved)) {
+		old, to := p.in.Records[from], p.in.Moved[from]
+		switch {
+		case old == nil:
+		case p.in.Records[to] != nil:
+			p.kept[from] = true
+			p.out.Waits = append(p.out.Waits, Wait{Job: from, Never: true, Reasons: []string{fmt.Sprintf(
+				"It could not move to job.%s: a job is there already. Both go on as they are. Take one of the two out of the state with eltrain state rm, give the moved block another name, or remove the block to have job.%s destroyed.", to, from)}})
+		default:
+			p.rename(from, to)
+		}
+	}
+}
+
+// rename gives a recorded job another name. The input is shared with others: what changes of it is copied.
+func (p *pass) rename(from, to string) {
+	old := p.in.Records[from]
+	records := maps.Clone(p.in.Records)
+	delete(records, from)
+	records[to] = old.Renamed(from, to)
+	p.in.Records = records
+	if p.in.Rerun[from] {
+		rerun := maps.Clone(p.in.Rerun)
+		rerun[to] = true
+		p.in.Rerun = rerun
+	}
+	if world, seen := p.in.Snapshot.Worlds[from]; seen {
+		worlds := maps.Clone(p.in.Snapshot.Worlds)
+		delete(worlds, from)
+		worlds[to] = world.Of(to)
+		p.in.Snapshot.Worlds = worlds
+	}
+	p.see(old.UID, to)
+	p.movedFrom[to] = from
+	p.out.Dirty = true
+}
+
+// see gives what is seen of a job the name that it is known by in this pass.
+func (p *pass) see(uid, name string) {
+	if !p.named { // the first time: the snapshot is the caller's
+		p.in.Snapshot.Incarnations = slices.Clone(p.in.Snapshot.Incarnations)
+		p.named = true
+	}
+	for i := range p.in.Snapshot.Incarnations {
+		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
+			inc.Slot.Job = name
+		}
+	}
+}
+
+// launchName is the name under which a new job is launched, "" for its own: another one's agents may still be known by
+// that, of a job that was moved away from it or forgotten.
+func (p *pass) launchName(name, uid string) string {
+	if !p.nameInUse(name, uid) {
+		return ""
+	}
+	return apart(name, uid)
+}
+
+// apart is the name under which a job is launched whose own is in use. Name and UID give it, so that what runs under it
+// is found again without the state.
+func apart(name, uid string) string {
+	const most, part = 63, 8 // bytes of a name (see job.ValidName), and of a UID to tell two jobs apart by
+	return name[:min(len(name), most-part-1)] + "-" + uid[:min(len(uid), part)]
+}
+
+func (p *pass) nameInUse(name, uid string) bool {
+	for other, rec := range p.in.Records {
+		if rec.UID != uid && other != name && rec.LaunchedAs(other) == name {
+			return true
+		}
+	}
+	for other, released := range p.released {
+		if other != uid && released.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// emitJob writes what becomes of the job itself: its settings, its name, that it is looked after from now on.
+func (p *pass) emitJob(w *work) {
+	c := Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed, From: p.movedFrom[w.name], Import: w.imported}
+	if len(w.changed) == 0 || w.rec.Phase == "" || w.rec.Phase.Ended() {
+		c.Action, c.Fields = NoOp, nil
+		if c.From == "" && c.Import == "" {
+			return
+		}
+	}
+	p.out.Changes = append(p.out.Changes, c)
+}

@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// refresh brings the records up to what is seen, and decides nothing: what is wrong is entered and left for a later
+// plan. Jobs are looked at as they were last applied.
+func (p *pass) refresh() Plan {
+	for _, w := range p.jobs {
+		if w.frozen {
+			continue
+		}
+		p.track(w)
+		p.enterFaults(w)
+		if w.active() && w.done() {
+			w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
+			p.out.Dirty = true
+			p.note("job."+w.name, "job_phase", "Succeeded")
+		}
+		p.judge(w)
+	}
+	return p.finish()
+}
+
+// asLastApplied declares every recorded job as it was last applied, and nothing else.
+func (p *pass) asLastApplied() {
+	p.in.Jobs, p.in.Keep, p.in.Rerun, p.in.Blocks = nil, true, nil, Blocks{}
+	p.in.Scope.Replace = nil
+}
+
+// Drift is one object that runs otherwise than it was last applied, and by nothing that a plan has decided.
+type Drift struct {
+	Slot     job.Address `json:"slot"`
+	UID      string      `json:"uid"`
+	Provider string      `json:"provider"`
+	// Action is Update if it was changed, Delete if it is gone, Create if it runs and is not recorded.
+	Action  Action   `json:"action"`
+	Reasons []string `json:"reasons,omitempty"`
+	// Fields are what of it was changed: Before as it was applied, After as it is now.
+	Fields []job.FieldChange `json:"fields,omitempty"`
+}
+
+// Drifted lists what runs otherwise than the records say, by address: what is seen of recorded jobs against what was
+// last applied. It reads facts and decides nothing.
+func Drifted(in *Input) []Drift {
+	type at struct {
+		uid  string
+		slot job.Address
+	}
+	seen := map[at][]*job.Incarnation{}
+	byUID := map[string]string{} // the names that recorded jobs have
+	for name, rec := range in.Records {
+		byUID[rec.UID] = name
+	}
+	for i := range in.Snapshot.Incarnations {
+		inc := &in.Snapshot.Incarnations[i]
+		name, recorded := byUID[inc.UID]
+		if !recorded {
+			continue
+		}
+		slot := inc.Slot
+		slot.Job = name // it may have been launched under another
+		seen[at{inc.UID, slot}] = append(seen[at{inc.UID, slot}], inc)
+	}
+	var out []Drift
+	extents := map[string]*extent{}
+	var running map[string][]job.Address
+	if in.Scope.Limited() {
+		running = in.running()
+	}
+	included := func(a job.Address) bool {
+		if in.Scope.Limited() && extents[a.Job] == nil {
+			extents[a.Job] = in.Scope.extent(a.Job, in.specs(a.Job), slotsOf(in.Records[a.Job], running), in.Destroy)
+		}
+		return !in.Scope.Limited() || extents[a.Job].has(a)
+	}
+	for name, rec := range in.Records {
+		site := in.Capabilities[rec.Spec.Provider]
+		if _, shown := in.Capabilities[rec.Spec.Provider]; !shown || rec.Site != "" && site.Site != "" && rec.Site != site.Site {
+			continue // nothing is known of it
+		}
+		for i := range rec.Slots {
+			s := &rec.Slots[i]
+			key := at{rec.UID, job.Address{Job: name, Role: s.Address.Role, Index: s.Address.Index}}
+			if d, drifted := driftOf(rec, s, seen[key], site.Places); drifted && included(d.Slot) {
+				out = append(out, d)
+			}
+			delete(seen, key)
+		}
+	}
+	for key, incs := range seen { // of slots that no record has
+		for _, inc := range incs {
+			if inc.State != job.Gone && included(key.slot) {
+				out = append(out, Drift{Slot: key.slot, UID: key.uid, Provider: inc.Provider, Action: Create,
+					Reasons: []string{fmt.Sprintf("incarnation %d runs on %s and is not recorded", inc.Number, cmp.Or(inc.Node, "no node yet"))}})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Drift) int { return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.Action, b.Action)) })
+	return out
+}
+
+// driftOf holds what is seen of a slot against its record. places: the planner chose its node.
+func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool) (d Drift, drifted bool) {
+	d = Drift{Slot: s.Address, UID: rec.UID, Provider: rec.Spec.Provider, Action: Update}
+	if s.Incarnation == 0 || !s.Phase.Live() || s.Phase == job.Canceling || s.Phase == job.Failing || s.Phase == job.Pending {
+		return d, false
+	}
+	var current, newest *job.Incarnation
+	for _, inc := range seen {
+		if inc.Number == s.Incarnation {
+			current = inc
+		}
+		if newest == nil || inc.Number > newest.Number {
+			newest = inc
+		}
+	}
+	changed := func(path, was, is string) {
+		d.Fields = append(d.Fields, job.FieldChange{Path: path, Before: was, After: is, Change: job.Update})
+	}
+	switch {
+	case newest != nil && newest.Number > s.Incarnation:
+		changed("incarnation", fmt.Sprint(s.Incarnation), fmt.Sprint(newest.Number))
+		d.Reasons = []string{fmt.Sprintf("incarnation %d was started, and %d is recorded", newest.Number, s.Incarnation)}
+	case current == nil:
+		d.Action, d.Reasons = Delete, []string{"nothing of it is there any more"}
+		return d, s.Phase != job.Scheduling // else it is still to be started
+	case current.State == job.Gone && current.Ended == job.EndFinished:
+		changed("phase", string(s.Phase), string(job.Succeeded))
+		d.Reasons = []string{"it has ended well"}
+	case current.State == job.Gone:
+		d.Action, d.Reasons = Delete, endOf(s, current)
+	default:
+		for _, f := range current.Drift {
+			d.Fields = append(d.Fields, job.FieldChange{Path: f.Path, Before: f.After, After: f.Before, Change: f.Change, By: f.By})
+		}
+		if places && s.Node != "" && current.Node != s.Node {
+			changed("node", s.Node, current.Node)
+		}
+		if len(d.Fields) == 0 {
+			return d, false
+		}
+	}
+	return d, true
+}
+
+// endOf says how an incarnation ended that nobody of ours had stopped.
+func endOf(s *job.Slot, inc *job.Incarnation) []string {
+	lines := evidence(s, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit)
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], s.Address.Short()+": ")
+	}
+	return append(lines, inc.Evidence...)
+}
+
+// endedBy is the cause of an end of which the infrastructure names none.
+func endedBy(inc *job.Incarnation) job.Cause {
+	switch {
+	case inc.Exit != nil && inc.Exit.NotStarted != "":
+		return job.StartFailed
+	case inc.Exit != nil && inc.Exit.OOM:
+		return job.OutOfMemory
+	case inc.Ended == job.EndLeft:
+		return job.AgentLeft
+	}
+	return job.AgentGone
+}

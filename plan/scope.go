@@ -1,0 +1,482 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Scope bounds a plan to a part of the jobs, or asks for more than they need. The zero Scope does neither.
+//
+// What is out of scope is as it was afterwards: on its infrastructure and in the records. It keeps what it holds, so
+// nothing in scope is given its places. A scope never splits what has to go together: a Wait that is Held says what is
+// held back, and why. Jobs are in scope by the names that they are to have: moved blocks are followed first.
+type Scope struct {
+	// Targets are what may be changed, together with the roles that it depends on: by depends_on, and by the values that
+	// it is made of. In a plan to destroy it is together with those that depend on it. None is everything.
+	Targets []job.Selector `json:"targets,omitempty"`
+	// Excludes are what may not be changed, together with the roles that depend on it; in a plan to destroy with those
+	// that it depends on.
+	Excludes []job.Selector `json:"excludes,omitempty"`
+	// Replace are slots that start anew though nothing is wrong with them.
+	Replace []Replacement `json:"replace,omitempty"`
+	// References are the roles that a role takes values of, by its address ("job.mnist.ps").
+	References map[string][]string `json:"references,omitempty"`
+}
+
+// Replacement asks for the next incarnation of a slot. It is done once another one has the slot.
+type Replacement struct {
+	Slot        job.Address `json:"slot"`
+	UID         string      `json:"uid"`
+	Incarnation int         `json:"incarnation"`
+}
+
+// Limited tells whether anything may be out of scope.
+func (s *Scope) Limited() bool { return len(s.Targets)+len(s.Excludes) > 0 }
+
+// Touches tells whether anything of a job is in scope.
+func (s *Scope) Touches(name string) bool {
+	ofJob := func(sel job.Selector) bool { return sel.Job == name }
+	all := func(sel job.Selector) bool { return sel.Job == name && sel.Role == "" }
+	return (len(s.Targets) == 0 || slices.ContainsFunc(s.Targets, ofJob)) && !slices.ContainsFunc(s.Excludes, all)
+}
+
+// Replacements are what selectors name of recorded jobs, as far as it was ever started.
+func Replacements(records job.Records, selectors []job.Selector) []Replacement {
+	var out []Replacement
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		rec := records[name]
+		for i := range rec.Slots {
+			s := &rec.Slots[i]
+			if s.Incarnation > 0 && s.Phase != job.Canceled && matchesAny(selectors, s.Address) {
+				out = append(out, Replacement{s.Address, rec.UID, s.Incarnation})
+			}
+		}
+	}
+	return out
+}
+
+func matchesAny(selectors []job.Selector, a job.Address) bool {
+	return slices.ContainsFunc(selectors, func(sel job.Selector) bool { return sel.Matches(a) })
+}
+
+// Knows tells whether a selector names anything that is declared or recorded. Otherwise known are the addresses that
+// could have been meant.
+func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
+	rec := in.Records[sel.Job]
+	specs := in.specs(sel.Job)
+	if len(specs) == 0 {
+		for i := range in.Jobs {
+			known = append(known, "job."+in.Jobs[i].Name)
+		}
+		for name := range in.Records {
+			known = append(known, "job."+name)
+		}
+		slices.Sort(known)
+		return slices.Compact(known), false
+	}
+	if sel.Role == "" {
+		return nil, true
+	}
+	for _, spec := range specs {
+		for i := range spec.Roles {
+			r := &spec.Roles[i]
+			known = append(known, "job."+sel.Job+"."+r.Name)
+			_, most := r.Bounds()
+			for index := range most {
+				if sel.Matches(job.Address{Job: sel.Job, Role: r.Name, Index: index}) {
+					return nil, true
+				}
+			}
+		}
+	}
+	if rec != nil && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return sel.Matches(s.Address) }) {
+		return nil, true
+	}
+	slices.Sort(known)
+	return slices.Compact(known), false
+}
+
+// specs are a job as declared and as last applied, those that there are.
+func (in *Input) specs(name string) []*job.Job {
+	var out []*job.Job
+	if i := slices.IndexFunc(in.Jobs, func(j job.Job) bool { return j.Name == name }); i >= 0 {
+		out = append(out, &in.Jobs[i])
+	}
+	if _, rec := in.recorded(name); rec != nil {
+		out = append(out, &rec.Spec)
+	}
+	return out
+}
+
+// recorded is the record of a job that is declared, with the name that it has had until now.
+func (in *Input) recorded(name string) (from string, rec *job.Record) {
+	if rec := in.Records[name]; rec != nil {
+		return name, rec
+	}
+	for _, from := range slices.Sorted(maps.Keys(in.Moved)) {
+		if in.Moved[from] == name && in.Records[from] != nil {
+			return from, in.Records[from]
+		}
+	}
+	return name, nil
+}
+
+// nameToBe is the name that a recorded job is to have, which is the one that a scope knows it by.
+func (in *Input) nameToBe(name string) string {
+	to, moved := in.Moved[name]
+	if from, _ := in.recorded(to); moved && from == name {
+		return to
+	}
+	return name
+}
+
+// extent is what of one job is in scope.
+type extent struct {
+	whole, none bool
+	has         func(job.Address) bool
+	roles       map[string]bool // those that are wholly in scope, with every slot that they may have
+	touched     map[string]bool // those of which any slot is
+	ill         []string        // slots out of scope that do not run as they are to
+}
+
+// extent finds what of a job is in scope. specs are the job as declared and as last applied, slots those that it has:
+// they may be of roles that neither declares any more.
+func (s *Scope) extent(name string, specs []*job.Job, slots []job.Address, destroy bool) *extent {
+	needs, needed := s.dependencies(specs)
+	if destroy {
+		needs, needed = needed, needs
+	}
+	targets, excludes := closure(name, s.Targets, needs), closure(name, s.Excludes, needed)
+	e := &extent{roles: map[string]bool{}, touched: map[string]bool{}}
+	e.has = func(a job.Address) bool {
+		return (len(s.Targets) == 0 || matchesAny(targets, a)) && !matchesAny(excludes, a)
+	}
+	e.none, e.whole = true, true
+	for _, role := range rolesOf(specs, slots) {
+		most, whole := 0, true
+		for _, spec := range specs {
+			if r := spec.Role(role); r != nil {
+				_, n := r.Bounds()
+				most = max(most, n)
+			}
+		}
+		see := func(a job.Address) {
+			if e.has(a) {
+				e.touched[role], e.none = true, false
+			} else {
+				whole, e.whole = false, false
+			}
+		}
+		for index := range most {
+			see(job.Address{Job: name, Role: role, Index: index})
+		}
+		for _, a := range slots {
+			if a.Role == role {
+				see(job.Address{Job: name, Role: role, Index: a.Index})
+			}
+		}
+		e.roles[role] = whole
+	}
+	return e
+}
+
+func rolesOf(specs []*job.Job, slots []job.Address) []string {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, spec := range specs {
+		for i := range spec.Roles {
+			add(spec.Roles[i].Name)
+		}
+	}
+	for _, a := range slots {
+		add(a.Role)
+	}
+	return names
+}
+
+// running are the slots of which something runs, by UID, under the names that they are seen by.
+func (in *Input) running() map[string][]job.Address {
+	slots := map[string][]job.Address{}
+	for i := range in.Snapshot.Incarnations {
+		if inc := &in.Snapshot.Incarnations[i]; inc.State != job.Gone {
+			slots[inc.UID] = append(slots[inc.UID], inc.Slot)
+		}
+	}
+	return slots
+}
+
+// slotsOf are the slots of a recorded job, and those of which something runs and that are not recorded.
+func slotsOf(rec *job.Record, running map[string][]job.Address) []job.Address {
+	var slots []job.Address
+	for i := range rec.Slots {
+		slots = append(slots, rec.Slots[i].Address)
+	}
+	return append(slots, running[rec.UID]...)
+}
+
+// slotsToBe are the slots that a job without a record takes over, if it is imported or adopted.
+func (p *pass) slotsToBe(name string, running map[string][]job.Address) []job.Address {
+	var slots []job.Address
+	for i := range p.in.Snapshot.Incarnations {
+		inc := &p.in.Snapshot.Incarnations[i]
+		if slices.ContainsFunc(p.in.Imports, func(i Import) bool { return i.To.Job == name && i.names(inc) }) {
+			slots = append(slots, running[inc.UID]...)
+		}
+	}
+	for _, launched := range p.namesOf(name) {
+		for uid := range p.unrecorded(launched) {
+			if _, released := p.in.Released[uid]; !released {
+				slots = append(slots, running[uid]...)
+			}
+		}
+	}
+	return slots
+}
+
+// dependencies are the roles that each role of a job depends on, and those that depend on it.
+func (s *Scope) dependencies(specs []*job.Job) (needs, needed map[string][]string) {
+	needs, needed = map[string][]string{}, map[string][]string{}
+	for _, spec := range specs {
+		for i := range spec.Roles {
+			r := &spec.Roles[i]
+			for _, on := range slices.Concat(r.DependsOn, s.References["job."+spec.Name+"."+r.Name]) {
+				needs[r.Name] = append(needs[r.Name], on)
+				needed[on] = append(needed[on], r.Name)
+			}
+		}
+	}
+	return needs, needed
+}
+
+// closure are the selectors of a job, and its roles that those lead to.
+func closure(name string, selectors []job.Selector, leads map[string][]string) []job.Selector {
+	var out []job.Selector
+	for _, sel := range selectors {
+		if sel.Job == name {
+			out = append(out, sel)
+		}
+	}
+	led := map[string]bool{}
+	for i := 0; i < len(out); i++ { // it grows
+		for _, role := range leads[out[i].Role] {
+			if !led[role] {
+				led[role] = true
+				out = append(out, job.Selector{Job: name, Role: role})
+			}
+		}
+	}
+	return out
+}
+
+// starts tells whether all of the job that starts together or not at all is in scope.
+func (e *extent) starts(j *job.Job) bool {
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		least, _ := r.Bounds()
+		for index := range max(r.Ceil(least), least) {
+			if !e.has(job.Address{Job: j.Name, Role: r.Name, Index: index}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Effective is the input as a plan takes it: with what is out of scope as it was last applied.
+func (in Input) Effective() Input {
+	p := &pass{in: in, elsewhere: map[string]bool{}}
+	if in.Refresh {
+		p.asLastApplied()
+	}
+	p.narrow()
+	return p.in
+}
+
+// narrow makes of what is out of scope what stays as it is: a recorded job goes on as it was last applied and is not
+// looked at, a new one is left out. Of a job that is partly in scope the declaration holds for the roles that are
+// wholly.
+func (p *pass) narrow() {
+	p.replacing = map[job.Address]Replacement{}
+	for _, r := range p.in.Scope.Replace {
+		p.replacing[r.Slot] = r
+	}
+	if !p.in.Scope.Limited() {
+		return
+	}
+	p.frozen, p.parts = map[string]bool{}, map[string]*extent{}
+	all := p.in
+	p.in.Jobs, p.in.Moved, p.in.Rerun = nil, maps.Clone(all.Moved), maps.Clone(all.Rerun)
+	p.in.Imports = slices.DeleteFunc(slices.Clone(all.Imports), func(i Import) bool { return !all.Scope.Touches(i.To.Job) })
+	p.in.Forget = maps.Clone(all.Forget)
+	maps.DeleteFunc(p.in.Forget, func(name string, _ bool) bool { return !all.Scope.Touches(name) })
+	known, running := map[string]bool{}, all.running()
+	for i := range all.Jobs {
+		j := &all.Jobs[i]
+		from, rec := all.recorded(j.Name)
+		known[from] = true
+		var slots []job.Address
+		if rec != nil {
+			slots = slotsOf(rec, running)
+		} else {
+			slots = p.slotsToBe(j.Name, running)
+		}
+		p.narrowJob(j, from, rec, all.Scope.extent(j.Name, all.specs(j.Name), slots, all.Destroy))
+	}
+	for _, name := range slices.Sorted(maps.Keys(all.Records)) {
+		rec := all.Records[name]
+		if known[name] {
+			continue
+		}
+		as := all.nameToBe(name)
+		switch e := all.Scope.extent(as, all.specs(as), slotsOf(rec, running), all.Destroy); {
+		case e.whole:
+		case e.none:
+			p.freeze(name, rec)
+		case all.Keep:
+			spec := rec.Spec
+			spec.Name = as
+			p.in.Jobs, p.parts[as] = append(p.in.Jobs, spec), e
+		default:
+			p.freeze(name, rec)
+			p.holdBack(as, "", fmt.Sprintf("It ends as a whole: what would be left of its gang could not train. Target job.%s, or leave all of it out.", as))
+		}
+	}
+}
+
+// narrowJob enters a declared job as far as it is in scope.
+func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
+	begun := rec != nil && !isOver(rec) && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return holds(&s) || s.Phase == job.Canceling })
+	switch {
+	case e.whole:
+		p.in.Jobs = append(p.in.Jobs, *j)
+		return
+	case e.none && rec == nil:
+		p.elsewhere[j.Name] = true // what has its name is left alone as well
+		return
+	case e.none:
+		p.freeze(from, rec)
+		return
+	case begun:
+		p.in.Jobs, p.parts[j.Name] = append(p.in.Jobs, p.partOf(j, rec, e)), e
+		return
+	case rec == nil && e.starts(j), rec != nil && !isOver(rec) && e.starts(j):
+		p.in.Jobs, p.parts[j.Name] = append(p.in.Jobs, *j), e
+		return
+	case rec == nil:
+		p.elsewhere[j.Name] = true
+	case isOver(rec) && !p.in.Rerun[from] && len(job.Diff(rec.Spec, *j)) == 0:
+		p.freeze(from, rec)
+		return
+	default:
+		p.freeze(from, rec)
+	}
+	p.holdBack(j.Name, "", fmt.Sprintf("It starts as a whole: the min of all its roles together, or nothing. Target job.%s, or leave all of it out.", j.Name))
+}
+
+// partOf is the declaration that holds of a job of which only a part is in scope: of the roles that are wholly.
+func (p *pass) partOf(j *job.Job, rec *job.Record, e *extent) job.Job {
+	spec := rec.Spec
+	spec.Name, spec.Secrets, spec.Source, spec.Roles = j.Name, j.Secrets, j.Source, nil
+	for i := range j.Roles {
+		declared := &j.Roles[i]
+		applied := rec.Spec.Role(declared.Name)
+		switch {
+		case e.roles[declared.Name]:
+			spec.Roles = append(spec.Roles, *declared)
+			continue
+		case applied != nil:
+			spec.Roles = append(spec.Roles, *applied)
+			if len(job.Diff(*applied, *declared)) == 0 && samePrograms([]job.Role{*applied}, []job.Role{*declared}) {
+				continue
+			}
+		}
+		if e.touched[declared.Name] {
+			p.holdBack(j.Name, declared.Name, fmt.Sprintf("What its role is declared as now is taken up by all slots of the role together. Target job.%s.%s, or leave all of it out.", j.Name, declared.Name))
+		}
+	}
+	for i := range rec.Spec.Roles {
+		if r := &rec.Spec.Roles[i]; j.Role(r.Name) == nil && !e.roles[r.Name] {
+			spec.Roles = append(spec.Roles, *r)
+		}
+	}
+	return spec
+}
+
+// freeze leaves a recorded job as it is.
+func (p *pass) freeze(name string, rec *job.Record) {
+	delete(p.in.Moved, name)
+	delete(p.in.Rerun, name)
+	p.in.Jobs = append(p.in.Jobs, rec.Spec)
+	p.frozen[name] = true
+}
+
+// holdBack says what is not done though it is in scope.
+func (p *pass) holdBack(name, role, reason string) {
+	p.out.Waits = append(p.out.Waits, Wait{Job: name, Role: role, Reasons: []string{reason}, Held: true})
+}
+
+// spared tells whether what is of no job that is known, or of an earlier one of its name, is left alone.
+func (p *pass) spared(name string) bool {
+	return p.frozen[name] || p.parts[name] != nil || p.in.Scope.Limited() && p.byName[name] == nil
+}
+
+// outside tells whether the slot is out of scope.
+func (w *work) outside(a job.Address) bool { return w.part != nil && !w.part.has(a) }
+
+// sizable tells whether the number of the role's slots is the plan's to decide.
+func (w *work) sizable(role string) bool { return w.part == nil || w.part.roles[role] }
+
+// askedFor tells whether the slot is to start anew though nothing is wrong with it.
+func (p *pass) askedFor(w *work, s *job.Slot) bool {
+	r, asked := p.replacing[s.Address]
+	return asked && r.UID == w.rec.UID && s.Incarnation <= r.Incarnation
+}
+
+// allAskedFor tells whether a job that ended is to start anew: all slots that it had are.
+func (p *pass) allAskedFor(rec *job.Record) bool {
+	for i := range rec.Slots {
+		s := &rec.Slots[i]
+		if r := p.replacing[s.Address]; s.Phase != job.Canceled && (r.UID != rec.UID || s.Incarnation > r.Incarnation) {
+			return false
+		}
+	}
+	return len(p.replacing) > 0 && len(rec.Slots) > 0
+}
+
+// lookOutside notes a slot out of scope that does not run as it is to: the job's world may wait for it.
+func (w *work) lookOutside(s *job.Slot) {
+	inc := w.current(s)
+	ended := inc == nil && s.Phase != job.Scheduling || inc != nil && (inc.State == job.Gone || inc.Member != nil && (inc.Member.Expired || inc.Member.State == job.MemberFailed))
+	if s.Phase.Live() && (!startedPhase(s) && holds(s) || startedPhase(s) && ended) {
+		w.part.ill = append(w.part.ill, s.Address.Short())
+	}
+}
+
+// illNamed bounds how many slots are named.
+const illNamed = 4
+
+// thaw gives back what is out of scope as it was.
+func (p *pass) thaw() {
+	for _, w := range p.jobs {
+		if w.part == nil || len(w.part.ill) == 0 {
+			continue
+		}
+		named := strings.Join(w.part.ill[:min(len(w.part.ill), illNamed)], ", ")
+		if more := len(w.part.ill) - illNamed; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		p.holdBack(w.name, "", fmt.Sprintf("%s: not running, and not in scope. Its world may not form without. Target job.%s to have all of it healed.", named, w.name))
+	}
+	for name := range p.frozen {
+		p.out.Records[name] = p.in.Records[name]
+		p.out.Waits = slices.DeleteFunc(p.out.Waits, func(w Wait) bool { return w.Job == name && !w.Held })
+	}
+}

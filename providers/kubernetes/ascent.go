@@ -1,0 +1,144 @@
+package kubernetes
+
+import (
+	"context"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// A headless Service and a PodDisruptionBudget cost their controllers work with every pod that they select and that
+// changes: while 10,000 pods come up, more than the scheduler needs for them. So both are there from the beginning, and
+// select nothing until the job's pods are up. Nobody misses them before: a world has not formed yet, or forms anew with
+// each pod, and there is no training that a drain could interrupt.
+
+const (
+	// calm is for how long no pod has come up when a job that has enough of them counts as up. It is less than a world
+	// waits for more slots to join (job.Rendezvous.Settle).
+	calm = time.Second
+	// ascentMost is the most that names and budgets wait for, from when enough pods are up.
+	ascentMost = time.Minute
+)
+
+// ascent is how the pods of a job come up, until they are.
+type ascent struct {
+	up     int       // pods that are
+	last   time.Time // when one came up last
+	enough time.Time // since when, of every role, the least that can train are up; zero if they are not
+}
+
+// risen tells whether a job's pods are up: those that it needs are, and no other is on its way, or none came up for a
+// while. If not, it is worth to ask again at due; zero is when a pod has changed.
+func (a *ascent) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
+	up, coming := liveByRole{}, false
+	for _, p := range pods {
+		switch {
+		case p.over() || p.deleting:
+		case p.seen.State == job.Up:
+			up[p.key.role]++
+		default:
+			coming = true
+		}
+	}
+	n := 0
+	for _, ofRole := range up {
+		n += ofRole
+	}
+	if n > a.up {
+		a.last = now
+	}
+	a.up = n
+	if n == 0 || !whole(g, up) {
+		a.enough = time.Time{}
+		return false, time.Time{}
+	}
+	if a.enough.IsZero() {
+		a.enough = now
+	}
+	due = a.last.Add(calm)
+	if most := a.enough.Add(ascentMost); most.Before(due) {
+		due = most
+	}
+	return !coming || !now.Before(due), due
+}
+
+// anyUp tells whether a pod of the job runs.
+func anyUp(pods []*pod) bool {
+	for _, p := range pods {
+		if p.seen.State == job.Up {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// ascentPause is the least time between two looks at the pods that come up: each goes over all of them.
+	ascentPause = 250 * time.Millisecond
+	// ascentRetry is when what could not be written is tried again.
+	ascentRetry = 5 * time.Second
+)
+
+// awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It
+// goes by what there is: for a job whose pods were up before this process began, Prepare has done it.
+func (p *Provider) awaken() {
+	changes, unsubscribe := p.index.subscribe()
+	defer unsubscribe()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-p.ctx.Done():
+			return
+		}
+		later := p.awakenRisen()
+		pause.Reset(ascentPause)
+		select {
+		case <-later:
+		case <-changes:
+		case <-p.jobs.changed:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// awakenRisen looks at every job that is asleep. later fires when it is time to look again though nothing changes.
+func (p *Provider) awakenRisen() (later <-chan time.Time) {
+	now := time.Now()
+	var next time.Time
+	for _, j := range p.jobs.all() {
+		if j.awake.Load() {
+			continue
+		}
+		risen, due := j.ascent.risen(now, j.group, p.index.ofJob(j.group.UID))
+		if risen {
+			due = now.Add(ascentRetry)
+			j.awake.Store(true) // before it is written: a Prepare at the same time is not to put them to sleep again
+			if err := p.surround(p.ctx, j); err != nil && p.ctx.Err() == nil {
+				j.awake.Store(false)
+				p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+			}
+		}
+		if !due.IsZero() && !j.awake.Load() && (next.IsZero() || due.Before(next)) {
+			next = due
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+// surround makes the Service and the budgets of a job, or brings them up to date.
+func (p *Provider) surround(ctx context.Context, j prepared) error {
+	err := p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
+		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j, p.namespace), applyAs)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.budget(ctx, j)
+}

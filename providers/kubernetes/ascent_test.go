@@ -1,0 +1,118 @@
+package kubernetes
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+func TestAscent(t *testing.T) {
+	g := job.Group{Roles: []job.GroupRole{{Role: "worker", Min: 2}, {Role: "ps", Min: 1}}}
+	pods := func(role string, up, coming int) (all []*pod) {
+		for range up {
+			all = append(all, &pod{key: key{role: role}, seen: job.Incarnation{State: job.Up}})
+		}
+		for range coming {
+			all = append(all, &pod{key: key{role: role}, seen: job.Incarnation{State: job.Starting}})
+		}
+		return all
+	}
+	ended := []*pod{{key: key{role: "worker"}, seen: job.Incarnation{State: job.Gone}}, {key: key{role: "worker"}, deleting: true}}
+	var a ascent
+	start := time.Unix(0, 0)
+	for _, step := range []struct {
+		what  string
+		at    time.Duration
+		pods  []*pod
+		risen bool
+		due   time.Duration // 0 is when a pod has changed
+	}{
+		{"none is there", 0, nil, false, 0},
+		{"what has ended is not on its way", 0, ended, false, 0},
+		{"all workers, and no ps", 0, pods("worker", 4, 0), false, 0},
+		{"not enough workers", 10 * time.Second, append(pods("worker", 1, 3), pods("ps", 1, 0)...), false, 0},
+		{"enough, and more come", 11 * time.Second, append(pods("worker", 2, 2), pods("ps", 1, 0)...), false, 11*time.Second + calm},
+		{"another has come", 11500 * time.Millisecond, append(pods("worker", 3, 1), pods("ps", 1, 0)...), false, 11500*time.Millisecond + calm},
+		{"one that cannot be placed is not awaited", 13 * time.Second, append(pods("worker", 3, 1), pods("ps", 1, 0)...), true, 11500*time.Millisecond + calm},
+	} {
+		risen, due := a.risen(start.Add(step.at), g, step.pods)
+		if step.due == 0 != due.IsZero() || step.due > 0 && !due.Equal(start.Add(step.due)) {
+			t.Errorf("%s: due %v, want %v", step.what, due.Sub(start), step.due)
+		}
+		if risen != step.risen {
+			t.Errorf("%s: risen is %v", step.what, risen)
+		}
+	}
+	a = ascent{}
+	if risen, _ := a.risen(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !risen {
+		t.Error("all are up, and it waits")
+	}
+
+	// Pods that never cease to come hold it up for a while only.
+	a = ascent{}
+	at, up := start, 2
+	for risen := false; !risen; at, up = at.Add(calm/2), up+1 {
+		if at.Sub(start) > 2*ascentMost {
+			t.Fatal("it waits for ever")
+		}
+		risen, _ = a.risen(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
+	}
+	if took := at.Sub(start); took < ascentMost {
+		t.Errorf("risen after %v", took)
+	}
+}
+
+// While pods come up, the controllers of Services and budgets have nothing to do with them.
+func TestNamesAndBudgetsSelectPodsThatAreUp(t *testing.T) {
+	bed.start(t)
+	w := newWork(t, bed.cluster, nil)
+	selected := func() (byService, byBudget int) {
+		t.Helper()
+		core, policy := w.cluster.Admin().CoreV1(), w.cluster.Admin().PolicyV1()
+		service, err := core.Services(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
+		w.ok(err)
+		budget, err := policy.PodDisruptionBudgets(w.namespace).Get(t.Context(), "gpt-0b0e9-worker", metav1.GetOptions{})
+		w.ok(err)
+		count := func(selector map[string]string) int {
+			pods, err := core.Pods(w.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(selector)})
+			w.ok(err)
+			return len(pods.Items)
+		}
+		return count(service.Spec.Selector), count(budget.Spec.Selector.MatchLabels)
+	}
+	all := func(n int) func() bool {
+		return func() bool {
+			t.Helper()
+			named, protected := selected()
+			return named == n && protected == n
+		}
+	}
+	roles := []job.GroupRole{{Role: "worker", Min: 2}}
+	w.prepare(roles...)
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // its gate is not lifted
+	w.prepare(roles...)
+	if !all(0)() {
+		t.Error("they select pods before the job's are up")
+	}
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 1, 1)))
+	w.await("worker", 0, 1, job.Up)
+	w.await("worker", 1, 1, job.Up)
+	w.until("the pods have names and a budget", all(2))
+
+	// They stay so, whatever becomes of single pods, also with a next master.
+	w.ok(w.p.Stop(t.Context(), testUID, w.launch("worker", 1, 1).Slot, 1, time.Second))
+	w.prepare(roles...)
+	next := w.open()
+	_, err := next.Observe(t.Context())
+	w.ok(err)
+	if _, err := next.Prepare(t.Context(), w.group(roles...)); err != nil {
+		t.Fatal(err)
+	}
+	if !all(w.podCount())() {
+		t.Error("one pod ended, and the other has lost its name or its budget")
+	}
+}

@@ -1,0 +1,154 @@
+// Package podtest is what the tests of those providers share whose incarnations are pods: a test binary that is the
+// agent in its own pods, images, the rights that eltrain has, and the suite of providertest on a real control plane.
+package podtest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/providertest"
+	"github.com/eltrain/eltrain/testbed/kubelet"
+)
+
+// Rights is what deploy/ grants eltrain: the tests have no others. It is seen from the folder of a provider.
+var Rights = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
+
+const (
+	// HostImage is this machine's own root, StandInImage has the test binary as its eltrain-agent.
+	HostImage    = "host"
+	StandInImage = "stand-in"
+
+	// mark is a variable of the environment by which a test finds what its pods run.
+	mark = "ELTRAIN_TEST_MARK"
+
+	agentProgram = "eltrain-agent"
+	agentPath    = "/usr/local/bin/" + agentProgram
+)
+
+// Main runs a package's tests and then closes what they share. Started as eltrain-agent in a pod, the test binary is the
+// agent instead; it brings itself there as that does.
+func Main(m *testing.M, closeShared func()) int {
+	if len(os.Args) > 1 && filepath.Base(os.Args[0]) == agentProgram {
+		if path, asked := strings.CutPrefix(os.Args[1], "-copy-to="); asked {
+			return copySelf(path)
+		}
+		return providertest.Agent(os.Args[1:])
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
+	code := m.Run()
+	closeShared()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func copySelf(path string) int {
+	b, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(path, b, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// Images are HostImage and StandInImage.
+func Images() (map[string]kubelet.Image, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]kubelet.Image{HostImage: {}, StandInImage: AgentImage(self)}, nil
+}
+
+// AgentImage has a program as its eltrain-agent.
+func AgentImage(program string) kubelet.Image {
+	return kubelet.Image{Mounts: []kubelet.Mount{{HostPath: program, Path: agentPath, ReadOnly: true}}}
+}
+
+// Node is a process node with room for all tests of a package at once.
+func Node(name string) kubelet.Node {
+	return kubelet.Node{Name: name, Capacity: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}
+}
+
+// Needed skips a test where what it needs is not to be had.
+func Needed(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("brings up a Kubernetes control plane: not with -short")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the process kubelet needs root")
+	}
+}
+
+// Harness is that of a provider in a namespace, whose pods are on a process node.
+func Harness(t *testing.T, k *kubelet.Kubelet, namespace, node string, open func() (providers.Provider, error)) providertest.Harness {
+	sh := func(script string) job.Program {
+		return job.Program{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{mark: namespace}}
+	}
+	t.Cleanup(func() { killAll(t, namespace) })
+	return providertest.Harness{
+		Open:     open,
+		Node:     node,
+		Trains:   sh("sleep 300 & setsid sleep 300 & echo training; wait"),
+		Stubborn: sh("trap '' TERM; sleep 300 & echo training; while :; do wait; sleep 1; done"),
+		Ends:     sh("echo done"),
+		KillAgent: func(i job.Incarnation) error {
+			pid, err := k.PID(namespace, i.Name, "main")
+			if err != nil {
+				return err
+			}
+			return syscall.Kill(pid, syscall.SIGKILL)
+		},
+		Remains: func() []string { return remains(t, namespace) },
+		Removes: true,
+		Bound:   time.Minute, // pods are scheduled, copied into and started; many tests run beside this one
+	}
+}
+
+// remains finds processes by what the pods have in their environment.
+func remains(t *testing.T, namespace string) []string {
+	entries, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, path := range entries {
+		env, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(env, []byte(mark+"="+namespace+"\x00")) {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		left = append(left, fmt.Sprintf("%s %q", filepath.Base(filepath.Dir(path)), bytes.ReplaceAll(args, []byte{0}, []byte(" "))))
+	}
+	return left
+}
+
+// killAll is for tests that failed half-way.
+func killAll(t *testing.T, namespace string) {
+	for _, line := range remains(t, namespace) {
+		word, _, _ := strings.Cut(line, " ")
+		if pid, err := strconv.Atoi(word); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}

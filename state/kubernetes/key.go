@@ -1,0 +1,61 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+// keyContent is where in its Secret the key is.
+const keyContent = "key"
+
+// keyObject is the name of the Secret with the key. It is another than that of every state's head.
+func (s *Store) keyObject() string { return "eltrain-key-" + s.name }
+
+// Key implements state.Store.
+func (s *Store) Key(ctx context.Context) ([]byte, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	key, err := s.key(ctx)
+	if err == nil {
+		err = state.CheckKey(key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of state %s: %w", s, err)
+	}
+	return key, nil
+}
+
+func (s *Store) key(ctx context.Context) ([]byte, error) {
+	secret, err := s.getSecret(ctx, s.keyObject())
+	if apierrors.IsNotFound(err) {
+		secret, err = s.makeKey(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return secret.Data[keyContent], nil
+}
+
+// makeKey makes the Secret, or reads the one that another process, or a request whose answer was lost, has made.
+func (s *Store) makeKey(ctx context.Context) (made *corev1.Secret, err error) {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: s.keyObject(), Namespace: s.namespace, Labels: s.labels(kindKey)},
+		Type:       corev1.SecretTypeOpaque,
+		Immutable:  new(true),
+		Data:       map[string][]byte{keyContent: state.NewKey()},
+	}
+	err = s.call(ctx, "create", "secrets", secret.Name, func(ctx context.Context) error {
+		made, err = s.typed.CoreV1().Secrets(s.namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: manager})
+		return err
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return s.getSecret(ctx, s.keyObject())
+	}
+	return made, err
+}
