@@ -66,11 +66,12 @@ type slot struct {
 	awaited     bool   // its member is to register again with this master
 	ended       bool   // its incarnation is known to have ended
 	host        string
-	report      Report // the last; it outlives the member, as evidence
-	member      bool   // this incarnation is in r.world
-	rank        int    // the slot's in r.world, -1 if it is not in it
-	checkpoint  bool   // its last stop was planned; it stays so while it waits, or its order would change for nothing
-	place       *Place // to run in; nil for none
+	report      Report    // the last; it outlives the member, as evidence
+	left        time.Time // when the report first said that it is leaving; zero if it does not
+	member      bool      // this incarnation is in r.world
+	rank        int       // the slot's in r.world, -1 if it is not in it
+	checkpoint  bool      // its last stop was planned; it stays so while it waits, or its order would change for nothing
+	place       *Place    // to run in; nil for none
 	class       class
 	order       Order
 	version     uint64
@@ -288,6 +289,12 @@ func (r *Rendezvous) take(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
 		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) {
 		r.changes++
+	}
+	switch {
+	case report.State != job.MemberLeaving:
+		s.left = time.Time{}
+	case s.left.IsZero():
+		s.left = r.now
 	}
 	s.report = report
 	if s.role == nil {

@@ -458,6 +458,9 @@ func (s *scenario) facts() {
 		if m.Member.Exit != nil {
 			fmt.Fprintf(&s.out, ", exit %d", m.Member.Exit.Code)
 		}
+		if !m.Member.Left.IsZero() {
+			fmt.Fprintf(&s.out, ", left %s ago", s.now.Sub(m.Member.Left))
+		}
 		if m.Member.Silent {
 			s.out.WriteString(", silent")
 		}

@@ -98,6 +98,8 @@ type Member struct {
 	CPU        CPU         `json:"cpu,omitempty"`       // of all its processes, lately
 	Memory     Bytes       `json:"memory,omitempty"`    // resident, all its processes
 	Registered time.Time   `json:"registered,omitzero"`
+	// Left is when it first said that it is leaving, by the service's clock; zero in every other state.
+	Left time.Time `json:"left,omitzero"`
 	// Silent is set once no request of it is open and none came for Detect's suspicion time; Expired when
 	// the lease ran out.
 	Silent  bool `json:"silent,omitempty"`

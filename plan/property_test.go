@@ -34,7 +34,7 @@ func TestRandomClustersWithAScheduler(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
-				randomWorld(t, job.Capabilities{NodesUnknown: rapid.Bool().Draw(t, "nodes unknown")})
+				randomWorld(t, job.Capabilities{NodesUnknown: rapid.Bool().Draw(t, "nodes unknown"), Attributes: rapid.Bool().Draw(t, "attributes")})
 			})
 		})
 	}
@@ -279,7 +279,7 @@ func (c *checker) randomFault(t *rapid.T, inc *job.Incarnation) {
 	case 3, 4:
 		c.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
 	case 5:
-		inc.Member.State = job.MemberLeaving
+		inc.Member.State, inc.Member.Left = job.MemberLeaving, c.now
 	case 6:
 		inc.Member.Silent = true
 	case 7:

@@ -24,7 +24,7 @@ import (
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
 //	undeclare NAME takes a job out of the files
-//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | agent | leave | silent | heard | expired | finish,
+//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on
 //	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
@@ -272,6 +272,8 @@ func (w *world) setCapabilities(d *datadriven.TestData) error {
 			w.can.Site = a.Vals[0]
 		case "scheduler":
 			w.can.Places = false
+		case "attributes":
+			w.can.Attributes = true
 		case "needs-image":
 			w.can.NeedsImage, w.can.Images = true, true
 		case "images":
@@ -579,7 +581,9 @@ func (w *world) hurt(words []string) error {
 	case "agent":
 		w.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
 	case "leave":
-		inc.Member.State = job.MemberLeaving
+		inc.Member.State, inc.Member.Left = job.MemberLeaving, w.now
+	case "asked":
+		inc.Cause = job.Cause(value)
 	case "silent":
 		inc.Member.Silent = true
 	case "heard":

@@ -190,6 +190,9 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	case job.MemberSucceeded:
 		p.succeed(s)
 	case job.MemberLeaving:
+		if inc.Cause == "" && p.in.Capabilities[w.spec.Provider].Attributes && p.pending(m.Left, attributionGrace) {
+			return
+		}
 		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, inc.Evidence...)
 	case job.MemberFailed:
 		if m.InPlace < s.InPlace {

@@ -104,7 +104,7 @@ func New(o Options) (*Provider, error) {
 func (p *Provider) Capabilities() job.Capabilities {
 	c := job.Capabilities{
 		Images: true, NeedsImage: p.config.Image == "", Pods: true, Shared: true, Parallelism: p.config.parallelism(),
-		Owner: p.owner, NodesUnknown: p.index.blind(),
+		Owner: p.owner, Attributes: true, NodesUnknown: p.index.blind(),
 	}
 	if p.jobs.moved.Load() {
 		c.News = job.Duration(newsTakes)
