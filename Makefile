@@ -37,10 +37,10 @@ test: deps build testbed ## everything, with the race detector, real PyTorch and
 	$(GO) tool staticcheck ./...
 	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race -timeout 20m ./...
 	staticcheck=$(STATICCHECK) && cd e2e/policy && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race ./...
-	WITH_TORCH=1 $(GO) test -race -timeout 45m $(filter-out $(CLUSTERED),$(shell $(GO) list ./...))
+	WITH_TORCH=1 WITH_SHELLS=1 $(GO) test -race -timeout 45m $(filter-out $(CLUSTERED),$(shell $(GO) list ./...))
 	WITH_TORCH=1 $(GO) test -race -timeout 45m -p 1 $(CLUSTERED)
 
-deps: # what the tests need besides Go: python3, curl, and Debian's PyTorch
+deps: # what the tests need besides Go: python3, curl, zsh, fish, and Debian's PyTorch
 	@./scripts/test-deps.sh
 
 bench: build testbed ## measures; writes bench/results.md

@@ -3,7 +3,6 @@ package eltrain_test
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +21,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write what is generated into the pages of docs/")
-
-var providerTypes = map[string]reflect.Type{local.Name: reflect.TypeFor[local.Config]()}
 
 // pages are the Markdown files that a user reads.
 func pages(t *testing.T) []string {
@@ -74,48 +71,15 @@ func generated(t *testing.T, path string, text func(name string) (string, bool))
 	return names
 }
 
-func TestLanguagePageIsTheSchema(t *testing.T) {
-	names := generated(t, "docs/language.md", func(name string) (string, bool) {
-		switch name {
-		case "functions":
-			return wrap("`"+strings.Join(lang.Functions(), "` `")+"`", 100), true
-		case "blocks":
-			return lang.Reference(providerTypes), true
-		}
-		return "", false
-	})
-	if !slices.Equal(names, []string{"functions", "blocks"}) {
-		t.Errorf("generated are %v", names)
-	}
-}
-
-// wrap breaks a text at spaces.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String()
-}
-
 // fence is a block of code with a language in a page.
 var fence = regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```")
 
 func TestHCLInPagesIsValid(t *testing.T) {
-	usable := maps.Clone(providerTypes)
-	usable[kubernetes.Name] = reflect.TypeFor[kubernetes.Config]()
-	usable[volcano.Name] = reflect.TypeFor[volcano.Config]()
+	usable := map[string]reflect.Type{
+		local.Name:      reflect.TypeFor[local.Config](),
+		kubernetes.Name: reflect.TypeFor[kubernetes.Config](),
+		volcano.Name:    reflect.TypeFor[volcano.Config](),
+	}
 	checked := 0
 	for _, path := range pages(t) {
 		for i, block := range fence.FindAllStringSubmatch(read(t, path), -1) {

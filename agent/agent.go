@@ -348,9 +348,11 @@ func (a *agent) publish() {
 	r := &a.said.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
 	r.InPlace, r.PIDs, r.Exit = l.inPlace, l.pids, l.exit
-	r.Port = 0
-	if a.port != nil {
+	switch r.Port = 0; {
+	case a.port != nil:
 		r.Port = a.port.Port
+	case l.state == job.MemberRunning:
+		r.Port = l.port
 	}
 	a.said.acknowledge = l.wantsAnswer()
 }

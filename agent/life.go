@@ -25,6 +25,7 @@ type life struct {
 	generation int // that the processes run or last ran in; 0 before the first
 	rank       int
 	slots      int
+	port       int // of that world, if its rank 0 is here; 0 otherwise
 	inPlace    int
 	pids       []int
 	exit       *job.Exit
@@ -181,7 +182,10 @@ func (l *life) obeyIdle() []effect {
 	case l.state == job.MemberWaiting && l.newWorld():
 		place := *l.order.World
 		l.state, l.procs = job.MemberRunning, running
-		l.generation, l.rank, l.slots = place.Generation, place.GroupRank, place.GroupSize
+		l.generation, l.rank, l.slots, l.port = place.Generation, place.GroupRank, place.GroupSize, 0
+		if place.GroupRank == 0 {
+			l.port = place.MasterPort
+		}
 		return []effect{start{place}}
 	}
 	return nil

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/job"
 )
 
 // The files in an incarnation's directory. They are how a provider on the same machine finds an agent
@@ -159,7 +161,7 @@ func (r *record) close() {
 	}
 }
 
-// write replaces a file whole. It is not synced: what it says is worth nothing after a crash of the machine.
+// write replaces a file whole, readable by its owner alone.
 func (r *record) write(name string, v any) error {
 	if r.dir == "" {
 		return nil
@@ -168,11 +170,7 @@ func (r *record) write(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	path := filepath.Join(r.dir, name)
-	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := atomicfile.Write(filepath.Join(r.dir, name), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil

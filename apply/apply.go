@@ -127,6 +127,8 @@ type Reconciler struct {
 	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
 	refused      map[string]bool   // summaries of what must not be done and was last warned of
 	withheld     map[string]string // jobs that were last told to be held back, with the reason
+	delayed      map[string]string // by UID: what does not come about, and why; under mu
+	toldDelays   map[string]bool   // summaries of what was last warned of
 	requests     []request         // to reconcile; under mu
 	requested    chan struct{}     // gets a value when there are requests
 	heeded       []request         // taken up, and not answered yet
@@ -255,7 +257,11 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 		if !here {
 			continue // it runs where its provider does not look now
 		}
-		token, prepared := r.preparations.ask(ctx, rec, p.Groups[name])
+		group, startable := p.Groups[name]
+		if !startable {
+			continue
+		}
+		token, prepared := r.preparations.ask(ctx, rec, group)
 		if !prepared {
 			continue // until then its agents train on, and the service does not know them
 		}

@@ -47,29 +47,32 @@ func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
 }
 
 func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
-	const turn = restFrom
+	const turn = 10 * time.Millisecond
 	var r rest
-	for i, want := range []time.Duration{turn, 2 * turn, 4 * turn, 8 * turn, 8 * turn} {
-		if got := r.after(turn); got != want {
-			t.Errorf("after turn %d it rests %v, want %v", i, got, want)
+	after := func(waited time.Duration) time.Duration {
+		r.waited(waited)
+		return r.after(turn)
+	}
+	if first := r.after(turn); first != turn {
+		t.Errorf("the first rest is %v", first)
+	}
+	for n := 1; n < restAfter; n++ {
+		if next := after(0); next != turn {
+			t.Errorf("the rest after %d turns in a row is %v", n, next)
 		}
+	}
+	for _, want := range []time.Duration{2 * turn, 4 * turn, 8 * turn, 8 * turn} {
+		if next := after(0); next != want {
+			t.Errorf("a later rest is %v, want %v", next, want)
+		}
+	}
+	if next := after(turn + 1); next != turn {
+		t.Errorf("the rest once the news have ended is %v", next)
+	}
+	for range restAfter {
 		r.waited(0)
 	}
-	if got := r.after(time.Minute); got != restCap {
-		t.Errorf("news wait %v", got)
-	}
-	r.waited(0)
-	for range 3 {
-		if got := r.after(restFrom / 5); got > restMost*restFrom/5 {
-			t.Errorf("after a short turn it rests %v", got)
-		}
-		r.waited(0)
-	}
-	if got := r.after(restFrom / 5); got != restFrom/5 {
-		t.Errorf("after short turns it rests %v", got)
-	}
-	r.waited(2 * time.Minute)
-	if got := r.after(turn); got != turn {
-		t.Errorf("after a quiet time it rests %v", got)
+	if long := r.after(restCap); long != restCap {
+		t.Errorf("a rest is %v", long)
 	}
 }

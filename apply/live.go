@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -94,22 +95,14 @@ func ServeLive(r *Reconciler, runDir string) (*LiveServer, error) {
 	s.serving.Go(func() { s.http.Serve(listener) })
 	s.text, err = json.Marshal(liveAddress{"http://" + listener.Addr().String(), token})
 	if err == nil {
-		err = writePrivate(s.file, s.text)
+		atomicfile.Sweep(s.file) // of masters that were killed
+		err = atomicfile.Write(s.file, s.text, 0o600)
 	}
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("publish the status address: %w", err)
 	}
 	return s, nil
-}
-
-// writePrivate replaces a file that only its owner can read.
-func writePrivate(path string, text []byte) error {
-	temp := path + ".tmp"
-	if err := os.WriteFile(temp, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temp, path)
 }
 
 // Close stops answering. The file may be a successor's by now, which took over while this process was stopped.

@@ -58,6 +58,7 @@ func (r *Reconciler) observe(ctx context.Context) {
 		r.tellGone(seen)
 	}
 	r.pruneGone()
+	r.enterDelays()
 }
 
 // answered tells whether a provider is there and could be observed.
@@ -191,7 +192,7 @@ func (r *Reconciler) recordedAs(name string, records job.Records) string {
 }
 
 // fits asks the providers where the roles of all jobs can be and what they take there: as they are declared, or as they
-// were last applied if they are not any more. Each answer costs a fraction of a millisecond, so nothing is asked twice.
+// were last applied if they are not any more. What they could not see is told beside what they can. Each answer costs a fraction of a millisecond, so nothing is asked twice.
 func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
 	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
 	ask := func(j *job.Job) {
@@ -206,6 +207,10 @@ func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, ex
 			}
 			if !fit.Extra.Equal(job.Resources{}) {
 				extra[role] = fit.Extra
+			}
+			if can := in.Capabilities[j.Provider]; len(fit.Caveats) > 0 {
+				can.Caveats = slices.Concat(can.Caveats, fit.Caveats)
+				in.Capabilities[j.Provider] = can
 			}
 		}
 	}

@@ -20,11 +20,11 @@ import (
 // than its provider was told, the role's launches wait for that, and while fewer are, what of it is stopped for good:
 // else a scheduler would place what is not whole, or take what is left for broken.
 type preparations struct {
-	r      *Reconciler
-	places *semaphore.Weighted
+	r *Reconciler
 
-	mu   sync.Mutex
-	jobs map[string]*preparation // by UID
+	mu     sync.Mutex
+	jobs   map[string]*preparation        // by UID
+	places map[*queue]*semaphore.Weighted // by what bounds the changes of the job's provider
 }
 
 // preparation is one job's.
@@ -39,11 +39,20 @@ type preparation struct {
 	pause  pause // after failures
 }
 
-// preparedAtOnce bounds how many jobs are prepared at the same time: each takes a handful of calls.
-const preparedAtOnce = 8
-
 func newPreparations(r *Reconciler) *preparations {
-	return &preparations{r: r, places: semaphore.NewWeighted(preparedAtOnce), jobs: map[string]*preparation{}}
+	return &preparations{r: r, jobs: map[string]*preparation{}, places: map[*queue]*semaphore.Weighted{}}
+}
+
+// placesOf bounds how many jobs of a provider are prepared at the same time: as many as it takes changes, or the user lets
+// it. With fewer, a hundred gangs that come at once would wait for each other behind the pods of the first.
+func (ps *preparations) placesOf(provider string) *semaphore.Weighted {
+	q := ps.r.flights.queueOf(provider)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.places[q] == nil {
+		ps.places[q] = semaphore.NewWeighted(int64(q.most))
+	}
+	return ps.places[q]
 }
 
 // ask gives the job's token, if it was prepared, and begins to prepare it if that is due.
@@ -53,10 +62,11 @@ func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (
 		return "", false // the plan says that it is not configured
 	}
 	if ps.begin(rec.UID, g, deletedAt(rec)) {
+		places := ps.placesOf(rec.Spec.Provider)
 		ps.r.flights.wg.Add(1)
 		ps.r.o.Spawn(func() {
 			defer ps.r.flights.wg.Done()
-			ps.prepare(ctx, prov, g)
+			ps.prepare(ctx, places, prov, g)
 		})
 	}
 	ps.mu.Lock()
@@ -106,18 +116,18 @@ func (ps *preparations) lapse(uid string) {
 }
 
 // prepare waits for its turn and prepares the job.
-func (ps *preparations) prepare(ctx context.Context, prov providers.Provider, g job.Group) {
-	if ps.places.Acquire(ctx, 1) != nil {
+func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted, prov providers.Provider, g job.Group) {
+	if places.Acquire(ctx, 1) != nil {
 		ps.land(g, func(*preparation) {})
 		return
 	}
 	if ps.r.flights.grounded() {
-		ps.places.Release(1)
+		places.Release(1)
 		ps.land(g, func(*preparation) {})
 		return
 	}
 	token, err := ps.call(ctx, prov, g)
-	ps.places.Release(1)
+	places.Release(1)
 	summary := "Job " + g.Name + " cannot be prepared"
 	failures := 0
 	ps.land(g, func(p *preparation) {

@@ -27,6 +27,7 @@ type cluster struct {
 	launch  func(ctx context.Context, l job.Launch) error
 	observe func()
 	held    map[string]string
+	delayed map[string]string
 	can     job.Capabilities
 	barred  int // times that it was asked for bars
 
@@ -69,7 +70,7 @@ func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, err := c.Cluster.Observe(ctx)
-	o.Held = c.held
+	o.Held, o.Delayed = c.held, c.delayed
 	return o, err
 }
 
@@ -247,6 +248,46 @@ func TestWhatAProviderHoldsIsNotLaunched(t *testing.T) {
 	}
 }
 
+// What does not come about is a warning as long as it is so, and status has it.
+func TestWhatIsHeldUpIsToldOnce(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.delayed = map[string]string{"u": "create pods of worker: no answer", "another's": "no answer"}
+	for range 3 {
+		b.turn(t)
+	}
+	if live := b.Live(); len(live.Waits) != 1 || live.Waits[0].Job != "a" || live.Waits[0].Reasons[0] != "create pods of worker: no answer" {
+		t.Errorf("status has %+v", live.Waits)
+	}
+	b.cluster.delayed = nil
+	b.turn(t)
+	b.turn(t)
+	told := slices.Compact(b.warned) // the view tells a warning once
+	if want := []string{"Job a is held up: create pods of worker: no answer", "recovered: Job a is held up"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, not %q", told, want)
+	}
+	if live := b.Live(); len(live.Waits) > 0 {
+		t.Errorf("it is over, and status has %+v", live.Waits)
+	}
+}
+
+// A job that cannot be started as things are, and was not begun, has nothing made for it.
+func TestARefusedJobIsNotPrepared(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.can.Refused = "No job is let in."
+	b.turn(t)
+	b.turn(t)
+	if n := len(b.cluster.groups); n > 0 {
+		t.Errorf("it was prepared %d times", n)
+	}
+	b.cluster.can.Refused = ""
+	b.turn(t)
+	b.cluster.can.Refused = "No job is let in."
+	b.turn(t) // it was begun: what it lacks is made
+	if n := len(b.cluster.groups); n != 1 || len(b.cluster.Agents()) != 2 {
+		t.Errorf("it was prepared %d times, and %d agents run", n, len(b.cluster.Agents()))
+	}
+}
+
 func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	b := newBench(t, func(*Options) {})
 	b.turn(t)
@@ -408,6 +449,43 @@ func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
 	b.turn(t)
 	if n := len(b.gone); n != 0 {
 		t.Errorf("%d of them are kept for ever", n)
+	}
+}
+
+// Jobs that come at once do not wait for each other to be prepared, up to what their provider takes, or the user lets it.
+func TestJobsThatComeAtOnceArePreparedAtOnce(t *testing.T) {
+	const most, jobs = 12, 20
+	for name, c := range map[string]struct{ can, user int }{"the provider's": {can: most}, "the user's": {100, most}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(o *Options) {
+				o.Spawn, o.Parallelism, o.Jobs = nil, c.user, nil
+				o.NewUID = func(name string) string { return "u-" + name }
+				for i := range jobs {
+					o.Jobs = append(o.Jobs, jobtest.Job(fmt.Sprintf("j%02d", i), jobtest.Role("worker", 1)))
+				}
+				o.Providers["local"].(*cluster).can = job.Capabilities{Parallelism: c.can}
+			})
+			begun, answer := make(chan struct{}, jobs), make(chan struct{})
+			b.cluster.prepare = func(job.Group) error { begun <- struct{}{}; <-answer; return nil }
+			b.turn(t)
+			for range most {
+				select {
+				case <-begun:
+				case <-time.After(10 * time.Second):
+					t.Fatalf("fewer than %d are prepared at once", most)
+				}
+			}
+			select {
+			case <-begun:
+				t.Errorf("more than %d are prepared at once", most)
+			case <-time.After(50 * time.Millisecond):
+			}
+			close(answer)
+			b.flights.wait()
+			if n := len(b.cluster.groups); n != jobs {
+				t.Errorf("%d of %d were prepared", n, jobs)
+			}
+		})
 	}
 }
 

@@ -11,9 +11,10 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// refusals are what is tried again and again and fails. The plan knows nothing of them: it asks for what is refused.
+// refusals are what is tried again and again and fails, or does not come about. The plan knows nothing of them: it asks
+// for what is refused.
 func (r *Reconciler) refusals() []plan.Wait {
-	return slices.Concat(r.preparations.refusals(), r.flights.refusals())
+	return slices.Concat(r.preparations.refusals(), r.flights.refusals(), r.delays())
 }
 
 // refused is what of one role does not succeed, for one reason.

@@ -151,20 +151,21 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	}
 }
 
-// rest is the pause after a turn, in which news coalesce. A turn over many slots takes its time: the loop rests as long,
-// and, while the news do not end, twice as long each time, up to restMost times. So a burst of 10,000 pods costs some
-// turns more, and not a core; what comes alone is decided at once.
+// rest is the pause after a turn, in which news coalesce: as long as the turn took. While the news do not end it is, after
+// some turns, twice as long each time, up to restMost times. So a burst of 10,000 pods costs some turns more, and not a
+// core; what comes alone is decided at once.
 type rest struct {
 	turn  time.Duration // the last
 	times int
+	row   int // turns since the news last ended
 }
 
 const (
-	restMost = 8
-	restCap  = time.Second // the most that news may wait
-	// restFrom is how long a turn takes for which longer rests are worth it: shorter ones cost little, and what the news
-	// ask for should be done at once.
-	restFrom = 25 * time.Millisecond
+	// restAfter is how many turns in a row an incident may take that comes alone: a fault, what follows from it, and each
+	// change that ends.
+	restAfter = 4
+	restMost  = 8
+	restCap   = time.Second // the most that news may wait
 )
 
 // after is how long to rest after a turn that took so long.
@@ -175,11 +176,13 @@ func (r *rest) after(took time.Duration) time.Duration {
 
 // waited enters how long no news came after the rest.
 func (r *rest) waited(d time.Duration) {
-	if d > r.turn || r.turn < restFrom {
-		r.times = 1
+	if d > r.turn {
+		r.times, r.row = 1, 0
 		return
 	}
-	r.times = min(2*r.times, restMost)
+	if r.row++; r.row >= restAfter {
+		r.times = min(2*r.times, restMost)
+	}
 }
 
 const storeTrouble = "The state cannot be stored; nothing is changed until it can"
@@ -239,6 +242,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	}
 	r.tellWithheld(&in, &p)
 	r.tellRefusals(&p)
+	r.tellDelays()
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
@@ -256,7 +260,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	told := p
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
-		if begins || waits {
+		if begins || waits || told.Resizes() {
 			v.Planned(&told)
 		}
 		for _, n := range told.Notices {

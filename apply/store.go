@@ -32,14 +32,27 @@ func (r *Reconciler) Form(launched, uid string, w job.World) error {
 	if err := r.write(ctx, func(next *state.State) { next.Jobs = jobs }); err != nil {
 		return err
 	}
+	r.unwritten = append(r.unwritten, worldNotice("job."+jobName, &w))
+	return nil
+}
+
+// worldNotice tells of a world that was formed, or that was found training and is looked after from now on. The latter
+// happens when the record of a job was lost, or when it is imported.
+func worldNotice(address string, w *job.World) job.Notice {
 	processes := 0
 	for _, m := range w.Members {
 		processes += m.Processes
 	}
-	r.unwritten = append(r.unwritten, job.Notice{Time: w.Formed, Type: "world_formed", Address: "job." + jobName,
-		Message: fmt.Sprintf("generation %d: %s, %s, rank 0 at %s:%d", w.Generation,
-			count(len(w.Members), "slot"), count(processes, "process"), w.MasterAddr, w.MasterPort)})
-	return nil
+	n := job.Notice{Time: w.Formed, Type: "world_formed", Address: address, Message: fmt.Sprintf("generation %d: %s, %s", w.Generation,
+		count(len(w.Members), "slot"), count(processes, "process"))}
+	if w.Adopted {
+		n.Type = "world_adopted"
+		n.Message += ", found training"
+	}
+	if w.MasterPort > 0 { // a member that was found may have no word on it
+		n.Message += fmt.Sprintf(", rank 0 at %s:%d", w.MasterAddr, w.MasterPort)
+	}
+	return n
 }
 
 // recordOf finds a job by its UID; nil if it is not recorded.

@@ -276,8 +276,9 @@ var used = map[string]map[string]string{
 
 // inCluster are those that it has everywhere.
 var inCluster = map[string]map[string]string{
-	"nodes": {"list": "Observe", "watch": "Observe"},
-	"pods":  {"list": "Observe: what others take", "watch": "Observe"},
+	"nodes":          {"list": "Observe", "watch": "Observe"},
+	"pods":           {"list": "Observe: what others take", "watch": "Observe"},
+	"runtimeclasses": {"list": "Fit: what a RuntimeClass adds to a pod", "watch": "Fit"},
 	// of provider "volcano"
 	"queues":     {"list": "Observe: why a job is not let in", "watch": "Observe"},
 	"hypernodes": {"list": "Observe: the labels for rank_by", "watch": "Observe"},
@@ -316,7 +317,7 @@ func role(t *testing.T, objects []*unstructured.Unstructured) {
 
 var groupOf = map[string]string{
 	"podgroups": "scheduling.volcano.sh", "queues": "scheduling.volcano.sh", "hypernodes": "topology.volcano.sh",
-	"poddisruptionbudgets": "policy", "leases": "coordination.k8s.io", "deployments": "apps",
+	"poddisruptionbudgets": "policy", "runtimeclasses": "node.k8s.io", "leases": "coordination.k8s.io", "deployments": "apps",
 	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
 }
 

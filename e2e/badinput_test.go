@@ -87,7 +87,7 @@ job "wrong" {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
 		has(t, out,
-			`on more.hcl line 4`, `"comand" is not expected here. Did you mean "command"?`, `The argument "command" is required`,
+			`on more.hcl line 4`, `"comand" is not expected here. Did you mean "command"?`,
 			`on more.hcl line 5`, `"5 parsecs" is not a duration: write a number with a unit`,
 			`on more.hcl line 7`, `"1GX" is not a size`,
 			`on more.hcl line 15`, `Did you mean "worker"?`,

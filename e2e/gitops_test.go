@@ -176,7 +176,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 			t.Errorf("%s is incarnation %d after the merge", s.Address, s.Incarnation)
 		}
 	}
-	has(t, r.follow("stale"), "The saved plan is not applied", "the state was written since", "Plan again")
+	has(t, r.follow("stale"), "Saved plan is stale", "the state was changed by another operation", "Plan again")
 	same(t, merged, work.job("digits"))
 
 	// A master that follows the checkout, which is replaced with each commit.

@@ -37,7 +37,7 @@ type Report struct {
 	Rank       int             `json:"rank,omitempty"`        // its slot's rank in that world
 	WorldSlots int             `json:"world_slots,omitempty"` // how many slots that world has
 	InPlace    int             `json:"in_place,omitempty"`    // restarts in place it has begun
-	Port       int             `json:"port,omitempty"`        // free on its host, for MASTER_PORT if it gets rank 0
+	Port       int             `json:"port,omitempty"`        // free on its host, for MASTER_PORT if it gets rank 0; while it has rank 0 and runs, that of its world
 	PIDs       []int           `json:"pids,omitempty"`
 	Exit       *job.Exit       `json:"exit,omitempty"`
 	Step       int64           `json:"step,omitempty"`

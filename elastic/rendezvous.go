@@ -644,7 +644,9 @@ func (r *Rendezvous) claimedWorld() job.World {
 	for rank, s := range r.claim.ranks {
 		byRank[rank] = s
 	}
-	return r.worldOf(r.claim.generation, byRank)
+	w := r.worldOf(r.claim.generation, byRank)
+	w.Adopted = true
+	return w
 }
 
 func (r *Rendezvous) worldOf(generation int, byRank []*slot) job.World {

@@ -46,6 +46,8 @@ type Fit struct {
 	Bars map[string]string
 	// Extra is what each takes of its node beside what it reserves: a pod's sidecars and overhead.
 	Extra Resources
+	// Caveats are what of this could not be seen, for a person, as sentences; nil where all is known.
+	Caveats []string
 }
 
 // Capabilities is what a provider can and cannot do. The planner knows providers by nothing else.

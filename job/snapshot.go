@@ -145,6 +145,8 @@ type World struct {
 	// Ordered is when its members were told to stop because another world is wanted, by the service's clock; zero while
 	// it trains, and if a member was what broke it. Not all have heard of it at that time.
 	Ordered time.Time `json:"ordered,omitzero"`
+	// Adopted: it trained before this service knew of it. It is told with the world and not kept.
+	Adopted bool `json:"-"`
 }
 
 // WorldMember is one slot's place in a world. Rank is the slot's (torchrun's GROUP_RANK), dense from 0;

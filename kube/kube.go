@@ -1,5 +1,5 @@
 // Package kube says how a Kubernetes API server is reached: the provider that runs pods and the store that
-// keeps state there share it. It knows no object and no policy.
+// keeps state there share it. It knows of no object what it is for, and no policy.
 package kube
 
 import (

@@ -25,10 +25,11 @@ const (
 	maxPaths     = 1000     // paths in one ignore_changes: each is held against every argument
 	maxTold      = 1000     // diagnostics of one directory: nobody reads more
 	maxExponent  = 4096     // binary exponent of a number: a longer one takes megabytes to print
+	maxNumber    = 1000     // bytes that a number is written with
 	bytesPerStep = 16       // text that is as much work as one step
 )
 
-var hugeNumber = regexp.MustCompile(`^[0-9.]{1000}|[eE][+-]?0*[1-9][0-9]{3}`)
+var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{3}`)
 
 // checkSource refuses source that would make the parser overflow the stack or compute for ever. It counts
 // how deep the syntax tree can become: each open bracket and each operator that is not yet ended is a level.
@@ -104,7 +105,7 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 			top.pending++
 			depth++
 		case hclsyntax.TokenNumberLit:
-			if hugeNumber.Match(t.Bytes) {
+			if len(t.Bytes) >= maxNumber || hugeExponent.Match(t.Bytes) {
 				return &hcl.Diagnostic{
 					Severity: hcl.DiagError,
 					Summary:  "Number out of range",
@@ -161,6 +162,9 @@ type meter struct {
 }
 
 func newMeter() *meter { return &meter{limit: maxSteps} }
+
+// reset gives the whole budget again.
+func (m *meter) reset() { *m = meter{limit: m.limit} }
 
 // spend counts n steps and tells whether there is still room.
 func (m *meter) spend(n int) bool {

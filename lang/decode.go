@@ -283,7 +283,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 	}
 	converted, err := convert.Convert(plain, ValueType(f.Type))
 	if err != nil {
-		return bad(conversionError(f, plain.Type(), err))
+		return bad(conversionError(f, plain, err))
 	}
 	if converted.IsNull() {
 		if f.Kind == job.Required {
@@ -318,12 +318,15 @@ func setDefault(to reflect.Value, f job.Field) {
 	}
 }
 
+// maxShown is how long a value may be to be shown as it should have been written: longer is not read.
+const maxShown = 100
+
 // conversionError says what the argument takes.
-func conversionError(f job.Field, given cty.Type, err error) error {
+func conversionError(f job.Field, val cty.Value, err error) error {
 	if path, ok := err.(cty.PathError); ok && len(path.Path) > 0 {
 		return fmt.Errorf("%s: %w", pathText(path.Path), err)
 	}
-	t := f.Type
+	t, given := f.Type, val.Type()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -332,6 +335,8 @@ func conversionError(f job.Field, given cty.Type, err error) error {
 		return fmt.Errorf("write a number of cores: 0.5, 1, 16 …")
 	case t.Kind() == reflect.Bool:
 		return fmt.Errorf("true or false is required")
+	case t.Kind() == reflect.Slice && given == cty.String && len(val.AsString()) < maxShown:
+		return fmt.Errorf("a list is required: write [%s]", quoted(strings.Fields(val.AsString()), ", "))
 	case t.Kind() == reflect.Slice && given.IsPrimitiveType():
 		return fmt.Errorf("a list is required, as [a, b]")
 	case t.Kind() == reflect.Map && !given.IsObjectType() && !given.IsMapType():

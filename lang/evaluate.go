@@ -15,7 +15,8 @@ const ConsoleInput = "<console-input>"
 // errors, and one caller at a time.
 func (c *Config) Evaluate(src string) (cty.Value, hcl.Diagnostics) {
 	l := c.loader
-	*l.meter, l.diags = *newMeter(), nil
+	l.meter.reset()
+	l.diags = nil
 	c.Files[ConsoleInput] = &hcl.File{Bytes: []byte(src)}
 	val := l.evaluate([]byte(src))
 	return val, l.finish()

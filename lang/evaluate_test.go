@@ -80,7 +80,9 @@ func TestEvaluate(t *testing.T) {
 }
 
 func TestEvaluateTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	cfg := consoleConfig(t)
+	cfg.loader.meter.limit = maxSteps / 10
 	for src, want := range map[string]string{
 		"var.m":                      `Did you mean "n"?`,
 		"1 +":                        "Missing expression",

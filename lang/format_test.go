@@ -38,7 +38,7 @@ func TestFormat(t *testing.T) {
 
 // TestReference holds that every argument of the language is in its reference, with type and default.
 func TestReference(t *testing.T) {
-	text := Reference(options().Providers)
+	text := referenceOf(options().Providers)
 	for _, want := range []string{
 		"### job > role > scaling\n", "### eltrain > service\n", "### variable > validation\n", "### provider \"local\" > node\n",
 		"| `replicas` | whole number | `1` | in place |", "| `stop_grace` | duration | `\"30s\"` | replaces slots |",

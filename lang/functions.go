@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -265,10 +266,10 @@ const (
 	maxAliases       = 30 // each can double the document
 )
 
-var (
-	yamlAlias = regexp.MustCompile(`(?m)(^|[\s\[{,:-])\*[^\s*,\]}]`)
-	yamlRun   = regexp.MustCompile(`([-?:][ \t]+){100}`)
-)
+var yamlAlias = regexp.MustCompile(`(?m)(^|[\s\[{,:-])\*[^\s*,\]}]`)
+
+// yamlRun takes 100 KB, which those do without who decode no YAML.
+var yamlRun = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([-?:][ \t]+){100}`) })
 
 // documentCost refuses what would make a recursive decoder overflow the stack.
 func documentCost(args []cty.Value) (int, error) {
@@ -293,7 +294,7 @@ func documentCost(args []cty.Value) (int, error) {
 
 func yamlCost(args []cty.Value) (int, error) {
 	text := args[0].AsString()
-	if yamlRun.MatchString(text) {
+	if yamlRun().MatchString(text) {
 		return 0, fmt.Errorf("the document is nested more than 100 levels deep in one line")
 	}
 	if len(yamlAlias.FindAllStringIndex(text, maxAliases+1)) > maxAliases {

@@ -21,6 +21,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -88,6 +89,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	if files == nil {
 		return &Config{Files: map[string]*hcl.File{}, Invalid: true}, diags
 	}
+	torn := diags.HasErrors()
 	for _, a := range o.Assignments {
 		if a.File == "" {
 			continue
@@ -99,12 +101,10 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 		}
 		files[a.File] = src
 	}
-	if diags.HasErrors() {
-		cfg, more := Parse(files, o)
-		cfg.Invalid = true
-		return cfg, append(diags, more...)
-	}
-	return Parse(files, o)
+	l := newLoader(o)
+	l.report(diags...)
+	l.torn = torn
+	return l.run(files)
 }
 
 // readDirectory reads the wanted files of a directory (not below), by path. The files are nil if it cannot
@@ -116,6 +116,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 	}
 	files := map[string][]byte{}
 	var diags hcl.Diagnostics
+	looped := map[string]bool{} // links of loops that were told
 	for _, e := range entries {
 		if e.IsDir() || !wanted(e.Name()) {
 			continue
@@ -123,6 +124,14 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 		path := filepath.Join(dir, e.Name())
 		src, err := readBounded(path, maxFileBytes)
 		switch {
+		case errors.Is(err, syscall.ELOOP):
+			loop := linkLoop(path)
+			if !slices.ContainsFunc(loop, func(link string) bool { return looped[link] }) {
+				diags = append(diags, unreadable(path, loopError(loop, err)))
+			}
+			for _, link := range loop {
+				looped[link] = true
+			}
 		case errors.Is(err, fs.ErrNotExist):
 			// Somebody is exchanging the files. What is left of them may be valid and declare less than it is to.
 			diags = append(diags, unreadable(path, errors.New("the file was there when the directory was listed, and now it, or what it links to, is not; try again")))
@@ -173,8 +182,8 @@ type root struct {
 	Jobs      []jobBlock      `hcl:"job,block" doc:"A training job."`
 	Modules   []moduleBlock   `hcl:"module,block" doc:"The jobs of another directory. All other arguments set its variables."`
 	Checks    []checkBlock    `hcl:"check,block" doc:"What should hold. If it does not, that is a warning."`
-	Moved     []movedBlock    `hcl:"moved,block" doc:"A job that has got another name: it goes on under the new one."`
-	Removed   []removedBlock  `hcl:"removed,block" doc:"A job that is declared no more."`
+	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that has got another name: it goes on under the new one."`
+	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is declared no more."`
 	Imports   []importBlock   `hcl:"import,block" doc:"Something that runs already and is to be looked after as a job or a slot of it. Not in a module."`
 }
 
@@ -271,7 +280,7 @@ func (l *loader) parse(files map[string][]byte) {
 		l.sortBlocks(l.source, body)
 	}
 	switch {
-	case configs == 0:
+	case configs == 0 && !l.torn:
 		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", l.dir)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
 		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
@@ -282,10 +291,11 @@ func (l *loader) parse(files map[string][]byte) {
 // sortBlocks enters a file's blocks into the directory's, by type. A nil body is one that did not parse.
 func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
 	if body == nil {
+		src.torn = true
 		return
 	}
 	content, diags := body.Content(bodySchema(reflect.TypeFor[root]()))
-	s.report(diags...)
+	s.report(explain("", diags)...)
 	accepted := map[hcl.Range]bool{}
 	for _, b := range content.Blocks {
 		accepted[b.TypeRange] = true
@@ -309,7 +319,7 @@ func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 		return nil
 	}
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
-	s.report(diags...)
+	s.report(withoutFollowUps(diags)...)
 	s.cfg.Files[name] = file
 	if diags.HasErrors() {
 		// What a parser makes of the rest of a file after an error is guesswork, and so would be

@@ -72,7 +72,7 @@ func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 		case !ok:
 			return "", fmt.Sprintf("%s is a block: name one of its arguments.", path)
 		case !known || i == 0 && name == "lifecycle":
-			return "", fmt.Sprintf("%s has no argument %q that could be ignored.%s", what, name, suggest(name, ignorable(t)))
+			return "", fmt.Sprintf("%s has no argument %q that could be ignored.%s", what, name, e.roleHint(i, name, suggest(name, ignorable(t))))
 		}
 		path = dotted(path, name)
 		what = path
@@ -95,6 +95,18 @@ func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 		what = path
 	}
 	return path, ""
+}
+
+// roleHint says where a role's argument is that was looked for in the job; else it is the suggestion.
+func (e *jobEval) roleHint(depth int, name, suggestion string) string {
+	if _, known := fieldNamed(reflect.TypeFor[job.Role](), name); depth > 0 || !known {
+		return suggestion
+	}
+	role := "NAME"
+	if labels := e.labels("role"); len(labels) == 1 {
+		role = labels[0]
+	}
+	return fmt.Sprintf(" It is a role's: role.%s.%s.", role, name)
 }
 
 // entry is the path of an argument, or of one key of it: env["NAME"].

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -30,8 +31,28 @@ type source struct {
 	dir       string
 	info      fs.FileInfo                   // tells directories apart, whatever path leads to them; nil if that is not known
 	blocks    map[string][]*hclsyntax.Block // by type, in file order
+	torn      bool                          // some of its files could not be read: what is declared nowhere may be declared there
 	functions map[string]function.Function
 	size      int // in bytes
+}
+
+// unsure makes a complaint about a name that is not declared a silent one, if a file that could not be read may declare
+// it: that file is what has to be mended.
+func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
+	if d != nil && src.torn {
+		d.Extra = alreadyReported{}
+	}
+	return d
+}
+
+// anyTorn tells whether a file of the directory, or of a module, could not be read.
+func (s *shared) anyTorn() bool {
+	for _, src := range s.sources {
+		if src.torn {
+			return true
+		}
+	}
+	return s.cfg.loader.torn
 }
 
 // call is one module block.
@@ -162,7 +183,10 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 	at := attr.Expr.Range()
 	dir := filepath.Join(l.dir, path)
 	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		err = loopError(linkLoop(dir), err)
+	case err == nil && !info.IsDir():
 		err = errors.New("it is not a directory")
 	}
 	if err != nil {
@@ -180,14 +204,17 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 	l.cfg.Directories = append(l.cfg.Directories, dir)
 	files, diags := readDirectory(dir, isConfig)
 	if files == nil {
+		src.torn = true
 		l.report(unreadableModule(path, errors.New(diags[0].Detail), at))
 		return src
 	}
 	before := len(l.diags)
 	l.report(diags...)
+	src.torn = diags.HasErrors()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if src.size += len(files[name]); !l.meter.spend(len(files[name]) / bytesPerStep) {
 			l.meter.blame(at)
+			src.torn = true
 			return src
 		}
 		l.sortBlocks(src, l.parseFile(name, files[name]))
@@ -225,7 +252,7 @@ func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool
 		slices.Reverse(chain)
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Module includes itself",
-			Detail:  fmt.Sprintf("Each of these directories includes the next one, without end: %s. Break the cycle.", strings.Join(chain, " -> ")),
+			Detail:  inclusionText(chain),
 			Subject: &at,
 		})
 		return false
@@ -239,6 +266,20 @@ func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool
 		return false
 	}
 	return true
+}
+
+// inclusionText tells the way on which a module includes itself. The last directory is the first one, perhaps by a link.
+func inclusionText(chain []string) string {
+	first, last := chain[0], chain[len(chain)-1]
+	if len(chain) == 2 && first == last {
+		return fmt.Sprintf("The source is the directory that this block is in, %q: it would include itself without end. Name another directory, or remove the block.", first)
+	}
+	again := ""
+	if first != last {
+		again = fmt.Sprintf(", which is %q again", first)
+	}
+	return fmt.Sprintf("Each of these directories includes the next one, without end: %s%s. Remove one of the module blocks on this way; what several need can be in a directory of its own.",
+		quoted(chain, " -> "), again)
 }
 
 func shown(dir string) string { return filepath.Clean(dir) }
@@ -308,11 +349,15 @@ func (l *loader) givenArguments(c *call, ctx *hcl.EvalContext) map[string]givenV
 			continue
 		}
 		if !slices.Contains(declared, attr.Name) {
-			l.report(&hcl.Diagnostic{
+			hint := suggest(attr.Name, append(declared, "source", "for_each"))
+			l.report(c.source.unsure(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unsupported argument",
-				Detail:  fmt.Sprintf("The module %q has no variable %q.%s", c.name, attr.Name, suggest(attr.Name, append(declared, "source", "for_each"))),
+				Detail:  fmt.Sprintf("The module %q has no variable %q.%s", c.name, attr.Name, hint),
 				Subject: attr.NameRange.Ptr(),
-			})
+			}))
+			if meant, ok := inQuotes(hint); ok && given[meant].at.Filename == "" {
+				given[meant] = givenValue{value: cty.DynamicVal, at: attr.Expr.Range()} // it is not missing on top
+			}
 			continue
 		}
 		val, diags := attr.Expr.Value(ctx)
@@ -351,7 +396,7 @@ func (l *loader) root() *loader {
 // checkModuleReference checks module.NAME.OUTPUT and module.NAME["KEY"].OUTPUT.
 func (l *loader) checkModuleReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if d := checkMember(ref, "module", "module", l.calls); d != nil {
-		return d
+		return l.unsure(d)
 	}
 	name, _ := attrName(ref, 1)
 	c := l.calls[name]
@@ -374,9 +419,9 @@ func (l *loader) checkModuleReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if hint == "" {
 		hint = fmt.Sprintf(" Declare it there, with a block: output %q { value = … }.", output)
 	}
-	return &hcl.Diagnostic{
+	return c.source.unsure(&hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Unknown output",
 		Detail:  fmt.Sprintf("The module %q has no output %q.%s", name, output, hint),
 		Subject: ref.SourceRange().Ptr(),
-	}
+	})
 }

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -22,9 +23,10 @@ type Moved struct {
 	Source   job.Source
 }
 
-// Removed says what becomes of a job that is declared no more.
+// Removed says what becomes of a job, or of all jobs of a module, that is declared no more.
 type Removed struct {
-	Job string
+	Job    string // its whole name; "" for a module
+	Module string // what the names of its jobs begin with; no declared job has such a name. "" for a job
 	// Destroy is whether it is ended. If not, it goes on, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
@@ -44,7 +46,7 @@ type movedBlock struct {
 }
 
 type removedBlock struct {
-	From      hcl.Expression    `hcl:"from,required" doc:"The job that is declared no more: job.NAME or module.NAME.job.NAME, with [\"KEY\"] where it had one."`
+	From      hcl.Expression    `hcl:"from,required" doc:"What is declared no more: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME, with [\"KEY\"] where it had one."`
 	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is ended. With false it goes on, and eltrain forgets it."`
 	Lifecycle *removedLifecycle `hcl:"lifecycle,block" doc:"Terraform's place for destroy."`
 }
@@ -64,13 +66,14 @@ func (l *loader) moves() {
 	moved := moves{from: map[string]*move{}, onto: map[string]*move{}}
 	l.collectMoves(&moved)
 	l.followMoves(&moved)
-	l.collectRemoved(&moved, map[string]hcl.Range{})
+	l.collectRemoved(&moved)
 }
 
 // moves are those of a directory and its modules.
 type moves struct {
-	from map[string]*move // by the name that was
-	onto map[string]*move // those written for a job, by the name that is
+	from    map[string]*move // by the name that was
+	onto    map[string]*move // those written for a job, by the name that is
+	several []severalMove
 }
 
 // everyModule calls f for this module and all in it, in the order of their blocks.
@@ -90,20 +93,34 @@ type move struct {
 	to      string
 	address string // of what is moved, as declared
 	at      hcl.Range
-	implied bool // by the move of its module
+	implied bool // by the move of its module, or of all jobs of its block
 
 	state visit
 	last  string // the end of the chain of moves; "" in a cycle
 }
 
-// moduleMove is a moved block that concerns all jobs of a module.
-type moduleMove struct {
+// severalMove is a moved block that concerns all jobs of a module, or all that one block with for_each stands for.
+type severalMove struct {
 	from, to target
 	at       hcl.Range
 }
 
+// within is what follows the address that is moved to in that of one of its jobs; "" if the job is not one of them.
+func (m severalMove) within(address string) string {
+	rest, ok := strings.CutPrefix(address, m.to.text)
+	switch {
+	case !ok || rest == "":
+		return ""
+	case rest[0] == '.' && m.to.module:
+		return rest
+	case rest[0] == '[' && !m.from.keyed() && !m.to.keyed():
+		return rest // as in Terraform: each instance becomes the one with its key
+	}
+	return ""
+}
+
 func (l *loader) collectMoves(moved *moves) {
-	var modules []moduleMove
+	onto := map[string][]severalMove{} // of jobs, by the address that is
 	l.everyModule(func(m *loader) {
 		for _, b := range m.blocks["moved"] {
 			var decl movedBlock
@@ -119,24 +136,49 @@ func (l *loader) collectMoves(moved *moves) {
 					Subject: &at,
 				})
 			case from.module:
-				modules = append(modules, moduleMove{from, to, at})
+				moved.several = append(moved.several, severalMove{from, to, at})
 			default:
 				l.enterMove(moved, from.name, &move{to: to.name, address: from.text, at: at})
+				onto[to.text] = append(onto[to.text], severalMove{from, to, at})
 			}
 		}
 	})
-	// A module's move can lead to one that another module's begins with.
-	for known := -1; known < len(moved.from) && len(modules) > 0; {
+	moved.several = append(moved.several, l.ofRepeated(onto)...)
+	// The move of a module can lead to one that another module's begins with.
+	for known := -1; known < len(moved.from) && len(moved.several) > 0; {
 		known = len(moved.from)
-		for _, m := range modules {
-			l.enterModuleMove(moved, m)
+		for _, m := range moved.several {
+			l.enterSeveral(moved, m)
 		}
 	}
 }
 
-// enterModuleMove enters a module's move for each of its jobs. What is left of a module that is used no more is
+// ofRepeated are those moves of jobs that end, perhaps by way of others, at a block with for_each. onto has the moves by
+// the address that is moved to, and is emptied of them.
+func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
+	var ends []string
+	for _, p := range l.names {
+		if block, keyed := cutKey(p.address); keyed && onto[block] != nil {
+			ends = append(ends, block)
+		}
+	}
+	slices.Sort(ends)
+	var found []severalMove
+	for len(ends) > 0 {
+		moves := onto[ends[0]]
+		delete(onto, ends[0])
+		ends = ends[1:]
+		for _, m := range moves {
+			ends = append(ends, m.from.text)
+		}
+		found = append(found, moves...)
+	}
+	return found
+}
+
+// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is used no more is
 // not known here; what it is now, and what jobs in it were called, is.
-func (l *loader) enterModuleMove(moved *moves, m moduleMove) {
+func (l *loader) enterSeveral(moved *moves, m severalMove) {
 	if !l.meter.spend(len(l.names) + len(moved.from)) {
 		l.meter.blame(m.at)
 		return
@@ -149,15 +191,15 @@ func (l *loader) enterModuleMove(moved *moves, m moduleMove) {
 		within[name] = other.address
 	}
 	for _, name := range slices.Sorted(maps.Keys(within)) {
-		rest, ok := strings.CutPrefix(within[name], m.to.text+".")
-		if !ok {
+		rest := m.within(within[name])
+		if rest == "" {
 			continue
 		}
 		from := m.from.name + strings.TrimPrefix(name, m.to.name)
 		if first := moved.from[from]; first != nil && first.at == m.at {
 			continue // in the round before
 		}
-		l.enterMove(moved, from, &move{to: name, address: m.from.text + "." + rest, at: m.at, implied: true})
+		l.enterMove(moved, from, &move{to: name, address: m.from.text + rest, at: m.at, implied: true})
 	}
 }
 
@@ -243,13 +285,26 @@ func compareRanges(a, b hcl.Range, nameA, nameB string) int {
 	return strings.Compare(nameA, nameB)
 }
 
-func (l *loader) collectRemoved(moved *moves, seen map[string]hcl.Range) {
+// removal is a removed block.
+type removal struct {
+	from target
+	at   hcl.Range
+}
+
+func (l *loader) collectRemoved(moved *moves) {
+	seen := map[string]removal{} // by address
+	calls := map[string]hcl.Range{}
+	l.everyModule(func(m *loader) {
+		for _, c := range m.calls {
+			calls[m.address+c.address] = c.at
+		}
+	})
 	l.everyModule(func(m *loader) {
 		for _, b := range m.blocks["removed"] {
 			var decl removedBlock
 			read := m.decode(b, reflect.ValueOf(&decl).Elem(), m.plain)
-			from, ok := m.target(decl.From, m.ctx, jobsOnly)
-			if !ok || !m.checkRemoved(from, b, moved, seen) {
+			from, ok := m.target(decl.From, m.ctx, jobsAndModules)
+			if !ok || !l.checkRemoved(removal{from, b.DefRange()}, moved, calls, seen) {
 				continue
 			}
 			if inner := decl.Lifecycle; inner != nil {
@@ -258,28 +313,104 @@ func (l *loader) collectRemoved(moved *moves, seen map[string]hcl.Range) {
 				}
 				decl.Destroy = inner.Destroy
 			}
-			l.cfg.Removed = append(l.cfg.Removed, Removed{Job: from.name, Destroy: decl.Destroy, Source: sourceOf(b.DefRange())})
+			removed := Removed{Job: from.name, Destroy: decl.Destroy, Source: sourceOf(b.DefRange())}
+			if from.module {
+				removed.Job, removed.Module = "", from.name
+			}
+			l.cfg.Removed = append(l.cfg.Removed, removed)
 		}
 	})
+	for _, address := range slices.Sorted(maps.Keys(seen)) {
+		l.checkWithin(seen[address], seen)
+	}
 }
 
-func (l *loader) checkRemoved(from target, b *hclsyntax.Block, moved *moves, seen map[string]hcl.Range) bool {
-	at := b.DefRange()
+func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Range, seen map[string]removal) bool {
 	bad := func(summary, format string, args ...any) bool {
-		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &at})
+		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &r.at})
 		return false
 	}
-	if p, declared := l.names[from.name]; declared {
+	if first, dup := seen[r.from.text]; dup {
+		return bad("Duplicate removed block", "There is one for %s already, at %s:%d.", r.from.text, first.at.Filename, first.at.Start.Line)
+	}
+	seen[r.from.text] = r
+	if at, declared := calls[r.from.text]; declared {
+		return bad("Removed module still exists", "%s is still declared, at %s:%d. Remove it, or this block.", r.from.text, at.Filename, at.Start.Line)
+	}
+	if r.from.module {
+		return l.checkRemovedModule(r, moved, bad)
+	}
+	if p, declared := l.names[r.from.name]; declared {
 		return bad("Removed job still exists", "%s is still declared, at %s:%d. Remove it, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 	}
-	if m := moved.from[from.name]; m != nil {
-		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of both.", from.text, m.to, m.at.Filename, m.at.Start.Line)
+	if m := moved.from[r.from.name]; m != nil {
+		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to, m.at.Filename, m.at.Start.Line)
 	}
-	if first, dup := seen[from.name]; dup {
-		return bad("Duplicate removed block", "There is one for %s already, at %s:%d.", from.text, first.Filename, first.Start.Line)
-	}
-	seen[from.name] = at
 	return true
+}
+
+// checkRemovedModule holds that no job is declared that could be taken for one of the module's. Once a module is gone,
+// its jobs are known by what their names begin with.
+func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, format string, args ...any) bool) bool {
+	if !l.meter.spend(len(l.names) + len(moved.several)) {
+		l.meter.blame(r.at)
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.names)) {
+		if !strings.HasPrefix(name, r.from.name) {
+			continue
+		}
+		p := l.names[name]
+		if strings.HasPrefix(p.address, r.from.text+".") || strings.HasPrefix(p.address, r.from.text+"[") {
+			return bad("Removed module still exists", "%s is still declared, at %s:%d. Remove its key from the module's for_each, or this block.", p.address, p.at.Filename, p.at.Start.Line)
+		}
+		return bad("Name of a removed module's job",
+			"%s, at %s:%d, has the name %q, which a job of %s can have had: one could be taken for the other. Remove this block once that module's jobs are gone from the state, or give the job another name.",
+			p.address, p.at.Filename, p.at.Start.Line, name, r.from.text)
+	}
+	for _, m := range moved.several {
+		if m.from.text == r.from.text {
+			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
+		}
+	}
+	return true
+}
+
+// checkWithin reports a removed block of something in a module that is removed as a whole.
+func (l *loader) checkWithin(r removal, all map[string]removal) {
+	for outer := range outerModules(r.from.text) {
+		if whole := all[outer]; whole.from.module {
+			l.report(&hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: "Duplicate removed block",
+				Detail:  fmt.Sprintf("%s is in %s, for which there is one already, at %s:%d. Remove one of both.", r.from.text, outer, whole.at.Filename, whole.at.Start.Line),
+				Subject: &r.at,
+			})
+			return
+		}
+	}
+}
+
+// outerModules are the addresses of the modules that something is in, with and without their keys.
+func outerModules(address string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for {
+			block, keyed := cutKey(address)
+			if !keyed {
+				at := strings.LastIndexByte(address, '.') // before the name
+				if at < 0 {
+					return
+				}
+				kind := strings.LastIndexByte(address[:at], '.') // before "job" or "module"
+				if kind < 0 {
+					return
+				}
+				block = address[:kind]
+			}
+			if address = block; !yield(address) {
+				return
+			}
+		}
+	}
 }
 
 // imports reads the import blocks.
@@ -345,7 +476,10 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 		return false
 	}
 	i, declared := jobs[to.name]
-	if !declared {
+	switch {
+	case !declared && l.anyTorn():
+		return false
+	case !declared:
 		l.complain(t.at("to"), t, "Import to an undeclared job", "No job %q is declared.%s Declare it as it is to run; import says which running one it is.",
 			to.name, suggestKey(to.name, l.names))
 		return false
@@ -389,12 +523,26 @@ type target struct {
 	selector job.Selector
 }
 
+// keyed tells whether it is one instance of a block with for_each.
+func (t target) keyed() bool {
+	_, keyed := cutKey(t.text)
+	return keyed
+}
+
+// cutKey takes the key off the address of an instance: job.gpt["a"] is one of job.gpt.
+func cutKey(address string) (block string, keyed bool) {
+	open := strings.LastIndexByte(address, '[')
+	if open < 0 || !strings.HasSuffix(address, "]") {
+		return address, false
+	}
+	return address[:open], true
+}
+
 // targetKind is what an address may name.
 type targetKind string
 
 const (
-	jobsOnly       targetKind = "a job: job.NAME, with [\"KEY\"] if it has for_each, and module.NAME. before it if it is in a module"
-	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each"
+	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each, and module.NAME. before it if it is in another module"
 	jobsAndSlots   targetKind = "a job or one slot of it: job.NAME or job.NAME.ROLE[0]"
 )
 

@@ -27,7 +27,8 @@ func (c *Config) CheckObserved(slots map[string]map[string]int) hcl.Diagnostics 
 	if l == nil {
 		return nil // it was made of a saved plan: what held then was checked then
 	}
-	*l.meter, l.diags, l.observed = *newMeter(), nil, slots
+	l.meter.reset()
+	l.diags, l.observed = nil, slots
 	defer func() { l.observed = nil }()
 	for i := range l.postconditions {
 		if p := &l.postconditions[i]; slots[p.job.Name] != nil {

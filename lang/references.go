@@ -24,7 +24,7 @@ type ValueReference struct {
 // ValueReferences lists the references between the roles of each job, jobs and roles as they are declared, arguments
 // by path. It wants a Config of Load or Parse that had no errors, and one caller at a time.
 func (c *Config) ValueReferences() []ValueReference {
-	*c.loader.meter = *newMeter()
+	c.loader.meter.reset()
 	return c.loader.valueReferences()
 }
 

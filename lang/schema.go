@@ -107,7 +107,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 			d.Detail = strings.TrimSuffix(d.Detail, ", but no definition was found.") + " in a " + b.Type + " block."
 		}
 	}
-	l.report(diags...)
+	l.report(explain(b.Type, diags)...)
 	out.attrs = content.Attributes
 	for _, f := range job.Fields(t) {
 		if f.Kind == job.Required && out.attrs[f.Name] == nil {

@@ -181,9 +181,9 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	}
 	switch {
 	case root == "var" && s.vars:
-		return checkMember(ref, "variable", "var", l.declared)
+		return l.unsure(checkMember(ref, "variable", "var", l.declared))
 	case root == "local" && s.locals:
-		return checkMember(ref, "local value", "local", l.locals)
+		return l.unsure(checkMember(ref, "local value", "local", l.locals))
 	case root == "role" && s.roles != nil:
 		return checkRoleReference(ref, s.roles)
 	case root == "slot" && s.slot:
@@ -199,6 +199,13 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	}
 	at := ref.SourceRange()
 	switch root {
+	case "count":
+		return &hcl.Diagnostic{
+			Severity: hcl.DiagError,
+			Summary:  "No count here",
+			Detail:   "Blocks are repeated with for_each, and know each.key and each.value. Which slot of a role it is, is slot.index.",
+			Subject:  &at,
+		}
 	case "slot":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
@@ -349,7 +356,7 @@ func checkEachReference(ref hcl.Traversal) *hcl.Diagnostic {
 // checkJobReference checks job.NAME.ARGUMENT, and job.NAME["KEY"].ARGUMENT of one with for_each.
 func (l *loader) checkJobReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if d := checkMember(ref, "job", "job", l.jobValues); d != nil {
-		return d
+		return l.unsure(d)
 	}
 	name, _ := attrName(ref, 1)
 	if !l.jobValues[name].repeated {

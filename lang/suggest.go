@@ -40,14 +40,20 @@ func suggest(given string, known []string) string {
 
 // list names things for a sentence: "a", "b" and "c".
 func list(names []string) string {
-	quoted := make([]string, len(names))
+	if len(names) < 2 {
+		return quoted(names, "")
+	}
+	last := len(names) - 1
+	return quoted(names[:last], ", ") + " and " + quoted(names[last:], "")
+}
+
+// quoted puts names in quotes, and a separator between them.
+func quoted(names []string, separator string) string {
+	quotes := make([]string, len(names))
 	for i, n := range names {
-		quoted[i] = fmt.Sprintf("%q", n)
+		quotes[i] = fmt.Sprintf("%q", n)
 	}
-	if len(quoted) < 2 {
-		return strings.Join(quoted, "")
-	}
-	return strings.Join(quoted[:len(quoted)-1], ", ") + " and " + quoted[len(quoted)-1]
+	return strings.Join(quotes, separator)
 }
 
 // suggestKey is suggest for the keys of a map.

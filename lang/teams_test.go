@@ -1,6 +1,8 @@
 package lang
 
 import (
+	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -194,6 +196,68 @@ func TestMovedModulesOfModules(t *testing.T) {
 		got[m.From] = m.To
 	}
 	want := map[string]string{"a-j": "c-j", "b-j": "c-j", "a-old": "c-j", "b-old": "c-j", "c-old": "c-j"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A removed block lets go of a module as of a job, unless what it names is there, or could be taken for something else.
+func TestRemovedModules(t *testing.T) {
+	const removed = "removed {\n  from    = module.x\n  destroy = false\n}\n"
+	module := map[string]string{"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("")}
+	for name, c := range map[string]struct{ files, want, err string }{
+		"gone":             {inJob("") + removed, "x-", ""},
+		"one key":          {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"a\"]\n}\n", "x-a-", ""},
+		"in a module":      {use("y", "./m") + "removed {\n  from = module.y.module.gone\n}\n", "y-gone-", ""},
+		"still there":      {use("x", "./m") + removed, "", "Removed module still exists: module.x is still declared, at"},
+		"key still there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"b\"]\n}\n", "", "Remove its key from the module's for_each"},
+		"empty but there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = {}\n}\n" + removed, "", "Removed module still exists"},
+		"inner one there":  {use("y", "./m") + "removed {\n  from = module.y.module.deep\n}\n", "", "Removed module still exists: module.y.module.deep is still declared"},
+		"a namesake":       {strings.ReplaceAll(inJob(""), `"j"`, `"x-other"`) + removed, "", `Name of a removed module's job: job.x-other, at`},
+		"namesake module":  {use("x-y", "./m") + removed, "", `Name of a removed module's job: module.x-y.module.deep.job.j, at`},
+		"moved":            {use("z", "./m") + "moved {\n  from = module.x\n  to = module.z\n}\n" + removed, "", "Removed module was moved: module.x becomes module.z"},
+		"one moved out":    {inJob("") + "moved {\n  from = module.x.job.a\n  to   = job.j\n}\n" + removed, "x-", ""},
+		"twice":            {inJob("") + removed + removed, "", "Duplicate removed block: There is one for module.x already"},
+		"one of its jobs":  {inJob("") + removed + "removed {\n  from = module.x[\"a\"].job.j\n}\n", "", `module.x["a"].job.j is in module.x, for which there is one already`},
+		"of another block": {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := maps.Clone(module)
+			files["job.hcl"] = c.files
+			dir := writeTree(t, files)
+			if c.err != "" {
+				wantOne(t, dir, c.err)
+				return
+			}
+			cfg, diags := Load(dir, options())
+			if len(diags) > 0 || cfg.Removed[0].Module != c.want {
+				t.Errorf("removed is %+v\n%s", cfg.Removed, render(cfg, diags))
+			}
+		})
+	}
+}
+
+// A block with for_each is moved with all that it stands for, as in Terraform: each to the one with its key.
+func TestMovedWithAllKeys(t *testing.T) {
+	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
+	dir := writeTree(t, map[string]string{
+		"job.hcl": strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"new"`, 1) +
+			"module \"n\" {\n  source   = \"./m\"\n  for_each = toset([\"k\"])\n}\n" +
+			moved("job.older", "job.old") + moved("job.old", "job.new") + moved("module.o", "module.n") + moved(`job.single`, `job.new["a"]`) + moved("job.loose", `module.n["k"].job.j`) + moved("module.q.job.j", `job.new["b"]`),
+		"m/main.hcl": inJob(""),
+	})
+	cfg, diags := Load(dir, options())
+	if len(diags) > 0 {
+		t.Fatal(render(cfg, diags))
+	}
+	got := map[string]string{}
+	for _, m := range cfg.Moved {
+		got[m.From] = m.To
+	}
+	for _, block := range []string{"old", "older"} {
+		delete(got, block) // the block without a key, should there have been one
+	}
+	want := map[string]string{"old-a": "new-a", "old-b": "new-b", "older-a": "new-a", "older-b": "new-b", "o-k-j": "n-k-j", "single": "new-a", "loose": "n-k-j", "q-j": "new-b"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -42,7 +42,7 @@ func (l *loader) complain(at *hcl.Range, t *tree, summary, format string, args .
 // checkJob holds a job against the rules that go beyond types. A rule is skipped where the values that it
 // is about are wrong already.
 func (l *loader) checkJob(j *job.Job, t *tree) {
-	if usable := l.usable(); t.sound("provider") && !slices.Contains(usable, j.Provider) {
+	if usable := l.usable(); t.sound("provider") && !l.root().torn && !slices.Contains(usable, j.Provider) {
 		known := slices.Sorted(maps.Keys(l.opts.Providers))
 		hint := suggest(j.Provider, usable)
 		if hint == "" && slices.Contains(known, j.Provider) {

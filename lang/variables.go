@@ -181,12 +181,12 @@ func (l *loader) givenValues() map[string]givenValue {
 			l.givenFile(given, a.File)
 		case l.declared[a.Name] == nil:
 			at := l.givenText("<-var "+a.Name+">", a.Value, true).at
-			l.report(&hcl.Diagnostic{
+			l.report(l.unsure(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "Value for an undeclared variable",
 				Detail:   fmt.Sprintf("-var sets %q, but no variable of that name is declared.%s", a.Name, suggestKey(a.Name, l.declared)),
 				Subject:  &at,
-			})
+			}))
 		default:
 			given[a.Name] = l.givenText("<-var "+a.Name+">", a.Value, l.declared[a.Name].decl.Sensitive)
 		}
@@ -229,12 +229,12 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	l.report(diags...)
 	for name, attr := range attrs {
 		if l.declared[name] == nil {
-			l.report(&hcl.Diagnostic{
+			l.report(l.unsure(&hcl.Diagnostic{
 				Severity: hcl.DiagWarning,
 				Summary:  "Value for an undeclared variable",
 				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
 				Subject:  attr.NameRange.Ptr(),
-			})
+			}))
 			continue
 		}
 		given[name] = givenValue{expr: attr.Expr, at: attr.Expr.Range()}

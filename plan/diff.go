@@ -152,7 +152,7 @@ func (p *pass) remove(w *work) {
 			continue
 		}
 		if _, most := role.Bounds(); s.Address.Index >= most {
-			w.because(s, "index [%d] is out of range: at most %d slots", s.Address.Index, most)
+			w.because(s, "index [%d] is out of range: at most %s", s.Address.Index, slotCount(most))
 			p.cancel(w, s)
 		}
 	}
@@ -171,6 +171,9 @@ func (p *pass) revise(w *work) {
 		w.rec.Spec = *w.spec
 		p.out.Dirty = true
 		for _, c := range diff {
+			if w.onlyWhereItBegan(c) {
+				continue
+			}
 			if c.Change == job.Update {
 				w.changed = append(w.changed, c)
 			} else {

@@ -18,6 +18,7 @@ func (p *pass) emit(w *work) {
 	p.emitJob(w)
 	p.gate(w)
 	fields := map[string][]job.FieldChange{}
+	p.out.Changes = slices.Grow(p.out.Changes, w.scheduling())
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
 		switch {
@@ -48,6 +49,17 @@ func (p *pass) emit(w *work) {
 			p.emitDrift(w, s, role)
 		}
 	}
+}
+
+// scheduling counts the slots that have a place and no agent yet: most of the changes of a job that begins.
+func (w *work) scheduling() int {
+	n := 0
+	for _, s := range w.slots {
+		if s.Phase == job.Scheduling {
+			n++
+		}
+	}
+	return n
 }
 
 // gate finds the roles of which what is launched now waits for its gang: those that are part of it, until the first world

@@ -3,9 +3,35 @@ package plan
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/eltrain/eltrain/job"
 )
+
+// forgetting is Forget, and of the modules that are let go the jobs that there are: recorded, or seen to run. One that
+// has another name now, or is declared, is not one of theirs.
+func (in *Input) forgetting() map[string]bool {
+	if len(in.ForgetWithin) == 0 {
+		return in.Forget
+	}
+	all := maps.Clone(in.Forget)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	enter := func(name string) {
+		within := slices.ContainsFunc(in.ForgetWithin, func(begins string) bool { return strings.HasPrefix(name, begins) })
+		if _, moved := in.Moved[name]; within && !moved && in.declared(name) < 0 {
+			all[name] = true
+		}
+	}
+	for name := range in.Records {
+		enter(name)
+	}
+	for i := range in.Snapshot.Incarnations {
+		enter(in.Snapshot.Incarnations[i].Slot.Job)
+	}
+	return all
+}
 
 // forget takes the jobs out of the records that removed blocks let go. What of them runs, runs on: as long as it does
 // the plan remembers their UIDs, so that it neither stops that as a stray nor takes it for a job of the same name that

@@ -12,10 +12,12 @@ func (p *pass) judge(w *work) {
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name
-			if n := len(w.of(name)); w.rec.Counts[name] != n {
+			n := len(w.of(name))
+			if w.rec.Counts[name] != n {
 				w.rec.Counts[name] = n
 				p.out.Dirty = true
 			}
+			p.size(w, &w.spec.Roles[i], n)
 		}
 		if c := p.in.Capabilities[w.spec.Provider]; w.active() {
 			for _, caveat := range c.Caveats {

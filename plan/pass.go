@@ -150,6 +150,7 @@ func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
 		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, letGo: map[string]bool{},
 		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}}
+	p.in.Forget = in.forgetting()
 	if in.Refresh {
 		p.asLastApplied()
 	}
@@ -199,7 +200,7 @@ func (p *pass) open(w *work) {
 		declared := w.spec
 		w.spec = p.settled(declared, old)
 		if p.anew(w, old) {
-			p.note(w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
+			p.note("job."+w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
 			w.spec = declared
 			clear(w.prints)
 			old = nil

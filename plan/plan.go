@@ -57,6 +57,8 @@ type Blocks struct {
 	Moved map[string]string `json:"moved,omitempty"`
 	// Forget names jobs that are declared no more and are to run on, with nobody looking after them.
 	Forget map[string]bool `json:"forget,omitempty"`
+	// ForgetWithin says the same of modules, each by what the names of its jobs begin with.
+	ForgetWithin []string `json:"forget_within,omitempty"`
 	// Imports are what runs and is to be looked after from now on.
 	Imports []Import `json:"imports,omitempty"`
 }
@@ -72,12 +74,15 @@ type Plan struct {
 	Dirty bool `json:"dirty"`
 	// Wants is what the service is to form, by job.
 	Wants map[string]job.Want `json:"wants"`
-	// Groups is what providers are told of the jobs as a whole, by job.
+	// Groups is what providers are told of the jobs as a whole, by job. Of one that was not begun, and cannot be started
+	// as things are, they are told nothing: nothing is to be made for it.
 	Groups map[string]job.Group `json:"groups"`
 	// Notices are what this pass found: incidents, phases entered.
 	Notices []job.Notice `json:"notices,omitempty"`
 	// Wake is when to plan again even if nothing happens; zero is never.
 	Wake time.Time `json:"wake,omitzero"`
+	// Sizes are those of elastic roles that are not as declared, or change.
+	Sizes []Size `json:"sizes,omitempty"`
 	// Caveats are what providers of the jobs cannot enforce.
 	Caveats []string `json:"caveats,omitempty"`
 	// Released is the input's, brought up to date. It is stored with the records.

@@ -346,9 +346,10 @@ func held(s job.Slot) bool {
 	return true
 }
 
-// reserved is what counts towards the limits: a slot that succeeded holds nothing any more.
+// reserved is what counts towards the limits: a slot that succeeded holds nothing any more, and one that lost its place, or
+// was edited, nothing until it has one that the limits allow.
 func reserved(s job.Slot) job.Resources {
-	if !s.Phase.Live() {
+	if !s.Phase.Live() || s.Phase == job.Pending {
 		return job.Resources{}
 	}
 	return s.Reserved

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"container/heap"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -146,7 +145,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
 	goal := r.Floor(len(held) - len(homeless))
 	if len(held) > most && goal > 0 {
-		p.shrinkTo(w, r, goal, nobody, fmt.Sprintf("at most %d slots", most))
+		p.shrinkTo(w, r, goal, nobody, "at most "+slotCount(most))
 		return
 	}
 	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {

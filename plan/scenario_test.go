@@ -30,6 +30,7 @@ import (
 //	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
 //	restarts       how often slots were healed, and restarted in place
 //	plan           plans and shows, and does nothing
+//	sizes          plans, and shows what it says of the sizes of elastic roles
 //	pass           one pass: plan, carry out; the service does nothing
 //	run            passes, with the service between them, until nothing more happens
 //	advance 5s     lets time pass
@@ -55,7 +56,7 @@ import (
 //	away, back     the provider shows another site; it shows this one again
 //	graces         plans, and shows how long what it stops may take
 //	gated          which of what runs was launched to wait for its gang
-//	moved FROM TO, removed NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
+//	moved FROM TO, removed NAME, removed-module NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
 //	named SLOT NAME   what the infrastructure calls a slot's incarnation
 //	released       what is remembered of jobs that were forgotten
 //	destroy        everything, from now on
@@ -122,6 +123,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return w.restarts(), nil
 	case "plan":
 		return render(plan.Make(w.input())), nil
+	case "sizes":
+		return sizesText(plan.Make(w.input())), nil
 	case "pass":
 		return render(w.pass()), nil
 	case "run":
@@ -136,6 +139,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.moved[arg] = d.CmdArgs[1].Key
 	case "removed":
 		w.removed[arg] = true
+	case "removed-module":
+		w.modules = append(w.modules, arg+"-")
 	case "import":
 		to, err := job.ParseSelector("job." + arg)
 		w.imports = append(w.imports, plan.Import{To: to, ID: d.CmdArgs[1].Key})
@@ -143,6 +148,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 	case "blocks": // without any
 		clear(w.moved)
 		clear(w.removed)
+		w.modules = nil
 		w.imports = nil
 	case "named":
 		return "", w.name(arg, d.CmdArgs[1].Key)
@@ -320,6 +326,24 @@ func (w *world) groupsText() string {
 		fmt.Fprintf(&b, "%s:", name)
 		for _, r := range w.groups[name].Roles {
 			fmt.Fprintf(&b, " %s %d of %s", r.Role, r.Min, r.Each)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func sizesText(p plan.Plan) string {
+	var b strings.Builder
+	for _, s := range p.Sizes {
+		fmt.Fprintf(&b, "%s.%s replicas = %d", s.Job, s.Role, s.Replicas)
+		if s.Changes() {
+			fmt.Fprintf(&b, ", %d -> %d", s.Before, s.Now)
+		} else {
+			fmt.Fprintf(&b, ", now %d", s.Now)
+		}
+		fmt.Fprintf(&b, " within %d..%d", s.Min, s.Max)
+		if len(s.Reasons) > 0 {
+			b.WriteString(": " + strings.Join(s.Reasons, "; "))
 		}
 		b.WriteByte('\n')
 	}

@@ -51,6 +51,7 @@ type world struct {
 	// What the files say besides, and what is remembered of jobs that were forgotten.
 	moved    map[string]string
 	removed  map[string]bool
+	modules  []string // removed ones, by what the names of their jobs begin with
 	imports  []plan.Import
 	destroy  bool
 	scope    plan.Scope
@@ -106,7 +107,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra,
 		NewUID: func(name string) string {

@@ -171,7 +171,7 @@ func (sp *space) left(pl *place) string {
 	case pl.node.Drained != "":
 		return pl.node.Drained
 	case pl.free[2] <= 0:
-		return fmt.Sprintf("full with %d slots", pl.node.Slots)
+		return "full with " + slotCount(pl.node.Slots)
 	}
 	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
 	for name, i := range sp.dims {

@@ -47,7 +47,9 @@ func (p *pass) want(w *work) {
 		want.Roles = append(want.Roles, role)
 	}
 	p.out.Wants[w.name] = want
-	p.out.Groups[w.name] = w.group(spec)
+	if w.begun() || p.refused(w) == "" {
+		p.out.Groups[w.name] = w.group(spec)
+	}
 }
 
 // group is what the job's provider is told of it as a whole.

@@ -17,8 +17,9 @@ func Removals(in *Input, p *Plan) map[string]int {
 		byUID[rec.UID] = rec // it may have another name now
 	}
 	counts := map[string]int{}
+	forgotten := in.forgetting()
 	for name, rec := range in.Records {
-		if rec.Phase.Ended() || in.Forget[name] || in.asApplied(name, rec) {
+		if rec.Phase.Ended() || forgotten[name] || in.asApplied(name, rec) {
 			continue
 		}
 		now := byUID[rec.UID] // nil if nothing of it is there to be stopped first: it would start again with a node

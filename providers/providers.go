@@ -20,6 +20,9 @@ type Observation struct {
 	// Held are the jobs of which nothing may be launched yet, by UID, with the reason in the infrastructure's own
 	// words: whoever admits there has not let them in.
 	Held map[string]string
+	// Delayed are the jobs of which something is being made and does not come about, by UID, with what it is and what the
+	// infrastructure says of it, in words that stay the same as long as it is so. It is tried on.
+	Delayed map[string]string
 }
 
 // ErrNotPrepared is why a Launch fails whose job has not been prepared, or of which something is missing since that

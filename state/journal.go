@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
 // The journal is a directory of files, each named after the sequence number of its first record, as
@@ -273,7 +275,7 @@ func (j *Journal) begin() error {
 	if err != nil {
 		return err
 	}
-	if err := syncDir(j.dir); err != nil {
+	if err := atomicfile.SyncDir(j.dir); err != nil {
 		f.Close()
 		os.Remove(f.Name())
 		return err
@@ -408,14 +410,4 @@ func firstSeq(name string) uint64 {
 		return 0
 	}
 	return n
-}
-
-// syncDir makes new names in dir outlive a crash of the machine.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

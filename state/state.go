@@ -105,9 +105,12 @@ type Store interface {
 	// error is a *NotHeldError, and nothing is changed, if no lock of that ID is held.
 	Break(ctx context.Context, id string) (LockInfo, error)
 
-	// Key is a random secret of KeySize bytes that belongs to the place, not to the state in it: the first call makes it,
-	// and it stays when the state is removed. Only those can read it who can read the state.
+	// Key is a random secret of KeySize bytes that belongs to the place, not to the state in it: it stays when the state is
+	// removed. Only those can read it who can read the state. It is nil as long as there is none: nothing is written.
 	Key(ctx context.Context) ([]byte, error)
+
+	// MakeKey is Key, and the first call makes it.
+	MakeKey(ctx context.Context) ([]byte, error)
 }
 
 // KeySize is the size of a place's key in bytes: that of a SHA-256.

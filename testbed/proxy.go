@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
@@ -50,6 +52,8 @@ type Fault struct {
 	Status     int           // answered instead of the API server: 409, 429, 500; zero: the request goes on
 	RetryAfter time.Duration // said with Status, in whole seconds
 	LoseAnswer bool          // the API server does it, and the connection breaks before the answer
+	CutAnswer  bool          // half of the answer comes, and then the connection breaks
+	Lag        time.Duration // of a watch: whatever it tells comes so much later, in order
 }
 
 // Injected is a fault at work.
@@ -213,8 +217,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.LoseAnswer:
 		p.forward.ServeHTTP(&deaf{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
+	case fault.CutAnswer:
+		whole := httptest.NewRecorder()
+		p.forward.ServeHTTP(whole, r)
+		maps.Copy(w.Header(), whole.Header())
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2]) // the client went away
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
 	case verb == "watch":
-		p.serveWatch(w, r)
+		p.serveWatch(w, r, fault.Lag)
 	default:
 		p.forward.ServeHTTP(w, r)
 	}
@@ -244,7 +256,7 @@ func (p *Proxy) meet(verb, resource string) Fault {
 
 func matches(wanted, is string) bool { return wanted == "" || wanted == is }
 
-func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request) {
+func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, lag time.Duration) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	p.mu.Lock()
@@ -257,6 +269,11 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request) {
 		defer p.mu.Unlock()
 		delete(p.watches, number)
 	}()
+	if lag > 0 {
+		late := newLaggard(ctx, w, lag)
+		defer late.close()
+		w = late
+	}
 	p.forward.ServeHTTP(w, r.WithContext(ctx))
 	if ctx.Err() != nil && r.Context().Err() == nil {
 		panic(http.ErrAbortHandler) // broken, not ended

@@ -124,6 +124,39 @@ func TestProxyDelays(t *testing.T) {
 	}
 }
 
+func TestProxyLetsWatchesLag(t *testing.T) {
+	p, client, namespace := throughProxy(t)
+	const lag = time.Second
+	p.Inject(testbed.Fault{Verb: "watch", Lag: lag})
+	watch, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	start := time.Now()
+	for _, name := range []string{"first", "second"} {
+		if _, err := shared.Admin().CoreV1().Pods(namespace).Create(t.Context(), pod(name), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"first", "second"} {
+		select {
+		case event := <-watch.ResultChan():
+			if seen, ok := event.Object.(*corev1.Pod); !ok || seen.Name != name {
+				t.Errorf("got %v instead of %s", event, name)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s does not come through", name)
+		}
+		if took := time.Since(start); took < lag {
+			t.Errorf("%s took %s", name, took)
+		}
+	}
+	if broken := p.BreakWatches(); broken != 1 {
+		t.Errorf("%d watches were open", broken)
+	}
+}
+
 func TestProxyLosesAnswers(t *testing.T) {
 	p, client, namespace := throughProxy(t)
 	p.Inject(testbed.Fault{Verb: "create", Resource: "pods", LoseAnswer: true, Times: 1})
@@ -132,6 +165,21 @@ func TestProxyLosesAnswers(t *testing.T) {
 	}
 	if err := getPod(shared, namespace, "p"); err != nil {
 		t.Errorf("the API server did not get it: %v", err)
+	}
+}
+
+func TestProxyCutsAnswers(t *testing.T) {
+	p, client, namespace := throughProxy(t)
+	if _, err := shared.Admin().CoreV1().Pods(namespace).Create(t.Context(), pod("p"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fault := p.Inject(testbed.Fault{Verb: "list", Resource: "pods", CutAnswer: true})
+	if err := list(t, client, namespace); err == nil {
+		t.Error("half an answer is taken for a whole one")
+	}
+	fault.Remove()
+	if err := list(t, client, namespace); err != nil {
+		t.Errorf("the next request: %v", err)
 	}
 }
 

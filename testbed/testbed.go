@@ -187,12 +187,17 @@ func (c *Cluster) bringUp(binaries string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	// Etcd is there in no time, and an API server without it fills its log. The others wait for that one quietly:
-	// they start together.
-	if err := errors.Join(c.Etcd.start(), c.Etcd.awaitReady(ctx)); err != nil {
-		return err
+	// An API server without etcd fills its log, and a controller manager without an API server gives up after 10 s, which
+	// a busy machine needs at times. The others start together.
+	for _, component := range []*Component{c.Etcd, c.APIServer} {
+		if err := component.start(); err != nil {
+			return err
+		}
+		if err := component.awaitReady(ctx); err != nil {
+			return err
+		}
 	}
-	others := []*Component{c.APIServer, c.ControllerManager, c.Scheduler, c.KWOK}
+	others := []*Component{c.ControllerManager, c.Scheduler, c.KWOK}
 	for _, component := range others {
 		if err := component.start(); err != nil {
 			return err

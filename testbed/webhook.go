@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -23,7 +24,8 @@ type Refusals struct {
 	Resource  schema.GroupVersionResource // zero: pods; PodGroups, say
 	Times     int                         // refuses so many creates, then lets them pass; zero: each
 	Message   string                      // told to who is refused
-	Delay     time.Duration               // before each answer; beyond two seconds the API server gives up and refuses itself
+	Delay     time.Duration               // before each answer; beyond Timeout the API server gives up and refuses itself
+	Timeout   time.Duration               // whole seconds, up to 30; zero: 2
 }
 
 // Webhook is an admission webhook at work. The API server asks it for every object, and refuses the object when
@@ -78,11 +80,12 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 	return w
 }
 
-// webhookTimeout is after how many seconds the API server gives a webhook up.
-const webhookTimeout int32 = 2
+// webhookTimeout is when the API server gives a webhook up, if nobody says otherwise.
+const webhookTimeout = 2 * time.Second
 
 func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	none, fail, timeout := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, webhookTimeout
+	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
+	timeout := int32(cmp.Or(refusals.Timeout, webhookTimeout) / time.Second)
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{

@@ -156,10 +156,10 @@ func startup(ctx context.Context, cfg config, dir string, res *result) error {
 			what figure
 			c    command
 		}{
-			{e.name(), "version", e.in(dir, 0, "version")},
-			{t.name(), "version", t.in(dir, 0, "version")},
-			{e.name(), "validate one file", e.command(dir, valid, 1)},
-			{t.name(), "validate one file", t.command(dir, valid, 1)},
+			{e.name(), showVersion, e.in(dir, 0, "version")},
+			{t.name(), showVersion, t.in(dir, 0, "version")},
+			{e.name(), validateOne, e.command(dir, valid, 1)},
+			{t.name(), validateOne, t.command(dir, valid, 1)},
 		} {
 			s, err := m.c.measure(ctx)
 			if err != nil {

@@ -35,6 +35,9 @@ func (r *result) add(tool string, what figure, n int, s sample) {
 var wanted = map[figure]map[int]float64{noop: {1000: 10, 10_000: 100}}
 
 const (
+	// showVersion and validateOne are what a start is measured by.
+	showVersion figure = "version"
+	validateOne figure = "validate one file"
 	// wantedMemory is the part of terraform's memory that eltrain's is to stay under.
 	wantedMemory = 1.0 / 5
 	// wantedStart is what version and validate of one file may take.
@@ -47,7 +50,7 @@ func (r *result) write(w io.Writer) error {
 	fmt.Fprintf(&b, "# The command line beside terraform's\n\n%s Load %s before, %s after.\n\n", machine(), r.began, load())
 	b.WriteString("Whole processes, median [min..max] of n. Memory is the peak of resident memory.\n\n")
 	fmt.Fprintf(&b, "## Starting\n\nWanted: eltrain under %v.\n\n", wantedStart)
-	r.table(&b, []figure{"version", "validate one file"}, []int{1})
+	r.table(&b, []figure{showVersion, validateOne}, []int{1})
 	for _, n := range r.sizes {
 		fmt.Fprintf(&b, "\n## %d slots, %d objects\n\n", n, n)
 		fmt.Fprintf(&b, "Wanted: memory under %.0f%%", 100*wantedMemory)
@@ -64,20 +67,39 @@ func (r *result) write(w io.Writer) error {
 // table has a row for each figure and size: both tools' times and memory, and eltrain's share.
 func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
 	ours, other := r.tools[0], r.tools[1]
-	fmt.Fprintf(b, "| | %s, s | %s, s | times faster | %s, MiB | %s, MiB | memory |\n|---|---|---|---|---|---|---|\n", ours, other, ours, other)
+	fmt.Fprintf(b, "| | %s, s | %s, s | times faster | %s, MiB | %s, MiB | memory | wanted |\n|---|---|---|---|---|---|---|---|\n", ours, other, ours, other)
 	for _, f := range what {
 		for _, n := range sizes {
 			a, z := r.samples[key{ours, f, n}], r.samples[key{other, f, n}]
 			if len(a) == 0 || len(z) == 0 {
 				continue
 			}
-			seconds := func(s sample) float64 { return s.took.Seconds() }
-			mebibytes := func(s sample) float64 { return float64(s.peak) / (1 << 20) }
-			fmt.Fprintf(b, "| %s | %s | %s | %.1f | %s | %s | %.0f%% |\n", f,
+			fmt.Fprintf(b, "| %s | %s | %s | %.1f | %s | %s | %.0f%% | %s |\n", f,
 				spread(a, seconds, "%.3f"), spread(z, seconds, "%.3f"), median(z, seconds)/median(a, seconds),
-				spread(a, mebibytes, "%.0f"), spread(z, mebibytes, "%.0f"), 100*median(a, mebibytes)/median(z, mebibytes))
+				spread(a, mebibytes, "%.0f"), spread(z, mebibytes, "%.0f"), 100*median(a, mebibytes)/median(z, mebibytes), verdict(f, n, a, z))
 		}
 	}
+}
+
+func seconds(s sample) float64   { return s.took.Seconds() }
+func mebibytes(s sample) float64 { return float64(s.peak) / (1 << 20) }
+
+// verdict tells which of what is wanted of a figure is met, by its median.
+func verdict(f figure, n int, ours, other []sample) string {
+	say := func(what string, met bool) string {
+		if met {
+			return what + " met"
+		}
+		return "**" + what + " missed**"
+	}
+	if f == showVersion || f == validateOne {
+		return say("time", median(ours, seconds) < wantedStart.Seconds())
+	}
+	memory := say("memory", median(ours, mebibytes) < wantedMemory*median(other, mebibytes))
+	if times := wanted[f][n]; times > 0 {
+		return say("time", median(other, seconds) >= times*median(ours, seconds)) + ", " + memory
+	}
+	return memory
 }
 
 func sorted(all []sample, of func(sample) float64) []float64 {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -116,13 +117,25 @@ func TestReport(t *testing.T) {
 	for i, took := range []time.Duration{30, 10, 20} {
 		r.add("eltrain", noop, 1000, sample{took * time.Millisecond, int64(i+1) << 20})
 		r.add("terraform", noop, 1000, sample{took * 10 * time.Millisecond, 20 << 20})
+		r.add("eltrain", full, 1000, sample{took, 4 << 20})
+		r.add("terraform", full, 1000, sample{took, 20 << 20})
+	}
+	for tool, took := range map[string]time.Duration{"eltrain": wantedStart, "terraform": time.Hour} {
+		r.add(tool, showVersion, 1, sample{took, 1 << 20})
+		r.add(tool, validateOne, 1, sample{took - 1, 1 << 20})
 	}
 	var b strings.Builder
 	if err := r.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	const row = "| no-op plan | 0.020 [0.010..0.030] 3 | 0.200 [0.100..0.300] 3 | 10.0 | 2 [1..3] 3 | 20 [20..20] 3 | 10% |"
+	const row = "| no-op plan | 0.020 [0.010..0.030] 3 | 0.200 [0.100..0.300] 3 | 10.0 | 2 [1..3] 3 | 20 [20..20] 3 | 10% | time met, memory met |"
 	if !strings.Contains(b.String(), row) || !strings.Contains(b.String(), "a no-op plan at least 10 times faster") {
 		t.Errorf("the report is\n%s", b.String())
+	}
+	// What is as large as the bound is not under it.
+	for name, end := range map[figure]string{full: "**memory missed** |", showVersion: "**time missed** |", validateOne: "100% | time met |"} {
+		if !regexp.MustCompile(`(?m)^\| ` + string(name) + ` .*` + regexp.QuoteMeta(end) + `$`).MatchString(b.String()) {
+			t.Errorf("of %q the report does not say %q:\n%s", name, end, b.String())
+		}
 	}
 }

@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
 // copyTo is the flag with which the program only puts itself somewhere: an init container brings it into any image by
@@ -30,21 +30,11 @@ func copySelf(path string) error {
 	if err != nil {
 		return err
 	}
-	from, err := os.Open(self)
+	program, err := os.ReadFile(self)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	to, err := os.CreateTemp(filepath.Dir(path), ".eltrain-agent-*")
-	if err != nil {
-		return fmt.Errorf("copy %s to %s: %w", self, path, err)
-	}
-	_, err = io.Copy(to, from)
-	if err = errors.Join(err, to.Chmod(0o755), to.Close()); err == nil {
-		err = os.Rename(to.Name(), path)
-	}
-	if err != nil {
-		os.Remove(to.Name())
+	if err := atomicfile.Write(path, program, 0o755); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", self, path, err)
 	}
 	return nil

@@ -20,6 +20,10 @@ func agentCommand() *command {
 		synopsis: "Run in a slot, started by a provider",
 		about: `Runs in every slot: joins worlds, runs COMMAND as the slot's training processes, and reports to the
 elastic training service. Providers start it; people have no need to.`,
+		exits: []string{
+			"The training processes have ended well.",
+			"Any from 1: that of theirs which failed, or the agent had to leave its slot. Its log says why.",
+		},
 		options: agentOptions,
 		run:     runAgent,
 	}

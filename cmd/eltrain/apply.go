@@ -14,6 +14,7 @@ type applyArgs struct {
 	planning
 	faces
 	autoApprove bool
+	input       bool
 	parallelism int
 	watch       bool
 	planFile    string // a saved plan
@@ -25,6 +26,7 @@ type applyArgs struct {
 
 func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
+	fs.BoolVar(&a.input, "input", true, "Ask nothing. What would have to be asked is an error.")
 	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
 	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
@@ -46,7 +48,7 @@ func (a *applyArgs) declareApply(fs *flags) {
 	fs.BoolVar(&a.prune, "prune", true, "Leave jobs alone that are no longer in the files.")
 	fs.BoolVar(&a.watch, "watch", false, "Go on for ever: take up changes of the files, heal, scale.")
 	a.declare(fs)
-	a.declareRest(fs)
+	a.declareRest(fs, "Only find out what runs otherwise than it was last applied, and record that. Nothing that runs is changed.")
 }
 
 func parseApply(s *session, args []string) (applyArgs, error) {
@@ -116,18 +118,19 @@ func (a *applyArgs) checkSaved() error {
 	case !a.prune:
 		return errors.New("-prune=false goes with no saved plan: what becomes of each job is in it")
 	}
-	return a.checkParallelism()
+	return a.checkRun()
 }
 
-func (a *applyArgs) checkParallelism() error {
+// checkRun tells what does not go with any apply.
+func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("-parallelism takes a number from 1, or 0 for as many as the provider takes")
 	}
-	return nil
+	return a.faces.check()
 }
 
 func (a *applyArgs) check(s *session) error {
-	if err := a.checkParallelism(); err != nil {
+	if err := a.checkRun(); err != nil {
 		return err
 	}
 	if !a.autoApprove && a.json {
@@ -164,10 +167,12 @@ anew. A provider that cannot be reached at the start for 30 seconds is an error,
 supervisor that starts it again. One that is lost later is waited for.
 
 The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves jobs running; the second
-exits at once.
-
-Exit code 0 means that all jobs run as asked for or have succeeded, 1 that they do not, or an error. A
-watch that was interrupted exits with 0.`,
+exits at once.`,
+		exits: []string{
+			"All jobs run as asked for, or have succeeded. Or a watch was interrupted.",
+			"They do not, or an error.",
+			"With -detailed-exitcode, in the place of 0: something was done.",
+		},
 		declare: new(applyArgs).declareApply,
 		run: func(s *session, args []string) int {
 			a, err := parseApply(s, args)
@@ -184,9 +189,11 @@ func destroyCommand() *command {
 		name: "destroy", usage: "[options]",
 		synopsis: "Stop all jobs of this directory",
 		about: `Shows what would be stopped, asks for approval, and stops it, in the reverse of the start order. Logs and
-checkpoints stay. It is a short form of apply -destroy.
-
-Exit code 0 means that nothing is left, 1 an error.`,
+checkpoints stay. It is a short form of apply -destroy.`,
+		exits: []string{
+			"Nothing is left.",
+			"Something is, or an error.",
+		},
 		declare: new(applyArgs).declare,
 		run: func(s *session, args []string) int {
 			a, err := parseDestroy(s, args)
@@ -268,15 +275,17 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while it looked at what runs")
+	case errors.As(err, new(*planfile.StaleError)):
+		return s.notApplied(a, err)
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	if !a.watch && s.refused(d.config, &facts.Plan) {
+	if !a.watch && s.refused(d.config, facts.Plan.Refusals) {
 		return exitError
 	}
 	model := view.NewPlan(facts, &s.redactor)
 	s.showPreview(model)
-	s.diagnose(a.cautions()...)
+	s.diagnose(append(a.cautions(), forgetting(&facts.Plan)...)...)
 	if model.Applyable && !a.autoApprove && !s.approved(ctx, a.question()) {
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
 		return exitError
@@ -287,7 +296,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 			return exitError
 		}
 		if err := s.recheck(ctx, d, m.args, m.saved); err != nil {
-			return s.fail(m.notApplied(), err)
+			return s.notApplied(a, err)
 		}
 	}
 	m.progress.Shown(&facts.Plan)

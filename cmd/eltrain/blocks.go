@@ -19,7 +19,11 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 		b.Moved[m.From] = m.To
 	}
 	for _, r := range cfg.Removed {
-		if !r.Destroy {
+		switch {
+		case r.Destroy: // what is declared no more is ended anyway
+		case r.Module != "":
+			b.ForgetWithin = append(b.ForgetWithin, r.Module)
+		default:
 			b.Forget[r.Job] = true
 		}
 	}
@@ -53,21 +57,18 @@ func (a planning) prevent(cfg *lang.Config) map[string]bool {
 	return prevent
 }
 
-// RefusedPlanError is of a plan that asks for what must not be done.
+// RefusedPlanError is of a plan that asks for what must not be done. session.refused shows what that is.
 type RefusedPlanError struct{ Refusals []plan.Refusal }
 
 func (e *RefusedPlanError) Error() string {
-	texts := make([]string, len(e.Refusals))
-	for i, r := range e.Refusals {
-		texts[i] = fmt.Sprintf("%s: %s", r.Summary, r.Detail)
-	}
-	return strings.Join(texts, "\n")
+	return fmt.Sprintf("the plan asks for what must not be done to %d jobs", len(e.Refusals))
 }
 
-// refused shows why a plan cannot be, if it cannot. Nothing is done then.
-func (s *session) refused(cfg *lang.Config, p *plan.Plan) bool {
+// refused shows what is asked for and must not be done, each where the files ask for it, and tells whether there is
+// any. Nothing is done then.
+func (s *session) refused(cfg *lang.Config, refusals []plan.Refusal) bool {
 	var diags hcl.Diagnostics
-	for _, r := range p.Refusals {
+	for _, r := range refusals {
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: r.Summary, Detail: r.Detail, Subject: lineOf(cfg, sourceOf(cfg, r.Job)),
 		})
@@ -89,4 +90,20 @@ func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 		}
 	}
 	return at
+}
+
+// forgetting is told of a plan that lets jobs go, as Terraform does.
+func forgetting(p *plan.Plan) []view.Diagnostic {
+	var objects strings.Builder
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Action == plan.Forget {
+			objects.WriteString("\n - " + view.ChangeAddress(c))
+		}
+	}
+	if objects.Len() == 0 {
+		return nil
+	}
+	return []view.Diagnostic{view.Caution("Some objects will no longer be managed by eltrain",
+		"If you apply this plan, eltrain will discard its tracking information for the following objects, but it will not delete them:"+objects.String()+
+			"\n\nAfter applying this plan, eltrain will no longer manage these objects. You will need to import them into eltrain to manage them again.")}
 }

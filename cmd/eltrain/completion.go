@@ -1,28 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/posener/complete"
+	"unicode"
+	"unicode/utf8"
 )
 
 // programName is the name that completion is installed for, whatever this file is called.
 const programName = "eltrain"
 
-// The global options that change the user's shell, as Terraform's do.
+// completionLine and completionPoint are the environment variables in which a shell gives what is typed so far, and how
+// many bytes of it stand before the cursor. Then it asks for what may follow, a line for each.
 const (
-	installFlag   = "install-autocomplete"
-	uninstallFlag = "uninstall-autocomplete"
+	completionLine  = "COMP_LINE"
+	completionPoint = "COMP_POINT"
 )
-
-// completionLine is the environment variable in which a shell gives what is typed so far, and asks for what may follow.
-const completionLine = "COMP_LINE"
 
 // completionTimeout bounds how long the person waits who pressed Tab: a state may be far away.
 const completionTimeout = 2 * time.Second
@@ -31,41 +34,66 @@ const completionTimeout = 2 * time.Second
 // Whatever is wrong leaves the person without suggestions: they are in the middle of a line.
 func (s *session) complete(line string) int {
 	s.streams.Err.Writer = io.Discard
+	if point, err := strconv.Atoi(s.getenv(completionPoint)); err == nil && point >= 0 && point < len(line) {
+		line = line[:point]
+	}
 	words := strings.Fields(line)
-	if len(words) == 0 {
+	if last, _ := utf8.DecodeLastRuneInString(line); unicode.IsSpace(last) {
+		words = append(words, "")
+	}
+	if len(words) < 2 {
 		return exitDone
 	}
-	if _, err := changeDirectory(words[1:]); err != nil {
+	before, begun := words[1:len(words)-1], words[len(words)-1]
+	if option, value, valued := strings.Cut(begun, "="); valued && strings.HasPrefix(option, "-") {
+		before, begun = append(before, option), value
+	}
+	if _, err := changeDirectory(before); err != nil {
 		return exitDone
 	}
-	if _, err := s.app(allCommands()).Run(); err != nil {
-		return exitError
+	for _, word := range s.following(before, begun) {
+		if strings.HasPrefix(word, begun) {
+			fmt.Fprintln(s.streams.Out, word)
+		}
 	}
 	return exitDone
 }
 
-// installs tells whether a command line begins with what changes the user's shell: a command's own option of that name
-// is none of ours.
-func installs(args []string) bool {
-	if len(args) == 0 {
-		return false
+// following is what may stand after the words before, where begun has been typed of it.
+func (s *session) following(before []string, begun string) []string {
+	var all []string
+	if l := readLine(before, allCommands()); l.command != nil && !l.command.internal {
+		options := s.optionsOf(l.command)
+		if len(l.args) > 0 {
+			if values := options["-"+strings.TrimLeft(l.args[len(l.args)-1], "-")]; values != nil {
+				return values(begun)
+			}
+		}
+		for _, sub := range l.command.subcommands {
+			all = append(all, sub.last())
+		}
+		known := s.predictors()
+		for _, word := range usageWords(l.command.usage) {
+			if values := known[word]; values != nil {
+				all = append(all, values(begun)...)
+			}
+		}
+		return append(all, dashed(begun, slices.Sorted(maps.Keys(options)))...)
 	}
-	name := strings.TrimLeft(args[0], "-")
-	return args[0] != name && (name == installFlag || name == uninstallFlag)
-}
-
-// AutocompleteArgs completes what follows a command by the words of its usage.
-func (b bound) AutocompleteArgs() complete.Predictor {
-	var all []complete.Predictor
-	for word, values := range b.s.predictors() {
-		if slices.Contains(usageWords(b.usage), word) {
-			all = append(all, values)
+	for _, c := range slices.Concat(mainCommands(), otherCommands()) {
+		if !c.internal {
+			all = append(all, c.name)
 		}
 	}
-	if len(all) == 0 {
-		return complete.PredictNothing
+	return append(all, dashed(begun, []string{"-help", "-version", "-" + installFlag, "-" + uninstallFlag})...)
+}
+
+// dashed are the options, which are offered to those who have typed a dash.
+func dashed(begun string, options []string) []string {
+	if strings.HasPrefix(begun, "-") {
+		return options
 	}
-	return complete.PredictOr(all...)
+	return nil
 }
 
 // usageWords are the words of a usage that stand for something else: those in capital letters.
@@ -73,39 +101,80 @@ func usageWords(usage string) []string {
 	return strings.FieldsFunc(usage, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// AutocompleteFlags completes a command's options, and their values by the word that stands for them in -help.
-func (b bound) AutocompleteFlags() complete.Flags {
-	out := complete.Flags{"-help": complete.PredictNothing}
-	if b.declare == nil {
+// predictor gives the values of which so much has been typed, and perhaps others.
+type predictor func(begun string) []string
+
+// unpredictable is a value of which nothing is known.
+func unpredictable(string) []string { return nil }
+
+// optionsOf are a command's options, and what completes the values of those that have one: that goes by the word that
+// stands for the value in -help.
+func (s *session) optionsOf(c *command) map[string]predictor {
+	out := map[string]predictor{"-help": nil}
+	if c.declare == nil {
 		return out
 	}
-	known := b.s.predictors()
-	newFlags(b.name, b.declare).VisitAll(func(f *flag.Flag) {
+	known := s.predictors()
+	newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
 		word, _ := flag.UnquoteUsage(f)
-		switch values, named := known[word]; {
+		values := known[word]
+		switch {
 		case isBool(f):
-			out["-"+f.Name] = complete.PredictNothing
-		case named:
-			out["-"+f.Name] = values
-		default:
-			out["-"+f.Name] = complete.PredictAnything
+			values = nil
+		case values == nil:
+			values = unpredictable
 		}
+		out["-"+f.Name] = values
 	})
 	return out
 }
 
 // predictors are by the word for a value in usages and in the texts of options.
-func (s *session) predictors() map[string]complete.Predictor {
-	files, addresses := complete.PredictFiles("*"), complete.PredictFunc(s.predictAddresses)
-	return map[string]complete.Predictor{
-		"FILE": files, "PATH": files, "DIR": complete.PredictDirs("*"),
-		"ADDRESS": addresses, "SOURCE": addresses, "DESTINATION": addresses,
+func (s *session) predictors() map[string]predictor {
+	return map[string]predictor{
+		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
+		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
 	}
+}
+
+func predictFiles(begun string) []string {
+	return entries(begun, func(bool) bool { return true })
+}
+
+func predictDirectories(begun string) []string {
+	return entries(begun, func(directory bool) bool { return directory })
+}
+
+// entries are those of the directory in which begun is; hidden ones only for those who have typed the dot. A directory
+// ends in a slash. One that is the only one comes with what is in it: a shell ends a word that nothing else can be.
+func entries(begun string, wanted func(directory bool) bool) []string {
+	dir, prefix := filepath.Split(begun)
+	listed, _ := os.ReadDir(cmp.Or(dir, "."))
+	var all []string
+	for _, e := range listed {
+		if !strings.HasPrefix(e.Name(), prefix) || prefix == "" && strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := dir + e.Name()
+		info, err := os.Stat(path) // where a link leads
+		directory := err == nil && info.IsDir()
+		if !wanted(directory) {
+			continue
+		}
+		if directory {
+			path += "/"
+		}
+		all = append(all, path)
+	}
+	if len(all) == 1 && strings.HasSuffix(all[0], "/") && all[0] != begun {
+		return append(all, entries(all[0], wanted)...)
+	}
+	return all
 }
 
 // predictAddresses are the addresses of what is in the state: the jobs, and once one is typed its roles, and once one
 // of those is its slots. So a job of 10,000 slots does not fill the screen.
-func (s *session) predictAddresses(a complete.Args) []string {
+func (s *session) predictAddresses(begun string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
 	d, ok := s.openState(s.readAnyway(nil))
@@ -120,13 +189,13 @@ func (s *session) predictAddresses(a complete.Args) []string {
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		address := "job." + name
 		out = append(out, address)
-		if !strings.HasPrefix(a.Last, address) {
+		if !strings.HasPrefix(begun, address) {
 			continue
 		}
 		for i := range records[name].Spec.Roles {
 			role := address + "." + records[name].Spec.Roles[i].Name
 			out = append(out, role)
-			if !strings.HasPrefix(a.Last, role) {
+			if !strings.HasPrefix(begun, role) {
 				continue
 			}
 			for k := range records[name].Slots {

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
@@ -34,7 +33,10 @@ func completions(t *testing.T, dir, line string) []string {
 
 func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"job.hcl": `job "a" { role "w" { command = ["true"] } }`, "prod.vars": ""} {
+	for name, text := range map[string]string{"job.hcl": `job "a" { role "w" { command = ["true"] } }`, "prod.vars": "", "nodes/rack.txt": "", "nodes/.hidden": ""} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -50,6 +52,11 @@ func TestCompletion(t *testing.T) {
 		"eltrain plan -":                         "*-out *-var *-var-file *-help *-no-color",
 		"eltrain validate ":                      "",
 		"eltrain plan -var-file p":               "prod.vars",
+		"eltrain plan -var-file=p":               "prod.vars",
+		"eltrain plan --var-file p":              "prod.vars",
+		"eltrain plan -var ":                     "",
+		"eltrain plan -out=no":                   "nodes/ nodes/rack.txt",
+		"eltrain -chdir=n":                       "",
 		"eltrain graph -plan j":                  "job.hcl",
 		"eltrain status j":                       "job.a job.big",
 		"eltrain logs job.b":                     "job.big",
@@ -79,21 +86,12 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// In a real bash Tab makes a command of its beginning, with the line that -install-autocomplete writes.
-func TestCompletionInBash(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
-	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-i")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "TERM=dumb", "HISTFILE=")
-	got := onTerminal(t, cmd, "complete -C "+binary+" eltrain\reltrain valid\t\rexit\r")
-	if !strings.Contains(got.out, "The configuration is valid.") {
-		t.Errorf("after \"eltrain valid\", Tab and Enter the screen has\n%s", got.out)
+// What stands behind the cursor is not looked at.
+func TestCompletionIsAtTheCursor(t *testing.T) {
+	const line = "eltrain va -json"
+	s := newScreenless("", completionLine+"="+line, completionPoint+"="+strconv.Itoa(len("eltrain va")))
+	if code := s.run(nil); code != exitDone || s.out.String() != "validate\n" {
+		t.Errorf("code %d, %q", code, s.out.String())
 	}
 }
 

@@ -26,9 +26,11 @@ func consoleCommand() *command {
 functions of the job directory. An expression with an open bracket goes on in the next line. Nothing is contacted and
 nothing is changed.
 
-"exit", Ctrl-C and the end of the input (Ctrl-D) end it. From a pipe each line is evaluated, and the first error ends it.
-
-Exit code 0 means that all went well; 1 that the files are invalid or an expression from a pipe is.`,
+"exit", Ctrl-C and the end of the input (Ctrl-D) end it. From a pipe each line is evaluated, and the first error ends it.`,
+		exits: []string{
+			"All went well.",
+			"The files are invalid, or an expression from a pipe is.",
+		},
 		declare: new(consoleArgs).declare,
 		run:     runConsole,
 	}

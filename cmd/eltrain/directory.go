@@ -54,6 +54,7 @@ type directory struct {
 	store     state.Store
 	providers map[string]providers.Provider
 	prior     map[string]state.Output // as they were stored when that was read last
+	looks     bool                    // nothing that is kept is made from it
 }
 
 // readValid reads the configuration for a command that acts on it: errors in it end the command. What is
@@ -127,13 +128,26 @@ func (d *directory) seal(ctx context.Context) error {
 // sealed are the jobs with seals in the place of their sensitive values, which the directory's sealer knows then.
 func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
 	if slices.ContainsFunc(jobs, func(j job.Job) bool { return len(j.Secrets) > 0 }) && !d.sealer.Keyed() {
-		key, err := d.store.Key(ctx)
+		key, err := d.key(ctx)
 		if err != nil {
 			return nil, err
 		}
 		d.sealer.SetKey(key)
 	}
 	return d.sealer.Jobs(jobs), nil
+}
+
+// key is the key that sensitive values are sealed with. Who only looks makes none where there is none: nothing that is
+// stored was sealed with it, so any will do.
+func (d *directory) key(ctx context.Context) ([]byte, error) {
+	if !d.looks {
+		return d.store.MakeKey(ctx)
+	}
+	key, err := d.store.Key(ctx)
+	if key == nil && err == nil {
+		key = state.NewKey()
+	}
+	return key, err
 }
 
 // defaultState is the state's file where the settings name none.

@@ -142,6 +142,21 @@ func TestHelpAndTypos(t *testing.T) {
 	eltrain(t, dir, "plna").check(t, exitError, `eltrain has no command named "plna". Did you mean "plan"?`, "eltrain -help")
 	eltrain(t, dir, "frobnicate").check(t, exitError, `eltrain has no command named "frobnicate".`)
 	eltrain(t, dir, "status", "-jsn").check(t, exitError, `There is no option -jsn. Did you mean "-json"?`, "eltrain status -help")
+	eltrain(t, dir, "-json", "plan").check(t, exitError, "There is no option -json of eltrain itself", "eltrain -help")
+	eltrain(t, dir, "state", "lst").check(t, exitError, `eltrain state has no command named "lst". Did you mean "list"?`, "eltrain state -help")
+	for _, args := range [][]string{{"plan", "-json", "-h"}, {"-help", "plan"}} {
+		if again := eltrain(t, dir, args...).check(t, exitDone); again.out != o.out {
+			t.Errorf("%v shows other help than plan -help:\n%s", args, again.out)
+		}
+	}
+	eltrain(t, dir, "fmt", "--", "-h").check(t, exitParse, "-h")
+	subcommands := eltrain(t, dir, "state", "-help").check(t, exitDone, "    list    List what is in the state", "    mv      Give")
+	if o := eltrain(t, dir, "state").check(t, exitError); o.out != "" || o.err != subcommands.out {
+		t.Errorf("state alone shows %q and %q", o.out, o.err)
+	}
+	for _, flag := range []string{"-v", "-version", "--version"} {
+		eltrain(t, dir, flag).check(t, exitDone, "eltrain v"+version)
+	}
 }
 
 func TestValidate(t *testing.T) {
@@ -396,6 +411,21 @@ func TestColourOnATerminal(t *testing.T) {
 	}
 	if o := onTerminal(t, commandIn(dir, "plan", "-no-color"), ""); strings.Contains(o.out, "\x1b[") {
 		t.Errorf("colour in spite of -no-color: %q", o.out)
+	}
+}
+
+// What goes into a pipe has no colours, and moves no cursor, whatever terminal the user has.
+func TestNoColourIntoPipes(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "bad/main.hcl": "job {"})
+	for _, args := range [][]string{
+		{"-help"}, {"plan"}, {"apply", "-auto-approve"}, {"status"}, {"show"}, {"state", "show", "job.tiny"}, {"events"}, {"console"},
+		{"-chdir=bad", "validate"}, {"frobnicate"}, {"plan", "-destroy"}, {"destroy", "-auto-approve"},
+	} {
+		cmd := commandIn(dir, args...)
+		cmd.Env = append(clean(), "TERM=xterm-256color", "COLORTERM=truecolor", "CLICOLOR=1")
+		if o := run(t, cmd); strings.Contains(o.out+o.err, "\x1b") || o.out+o.err == "" && args[0] != "console" {
+			t.Errorf("%v prints %q%q", args, o.out, o.err)
+		}
 	}
 }
 

@@ -24,12 +24,18 @@ func (a *faces) declare(fs *flags) {
 	fs.StringVar(&a.jsonInto, "json-into", "", "Write that JSON to `FILE`, besides the text.")
 }
 
+// check tells what does not go together.
+func (a *faces) check() error {
+	if a.json && a.jsonInto != "" {
+		return errors.New("-json and -json-into exclude each other: both give the same")
+	}
+	return nil
+}
+
 // speak makes the session speak JSON where that was asked for, errors included. finish tells whether the file has
 // all of it.
 func (s *session) speak(a faces) (finish func() error, err error) {
 	switch {
-	case a.json && a.jsonInto != "":
-		return nil, errors.New("-json and -json-into exclude each other: both give the same")
 	case a.json:
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
 		s.streams.Out.Writer = io.Discard // what is told to people

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,36 @@ func TestFaithfully(t *testing.T) {
 		})
 		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "cannot be written") != (c.want == exitError) {
 			t.Errorf("%v: code %d, want %d; %q arrived; %s", c.with, code, c.want, out.got.String(), s.err.String())
+		}
+	}
+}
+
+// An apply whose reader leaves ends as after an interrupt, wherever that is: nothing is left half done or locked, and the
+// next apply goes on from there.
+func TestAnApplyWhoseReaderLeavesEndsInOrder(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	for _, args := range [][]string{{"apply", "-auto-approve"}, {"apply", "-auto-approve", "-json"}} {
+		for _, read := range []int{0, 1, 600} { // bytes
+			reader, writer, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := commandIn(dir, args...)
+			var errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = writer, &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			writer.Close()
+			_, err = io.ReadFull(reader, make([]byte, read))
+			reader.Close()
+			if waited := cmd.Wait(); err != nil || cmd.ProcessState.ExitCode() < 0 || strings.Contains(errs.String(), "panic") {
+				t.Errorf("%v, of which %d bytes are read: %v, %v\n%s", args, read, err, waited, &errs)
+			}
+			eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+			eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone)
+			eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/mitchellh/go-wordwrap"
@@ -78,17 +80,42 @@ func (c *command) help() string {
 		b.WriteString(indent(wordwrap.WrapString(strings.Join(strings.Fields(paragraph), " "), helpWidth-2), 2) + "\n\n")
 	}
 	if c.subcommands != nil {
-		return b.String() // hashicorp/cli lists them
+		b.WriteString("Subcommands:\n")
+		for _, sub := range c.subcommands {
+			fmt.Fprintf(&b, "    %-*s    %s\n", longestName(c.subcommands), sub.last(), sub.synopsis)
+		}
+		return b.String()
 	}
 	b.WriteString("Options:\n")
 	if c.options != nil {
 		b.WriteString(c.options())
-		return b.String()
+	} else {
+		newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
+			b.WriteString("\n" + describe(f))
+		})
 	}
-	newFlags(c.name, c.declare).VisitAll(func(f *flag.Flag) {
-		b.WriteString("\n" + describe(f))
-	})
+	b.WriteString("\nExit codes:\n")
+	for code, meaning := range c.exitCodes() {
+		b.WriteString("\n" + entry(fmt.Sprintf("  %d", code), meaning))
+	}
 	return b.String()
+}
+
+// exitCodes are what a command's exit codes mean, from 0 on.
+func (c *command) exitCodes() []string {
+	if c.exits == nil {
+		return []string{"Done.", "An error, which is shown."}
+	}
+	return c.exits
+}
+
+// longestName is in letters.
+func longestName(subcommands []*command) int {
+	longest := 0
+	for _, sub := range subcommands {
+		longest = max(longest, len(sub.last()))
+	}
+	return longest
 }
 
 func describe(f *flag.Flag) string {
@@ -100,7 +127,12 @@ func describe(f *flag.Flag) string {
 	case f.DefValue == "true":
 		head += "=false"
 	}
-	text := indent(wordwrap.WrapString(usage, helpWidth-helpColumn), helpColumn) + "\n"
+	return entry(head, usage)
+}
+
+// entry is what stands to the left of the column, and what it means to the right.
+func entry(head, meaning string) string {
+	text := indent(wordwrap.WrapString(meaning, helpWidth-helpColumn), helpColumn) + "\n"
 	if len(head) >= helpColumn-1 {
 		return head + "\n" + text
 	}
@@ -110,6 +142,19 @@ func describe(f *flag.Flag) string {
 func isBool(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()
+}
+
+// asksNothing is -input of a command that asks nothing anyway: scripts that say so are right, and -input=true is refused.
+type asksNothing struct{}
+
+func (asksNothing) String() string   { return "true" } // what is left out is Terraform's, so that -help has the other
+func (asksNothing) IsBoolFlag() bool { return true }
+
+func (asksNothing) Set(text string) error {
+	if ask, err := strconv.ParseBool(text); err != nil || ask {
+		return errors.New("write -input=false: this command asks nothing")
+	}
+	return nil
 }
 
 func indent(text string, by int) string {

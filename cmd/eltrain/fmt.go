@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -52,9 +52,13 @@ func fmtCommand() *command {
 		synopsis: "Write the files in canonical format",
 		about: `Rewrites files in eltrain's canonical format: all *.hcl, eltrain.vars and *.auto.vars of a directory,
 the current one by default, or one file. With "-" the standard input is formatted to the standard output.
-The names of the files that change are listed.
-
-Exit code 0 means done, 2 that a file does not parse, 3 with -check that a file would change.`,
+The names of the files that change are listed.`,
+		exits: []string{
+			"Done.",
+			"An error.",
+			"A file does not parse.",
+			"With -check: a file is not in canonical format.",
+		},
 		declare: new(fmtArgs).declare,
 		run:     runFmt,
 	}
@@ -185,10 +189,10 @@ func lines(text []byte) []string {
 	return split
 }
 
-// replaceFile changes a file's content as a whole: what is killed in between leaves the old one. A
-// symbolic link stays one, and the file's mode stays as it was.
-func replaceFile(path string, content []byte) (err error) {
-	real, err := filepath.EvalSymlinks(path)
+// replaceFile changes a file's content as a whole: what is killed in between leaves the old one. A symbolic link stays
+// one, and the file's mode stays as it was.
+func replaceFile(path string, content []byte) error {
+	real, err := atomicfile.Resolve(path)
 	if err != nil {
 		return err
 	}
@@ -196,20 +200,8 @@ func replaceFile(path string, content []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(real), "."+filepath.Base(real)+".*")
-	if err != nil {
+	if err := atomicfile.Write(real, content, info.Mode().Perm()); err != nil {
 		return fmt.Errorf("format %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(temp.Name())
-			err = fmt.Errorf("format %s: %w", path, err)
-		}
-	}()
-	_, err = temp.Write(content)
-	err = errors.Join(err, temp.Chmod(info.Mode()&fs.ModePerm), temp.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), real)
+	return nil
 }

@@ -2,26 +2,17 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// The types of graph.
-const (
-	graphOfJobs = "jobs"
-	graphOfPlan = "plan"
-)
-
 type graphArgs struct {
-	kind string
 	plan string
 	vars assignments
 }
 
 func (a *graphArgs) declare(fs *flags) {
-	fs.StringVar(&a.kind, "type", "", "Which graph: `TYPE` is jobs, from the files, or plan, from -plan=FILE. Not needed.")
 	fs.StringVar(&a.plan, "plan", "", "Draw what the plan in `FILE`, of plan -out=FILE, does: what it creates is green, what it updates or restarts yellow, what it replaces orange, what it deletes red.")
 	a.vars.declare(fs)
 }
@@ -47,14 +38,7 @@ func parseGraph(s *session, args []string) (graphArgs, error) {
 	if _, err := s.parse(newFlags("graph", a.declare), args, 0); err != nil {
 		return a, err
 	}
-	switch {
-	case a.kind != "" && a.kind != graphOfJobs && a.kind != graphOfPlan:
-		return a, fmt.Errorf("-type=%s is none: write jobs or plan", a.kind)
-	case a.kind == graphOfPlan && a.plan == "":
-		return a, errors.New("-type=plan goes with -plan=FILE, which plan -out=FILE writes")
-	case a.kind == graphOfJobs && a.plan != "":
-		return a, errors.New("-type=jobs and -plan exclude each other")
-	case a.plan != "" && len(a.vars) > 0:
+	if a.plan != "" && len(a.vars) > 0 {
 		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
 	}
 	return a, nil

@@ -8,12 +8,8 @@ import (
 func TestParseGraph(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                      "",
-		"-type=jobs -var n=3":   "",
-		"-type=plan -plan=p":    "",
+		"-var n=3":              "",
 		"-plan=p":               "",
-		"-type=tree":            "write jobs or plan",
-		"-type=plan":            "-plan=FILE",
-		"-type=jobs -plan=p":    "exclude",
 		"-plan=p -var n=3":      "saved plan",
 		"-plan=p something.hcl": "not expected",
 	} {

@@ -52,9 +52,11 @@ Kubeflow PyTorchJob or TrainJob, a Volcano Job or a Kubernetes Indexed Job, in a
 documents or on the standard input ("-"); or, after "--", the command line of torchrun or dlrover-run.
 
 What comes of it is valid and in canonical format. What cannot be said in the language is a warning on standard
-error with the field and its line. Nothing is contacted, and what runs already is left alone.
-
-Exit code 0 means that all jobs were imported, with or without warnings; 1 that one or all of them were not.`,
+error with the field and its line. Nothing is contacted, and what runs already is left alone.`,
+		exits: []string{
+			"All jobs were imported, with or without warnings.",
+			"One of them was not, or none.",
+		},
 		declare: new(importArgs).declare,
 		run:     runImport,
 	}

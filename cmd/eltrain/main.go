@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/agext/levenshtein"
-	"github.com/hashicorp/cli"
 	"k8s.io/klog/v2"
 
 	"github.com/eltrain/eltrain/cmd/view"
@@ -52,7 +51,7 @@ type session struct {
 	redactor view.Redactor
 }
 
-// command is one subcommand. It is a cli.Command once it is bound to a session.
+// command is one subcommand.
 type command struct {
 	name     string
 	usage    string // what follows the name on the command line
@@ -62,6 +61,8 @@ type command struct {
 	declare func(*flags)
 	// options is the text on options in -help, where it does not come from declare.
 	options func() string
+	// exits are what its exit codes mean, from 0 on; where it has none they are those of all others.
+	exits []string
 	// internal commands are for eltrain itself, not for people: they are not listed.
 	internal bool
 	// subcommands have this one's name and a space before their own. A command with subcommands does nothing itself.
@@ -95,17 +96,21 @@ func group(name, synopsis, about string, subcommands ...*command) *command {
 	c := &command{name: name, usage: "SUBCOMMAND [options]", synopsis: synopsis, about: about, subcommands: subcommands}
 	c.run = func(s *session, args []string) int {
 		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-			return cli.RunResultHelp
+			io.WriteString(s.streams.Err, c.help())
+			return exitError
 		}
 		var names []string
 		for _, sub := range subcommands {
-			names = append(names, strings.TrimPrefix(sub.name, name+" "))
+			names = append(names, sub.last())
 		}
 		s.unknown("eltrain "+name, args[0], names)
 		return exitError
 	}
 	return c
 }
+
+// last is the last word of its name: what a subcommand is called after its command.
+func (c *command) last() string { return c.name[strings.LastIndexByte(c.name, ' ')+1:] }
 
 // unknown shows that there is no such command, and which one was perhaps meant.
 func (s *session) unknown(of, typed string, names []string) {
@@ -137,66 +142,101 @@ func (s *session) carryOut(args []string) int {
 	if err != nil {
 		return s.fail("Wrong arguments in the environment", err)
 	}
-	app := s.app(known)
-	app.Args = args
-	if name := app.Subcommand(); name != "" && app.Commands[name] == nil {
+	return s.execute(readLine(args, known))
+}
+
+// line is a command line, read as far as its command.
+type line struct {
+	global  []string // options before the command
+	name    string   // what stands where a command's name does; "" if nothing does
+	command *command // nil if there is none of that name
+	args    []string // what follows it
+}
+
+// readLine takes the longest name of a command that the words begin with: "state" and "state list" are both one.
+func readLine(args []string, known []*command) line {
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if at < 0 {
+		at = len(args)
+	}
+	l := line{global: args[:at]}
+	if at == len(args) {
+		return l
+	}
+	l.name, l.command, l.args = args[at], named(known, args[at]), args[at+1:]
+	if len(l.args) > 0 {
+		if sub := named(known, l.name+" "+l.args[0]); sub != nil {
+			l.name, l.command, l.args = sub.name, sub, l.args[1:]
+		}
+	}
+	return l
+}
+
+func named(known []*command, name string) *command {
+	for _, c := range known {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// The options of every command, and of none.
+var (
+	helpFlags    = []string{"-h", "-help", "--help"}
+	versionFlags = []string{"-v", "-version", "--version"}
+)
+
+// asksForHelp tells whether help is asked for. After "--" nothing is an option.
+func (l line) asksForHelp() bool {
+	for _, a := range l.args {
+		if a == "--" {
+			break
+		}
+		if slices.Contains(helpFlags, a) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(l.global, func(o string) bool { return slices.Contains(helpFlags, o) })
+}
+
+// execute carries out a line and returns the exit code.
+func (s *session) execute(l line) int {
+	if l.command == nil && l.name != "" {
 		var names []string
-		for _, c := range known {
+		for _, c := range allCommands() {
 			if !c.internal {
 				names = append(names, c.name)
 			}
 		}
-		s.unknown("eltrain", name, names)
+		s.unknown(programName, l.name, names)
 		return exitError
 	}
-	if app.Subcommand() == "" && !app.IsHelp() && !app.IsVersion() && !installs(args) {
-		io.WriteString(s.streams.Err, overview()+"\n")
-		return exitError
-	}
-	code, err := app.Run()
-	switch {
-	case err != nil && installs(args):
-		return s.fail("The shell's settings cannot be changed", err)
-	case err != nil:
-		return s.fail("eltrain failed", err)
-	case installs(args):
-		fmt.Fprintln(s.streams.Out, "The shell's settings are changed. That is seen in the next shell that is started.")
-	}
-	return code
-}
-
-// app is the command line with all commands.
-func (s *session) app(known []*command) *cli.CLI {
-	app := &cli.CLI{
-		Name:        programName,
-		Version:     versionText(),
-		Commands:    map[string]cli.CommandFactory{},
-		HelpFunc:    func(map[string]cli.CommandFactory) string { return overview() },
-		HelpWriter:  s.streams.Out,
-		ErrorWriter: s.streams.Err,
-
-		Autocomplete:          true,
-		AutocompleteInstall:   installFlag,
-		AutocompleteUninstall: uninstallFlag,
-	}
-	for _, c := range known {
-		app.Commands[c.name] = func() (cli.Command, error) { return bound{c, s}, nil }
-		if c.internal {
-			app.HiddenCommands = append(app.HiddenCommands, c.name)
+	for _, option := range l.global {
+		name := strings.TrimLeft(option, "-")
+		switch {
+		case slices.Contains(versionFlags, option):
+			fmt.Fprintln(s.streams.Out, versionText())
+			return exitDone
+		case name == installFlag || name == uninstallFlag:
+			return s.changeShells(l.global)
+		case !slices.Contains(helpFlags, option):
+			return s.misused("", fmt.Errorf("there is no option %s of eltrain itself; those of a command stand after the command", option))
 		}
 	}
-	return app
+	switch {
+	case l.asksForHelp() && l.command == nil:
+		fmt.Fprintln(s.streams.Out, overview())
+		return exitDone
+	case l.asksForHelp():
+		io.WriteString(s.streams.Out, l.command.help())
+		return exitDone
+	case l.command == nil:
+		fmt.Fprintln(s.streams.Err, overview())
+		return exitError
+	}
+	return l.command.run(s, l.args)
 }
-
-// bound is a command as hashicorp/cli wants it.
-type bound struct {
-	*command
-	s *session
-}
-
-func (b bound) Run(args []string) int { return b.run(b.s, args) }
-func (b bound) Synopsis() string      { return b.synopsis }
-func (b bound) Help() string          { return strings.TrimRight(b.help(), "\n") }
 
 // overview is the help of eltrain itself.
 func overview() string {
@@ -397,12 +437,12 @@ func firstWord(text string) string {
 
 // misused shows what is wrong with a command's arguments and returns the exit code for it.
 func (s *session) misused(name string, err error) int {
-	s.diagnose(view.Problem("Wrong command line", sentence(err)+"\n\nFor help, run eltrain "+name+" -help"))
+	s.diagnose(view.Problem("Wrong command line", sentence(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
 	return exitError
 }
 
 func (s *session) diagnose(diags ...view.Diagnostic) {
-	diags = s.redactor.Diagnostics(diags)
+	diags = view.Ordered(s.redactor.Diagnostics(diags))
 	if s.stream != nil {
 		s.stream.Diagnostics(diags)
 	}

@@ -90,6 +90,8 @@ func TestParseApply(t *testing.T) {
 		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
 		{args: "-auto-approve plan extra", err: `"extra" is not expected`},
 		{args: "-auto-approve -lock-timeout=30", err: "lock-timeout"},
+		{args: "-auto-approve -json -json-into=f", err: "-json and -json-into exclude each other"},
+		{args: "-json -json-into=f p", err: "-json and -json-into exclude each other"},
 	}
 	for _, c := range cases {
 		got, err := parseApply(&newScreenless("").session, strings.Fields(c.args))
@@ -99,7 +101,7 @@ func TestParseApply(t *testing.T) {
 			}
 			continue
 		}
-		want := applyArgs{planning: planning{input: true, rerun: true, scoping: scoping{refresh: true}}, autoApprove: true, prune: true}
+		want := applyArgs{planning: planning{rerun: true, scoping: scoping{refresh: true}}, autoApprove: true, input: true, prune: true}
 		if c.want != nil {
 			c.want(&want)
 		}
@@ -116,6 +118,27 @@ func TestParseDestroyIsApplyDestroy(t *testing.T) {
 	}
 	if _, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve", "-watch"}); err == nil {
 		t.Error("destroy takes -watch")
+	}
+}
+
+// A plan asks nothing: that it shall not is said in scripts, that it shall is an error.
+func TestParsePlan(t *testing.T) {
+	for args, want := range map[string]string{
+		"-input=false":           "",
+		"-input=0":               "",
+		"-input=true":            "asks nothing",
+		"-input":                 "asks nothing",
+		"-json -json-into=f":     "-json and -json-into exclude each other",
+		"-json -markdown":        "-json and -markdown exclude each other",
+		"-markdown -json-into=f": "",
+	} {
+		_, err := parsePlan(&newScreenless("").session, strings.Fields(args))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("plan %s: %v, want %q", args, err, want)
+		}
+	}
+	if _, err := parseDestroy(&newScreenless("").session, strings.Fields("-auto-approve -json -json-into=f")); err == nil {
+		t.Error("destroy takes -json with -json-into")
 	}
 }
 
@@ -350,14 +373,51 @@ func optionsOf(c *command) *flag.FlagSet {
 	return fs
 }
 
-// Exit codes that are not 0 and 1, and those with a meaning of their own, are told where they are explained.
+// Every command that does something lists its exit codes, each with a sentence: 0 and 1 as all have them, and those that
+// only it has.
 func TestHelpTellsOfExitCodes(t *testing.T) {
-	for name, want := range map[string]string{
-		"plan": "exit", "fmt": "Exit code", "validate": "Exit code", "apply": "Exit code", "import": "Exit code", "console": "Exit code", "status": "Exit code",
-	} {
-		at := slices.IndexFunc(allCommands(), func(c *command) bool { return c.name == name })
-		if help := allCommands()[at].help(); !strings.Contains(strings.ToLower(help), strings.ToLower(want)) {
-			t.Errorf("the help of %s does not tell of exit codes:\n%s", name, help)
+	more := map[string]int{"plan": exitChanges, "apply": exitChanges, "fmt": exitUnclean}
+	for _, c := range allCommands() {
+		if c.subcommands != nil {
+			if c.exits != nil {
+				t.Errorf("%s does nothing itself, and has exit codes", c.name)
+			}
+			continue
+		}
+		_, list, found := strings.Cut(c.help(), "\n\nExit codes:\n")
+		if !found {
+			t.Errorf("the help of %s lists no exit codes:\n%s", c.name, c.help())
+			continue
+		}
+		if highest := max(exitError, more[c.name]); len(c.exitCodes()) != highest+1 {
+			t.Errorf("%s lists %d exit codes, and has those from 0 to %d:%s", c.name, len(c.exitCodes()), highest, list)
+		}
+		for code, meaning := range c.exitCodes() {
+			if !unicode.IsUpper([]rune(meaning)[0]) || !strings.HasSuffix(meaning, ".") {
+				t.Errorf("%s: what exit code %d means is no sentence: %q", c.name, code, meaning)
+			}
+			if line := fmt.Sprintf("\n  %-*d%s", helpColumn-2, code, firstWord(meaning)); !strings.Contains(list, line) {
+				t.Errorf("%s: exit code %d is not told as the others are:%s", c.name, code, list)
+			}
+		}
+	}
+}
+
+// Whatever the command, an option that it does not have is an error that leads to its help, and -help is none.
+func TestEveryCommandKnowsItsHelp(t *testing.T) {
+	jobDir(t, "")
+	for _, c := range allCommands() {
+		args := strings.Fields(c.name)
+		s := newScreenless("")
+		if code := s.run(append(slices.Clone(args), "-help")); code != exitDone || !strings.Contains(s.out.String(), "Usage: eltrain [global options] "+c.name) || s.err.Len() > 0 {
+			t.Errorf("%s -help: exit code %d\n%s%s", c.name, code, &s.out, &s.err)
+		}
+		if c.subcommands != nil || c.internal {
+			continue
+		}
+		s = newScreenless("")
+		if code := s.run(append(slices.Clone(args), "-nonsense")); code != exitError || !strings.Contains(s.err.String(), "there is no option -nonsense") && !strings.Contains(s.err.String(), "There is no option -nonsense") || !strings.Contains(s.err.String(), "eltrain "+c.name+" -help") {
+			t.Errorf("%s -nonsense: exit code %d\n%s%s", c.name, code, &s.out, &s.err)
 		}
 	}
 }

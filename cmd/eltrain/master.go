@@ -10,12 +10,15 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
@@ -118,13 +121,18 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	})
 }
 
-// gcPercent is how much a master's heap may grow between collections. What it knows of 10,000 slots is some 50 MB, and
-// each turn makes as much garbage: with Go's 100 that is 200 MB at the worst moment, for a tenth of its processor time.
-const gcPercent = 50
+// How much a master's heap may grow between collections: gcPercent of what lives, and of ballast, which is never touched
+// and so takes no memory. What it knows of 10,000 slots is some 75 MB, and with Go's 100 % that is 200 MB at the worst
+// moment; by a small percentage alone a small heap would be collected every few MB, for a third of the processor time.
+const (
+	gcPercent = 25
+	ballast   = 96 << 20
+)
 
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
 	debug.SetGCPercent(gcPercent)
+	defer runtime.KeepAlive(make([]byte, ballast))
 	journal, err := m.openJournal(lock)
 	if err != nil {
 		return m.fail("The journal cannot be written", err)
@@ -169,9 +177,6 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	}
 	last, err := r.Run(ctx, watch)
 	m.keepObservation(r)
-	if m.stream != nil {
-		m.stream.Concluded(m.progress.Done(), m.args.operation())
-	}
 	return m.conclude(ctx, last, err)
 }
 
@@ -352,27 +357,37 @@ var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: tru
 
 // conclude says how a run ended and gives the exit code.
 func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
-	var refused *apply.RefusedError
+	var notApproved *apply.RefusedError
+	var refused *RefusedPlanError
 	switch {
-	case errors.As(err, &refused) && m.saved == nil:
-		return m.fail("Planning failed", err)
 	case errors.As(err, &refused):
-		return m.fail(m.notApplied(), err)
+		m.refused(m.inForce, refused.Refusals)
+		return exitError
+	case errors.As(err, &notApproved) && m.saved == nil:
+		return m.fail("Planning failed", err)
+	case errors.As(err, &notApproved):
+		return m.notApplied(m.args, err)
 	case err != nil:
 		return m.fail("Apply ended early", err)
-	case m.args.watch:
-		return exitDone // it was interrupted, which is how a watch ends
+	case m.args.watch: // it was interrupted, which is how a watch ends
+		if m.stream != nil {
+			m.stream.Unwatched(m.progress.Done())
+		}
+		return exitDone
 	case ctx.Err() != nil:
 		return m.fail("Apply was interrupted", m.soFar())
 	case m.args.destroy && len(last.Changes) > 0:
 		return m.fail("Destroy ended early", left(last))
 	case m.args.destroy:
-		if held := heldBack(last); len(held) > 0 {
+		if held := m.heldBack(last); len(held) > 0 {
 			m.progress.DestroyIncomplete()
 			m.diagnose(held...)
 			return exitError
 		}
 		m.progress.Destroyed()
+		if m.stream != nil {
+			m.stream.Destroyed(m.progress.Done())
+		}
 		return m.done()
 	}
 	if problems := m.problems(last); len(problems) > 0 {
@@ -387,6 +402,9 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		return exitError
 	}
 	m.progress.Applied()
+	if m.stream != nil {
+		m.stream.Applied(m.progress.Done())
+	}
 	m.showOutputs()
 	return m.done()
 }
@@ -421,33 +439,43 @@ func left(last plan.Plan) error {
 }
 
 // heldBack is what the scope asks for and was not done, because it cannot be done alone.
-func heldBack(last plan.Plan) []view.Diagnostic {
+func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
 		if w.Held {
-			out = append(out, view.Problem("Not all of job."+w.Job+" that was asked for was done", strings.Join(w.Reasons, "\n")))
+			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", w.Reasons...))
 		}
 	}
 	return out
 }
 
+// problem is an error about a job, with the line that declares it.
+func (m *master) problem(name, summary string, details ...string) view.Diagnostic {
+	found := view.DiagnoseHCL(hcl.Diagnostics{{
+		Severity: hcl.DiagError, Summary: summary, Detail: strings.Join(details, "\n"), Subject: lineOf(m.inForce, sourceOf(m.inForce, name)),
+	}}, m.inForce.Files)
+	found[0].Address = "job." + name
+	return found[0]
+}
+
 // problems are the declared jobs that are not what was asked for.
 func (m *master) problems(last plan.Plan) []view.Diagnostic {
 	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &m.redactor)
-	out := heldBack(last)
+	out := m.heldBack(last)
 	scope := plan.Scope{Targets: m.args.targets, Excludes: m.args.excludes}
 	for _, j := range status.Jobs {
 		name := strings.TrimPrefix(j.Address, "job.")
 		// Of one that can never be, or that runs where its provider does not look, the phase is an old one.
 		never := slices.ContainsFunc(last.Waits, func(w plan.Wait) bool { return w.Never && w.Job == name })
+		is := fmt.Sprintf("%s is %s", j.Address, j.Phase)
 		switch {
 		case !scope.Touches(name):
 		case unhealthy[j.Phase] && m.withheld[name] != "":
-			out = append(out, view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
+			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
 		case unhealthy[j.Phase]:
-			out = append(out, view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), strings.Join(j.Reasons, "\n")))
+			out = append(out, m.problem(name, is, j.Reasons...))
 		case never:
-			out = append(out, view.Problem(j.Address+" is not as asked for", strings.Join(j.Reasons, "\n")))
+			out = append(out, m.problem(name, j.Address+" is not as asked for", j.Reasons...))
 		}
 	}
 	return out

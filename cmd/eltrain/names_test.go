@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/eltrain/eltrain/lang"
 )
 
 // sleeper is a job that runs until it is stopped. more is written into it.
@@ -155,7 +159,7 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	dir, pids := started(t, sleeper("a", "lifecycle {\n    prevent_destroy = true\n  }"))
 	uid := uidOf(t, dir)
 	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
-	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed")
+	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed", "Warning: Some objects will no longer be managed by eltrain", "\n - job.a\n")
 	watch(t, dir, func() {
 		deadline := time.Now().Add(20 * time.Second)
 		for !strings.Contains(eltrain(t, dir, "status").out, "No jobs.") {
@@ -232,6 +236,12 @@ func TestImportAdoptsWhatRuns(t *testing.T) {
 	}
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Resources: 1 imported, 0 added, 0 changed, 0 destroyed.")
 	samePIDs(t, dir, pids)
+	// Its world was formed once, by who launched it, and is told with the address that it had then.
+	events := eltrain(t, dir, "events").check(t, exitDone)
+	worlds := regexp.MustCompile(`(world_\w+) +(job\.\w+): .* rank 0 at (\S+)`).FindAllStringSubmatch(events.out, -1)
+	if len(worlds) != 2 || worlds[0][1] != "world_formed" || worlds[1][1] != "world_adopted" || worlds[1][2] != "job.b" || worlds[0][3] != worlds[1][3] {
+		t.Errorf("of worlds the events tell %q", worlds)
+	}
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 	eltrain(t, dir, "logs", "job.b.worker[0]").check(t, exitDone, "step 0")
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
@@ -288,4 +298,13 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	samePIDs(t, dir, pids)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+}
+
+// Of a removed block only what is not to be ended concerns the planner: a job by its name, a module by how those of its
+// jobs begin.
+func TestRemovedBlocksReachThePlanner(t *testing.T) {
+	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a"}, {Job: "b", Destroy: true}, {Module: "m-"}, {Module: "n-", Destroy: true}}})
+	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetWithin, []string{"m-"}) {
+		t.Errorf("forgotten are %v and all within %v", b.Forget, b.ForgetWithin)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -149,28 +150,40 @@ func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) er
 	return err
 }
 
-// notApplied is the summary of every reason why a saved plan is not carried out.
-const notApplied = "The saved plan is not applied"
+// notApplied says why what was approved is not carried out: a saved plan, or one that was made without asking the providers.
+func (s *session) notApplied(a applyArgs, err error) int {
+	saved := a.planFile != ""
+	var stale *planfile.StaleError
+	switch {
+	case errors.As(err, &stale) && saved:
+		return s.fail("Saved plan is stale", fmt.Errorf("the given plan file can no longer be applied because %w", stale))
+	case errors.As(err, &stale):
+		return s.fail("The plan is stale", fmt.Errorf("it can no longer be applied because %w", stale))
+	case saved:
+		return s.fail("The saved plan is not applied", err)
+	}
+	return s.fail("The plan is not applied", err)
+}
 
 // applySaved carries a saved plan out, or refuses and changes nothing.
 func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	f, err := planfile.Read(a.planFile, version)
 	if err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	cfg, err := s.configOf(f)
 	if err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	home, err := homeOf(cfg.Settings.State)
 	if err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	if home != f.Home {
-		return s.fail(notApplied, fmt.Errorf("it was made for another directory: its state is at %s, and this directory's at %s", f.Home, home))
+		return s.notApplied(a, fmt.Errorf("it was made for another directory: its state is at %s, and this directory's at %s", f.Home, home))
 	}
 	if err := checkPlace(f); err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	d, ok := s.openState(cfg)
 	if !ok {
@@ -178,7 +191,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	}
 	defer d.close(s)
 	if err := s.unseal(ctx, d, f); err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy
 	a.uids, a.saved = newUIDs(&f.Facts), &f.Facts
@@ -198,7 +211,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 		err = f.CheckState(stored.Lineage, stored.Serial)
 	}
 	if err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	}
 	if !s.connect(d) {
 		return exitError
@@ -207,19 +220,14 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 		return s.refreshState(ctx, d, a, lock, f)
 	}
 	if err := s.recheck(ctx, d, a, f); err != nil {
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
+	}
+	if s.stream != nil {
+		s.stream.Approved(view.NewPlan(f.Facts, &s.redactor))
 	}
 	m.progress.Shown(&f.Facts.Plan)
 	m.saved = f
 	return m.run(ctx, lock)
-}
-
-// notApplied is the summary of why what was approved is not carried out.
-func (m *master) notApplied() string {
-	if m.args.planFile == "" {
-		return "The plan is not applied"
-	}
-	return notApplied
 }
 
 // recheck looks whether what runs is as the plan expects it, before anybody is told that a master is there. What is to

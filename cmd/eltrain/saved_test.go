@@ -75,10 +75,10 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 
 	// What was applied is not applied again.
-	in(t, dir, set, "apply", "p").check(t, exitError, "there was no state when the plan was made", "nothing was changed")
+	in(t, dir, set, "apply", "p").check(t, exitError, "Error: Saved plan is stale", "can no longer be applied because there was", "Nothing was changed.")
 	in(t, dir, set, "plan", "-out=p3").check(t, exitDone, "Plan: 0 to add, 1 to change")
 	in(t, dir, set, "apply", "-auto-approve").check(t, exitDone)
-	in(t, dir, set, "apply", "p3").check(t, exitError, "the state was written since")
+	in(t, dir, set, "apply", "p3").check(t, exitError, "Error: Saved plan is stale", "because the state was", "its serial is")
 
 	// The state, as JSON of Terraform's.
 	var state tfjson.State
@@ -122,7 +122,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	if err := syscall.Kill(status.Jobs[0].Slots[1].AgentPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is not running now", "nothing was changed")
+	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is not running now", "Error: Saved plan is stale", "Nothing was changed.")
 	if after := read(t, filepath.Join(dir, defaultState)); after != before {
 		t.Error("a plan that was refused changed the state")
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -51,9 +50,9 @@ func (a *scoping) declare(fs *flags) {
 	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
 }
 
-// declareRest declares those that have no sense in a destroy.
-func (a *scoping) declareRest(fs *flags) {
-	fs.BoolVar(&a.refreshOnly, "refresh-only", false, "Only find out what runs otherwise than it was last applied, and record that. Nothing that runs is changed.")
+// declareRest declares those that have no sense in a destroy. refreshOnly is what the command does with -refresh-only.
+func (a *scoping) declareRest(fs *flags, refreshOnly string) {
+	fs.BoolVar(&a.refreshOnly, "refresh-only", false, refreshOnly)
 	fs.Func("replace", "Start what `ADDRESS` names anew, though nothing is wrong with it. May be given several times.", a.replaces.add)
 }
 
@@ -292,14 +291,14 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
 		return exitError
 	case err != nil && approved != nil:
-		return s.fail(notApplied, err)
+		return s.notApplied(a, err)
 	case err != nil:
 		return s.fail("Refreshing failed", err)
 	}
 	s.keepObservation(r)
 	fmt.Fprintln(s.streams.Out)
 	if s.stream != nil {
-		s.stream.Concluded(plan.Summary{}, a.operation())
+		s.stream.Applied(plan.Summary{})
 	}
 	progress := view.NewProgress(s.streams.Out, &s.redactor, time.Now)
 	progress.Applied()
@@ -325,7 +324,7 @@ func sameDrift(was, is *plan.Input) error {
 	if slices.Equal(text(was), text(is)) {
 		return nil
 	}
-	return &planfile.StaleError{Why: []string{"what is seen now is not what was seen then: " + strings.Join(driftedSince(was, is), ", ")}}
+	return &planfile.StaleError{Because: "what is seen now is not what was seen when the plan was created", Why: driftedSince(was, is)}
 }
 
 // driftedSince names what is seen otherwise at two times.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -263,7 +264,7 @@ func TestObservedEqualsLive(t *testing.T) {
 
 	// It is carried out where it holds, and refused where it does not.
 	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitDone, "Resources: 3 added, 0 changed, 2 destroyed.")
-	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitError, "the state was written since")
+	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitError, "Error: The plan is stale", "state was changed by another operation")
 }
 
 func TestRefreshFalseAsksNoProvider(t *testing.T) {
@@ -284,16 +285,17 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	if strings.Contains(short.err, "taken to run") {
 		t.Errorf("-compact-warnings shows\n%s", short.err)
 	}
-	// Not even one that cannot be used: nothing of its processes is looked at.
+	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory has to be stops root
+	// too.
 	runs := filepath.Join(dir, runDirectory, "jobs")
-	if _, err := os.Stat(runs); err == nil {
-		if err := os.Chmod(runs, 0); err != nil {
-			t.Fatal(err)
-		}
-		eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "Plan: 1 to add")
-		if err := os.Chmod(runs, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Rename(runs, runs+".away"); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, runs, "")
+	eltrain(t, dir, "plan").unwrapped().check(t, exitError, "not a directory")
+	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "Plan: 1 to add")
+	if err := errors.Join(os.Remove(runs), os.Rename(runs+".away", runs)); err != nil {
+		t.Fatal(err)
 	}
 	// Without the recorded observation what runs is still what the state says.
 	if err := os.Remove(filepath.Join(dir, runDirectory, "observation.json")); err != nil {
@@ -301,7 +303,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	}
 	eltrain(t, dir, "plan", "-refresh=false", "-target=job.tiny").check(t, exitDone, "No changes")
 	// Applied, it is held against what really runs.
-	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "The plan is not applied", "is not running now")
+	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "Error: The plan is stale", "is not running now")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitDone, "1 added")
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -203,4 +205,42 @@ func TestForceUnlock(t *testing.T) {
 	if code := w.code(t); code != exitError {                    // it was told with its next renewal
 		t.Errorf("the master that lost its lock exits with %d", code)
 	}
+}
+
+// A plan needs no right to write: nothing is there after the first one that was not before, sensitive values or not. A plan
+// that is saved is sealed with the place's own key, so that one is made.
+func TestAPlanWritesNothing(t *testing.T) {
+	secret := "variable \"token\" {\n  sensitive = true\n}\n" + strings.Replace(twoWorkers, "replicas", "env = { TOKEN = var.token }\n    replicas", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": secret})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve", "-var=token=hunter2hunter2") })
+	files := func() (names []string) {
+		t.Helper()
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			names = append(names, strings.TrimPrefix(path, dir))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := files()
+	for _, args := range [][]string{{"plan"}, {"plan", "-json"}, {"plan", "-refresh-only"}, {"plan", "-refresh=false"}, {"plan", "-destroy"}, {"status"}, {"show"}, {"graph"}, {"state", "pull"}} {
+		if args[0] == "plan" || args[0] == "graph" {
+			args = append(args, "-var=token=hunter2hunter2")
+		}
+		eltrain(t, dir, args...).check(t, exitDone)
+		if after := files(); !slices.Equal(before, after) {
+			t.Errorf("%v made of %v these: %v", args, before, after)
+		}
+	}
+	eltrain(t, dir, "plan", "-out=p", "-var=token=hunter2hunter2").check(t, exitDone)
+	if after := files(); !slices.Contains(after, "/.eltrain/eltrain.state.key") {
+		t.Errorf("a saved plan with no key: %v", after)
+	}
+	cmd := commandIn(dir, "apply", "p")
+	cmd.Env = append(cmd.Env, "ELTRAIN_VAR_token=hunter2hunter2")
+	run(t, cmd).check(t, exitDone, "Resources: 2 added")
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-var=token=hunter2hunter2").check(t, exitDone, "No changes")
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-var=token=another one").check(t, exitChanges, "2 to add, 0 to change, 2 to destroy")
 }

@@ -43,9 +43,11 @@ func statusCommand() *command {
 asked for if it is not, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE,
 job.NAME.ROLE[3], or a set: [0-3,7], [*].
 
-While a master runs it is asked. Otherwise the status is what the state has and what the providers see.
-
-Exit code 1 means that a job has failed, or that the status is not to be had.`,
+While a master runs it is asked. Otherwise the status is what the state has and what the providers see.`,
+		exits: []string{
+			"No job has failed.",
+			"A job has failed, or the status is not to be had.",
+		},
 		declare: new(statusArgs).declare,
 		run:     runStatus,
 	}

@@ -21,9 +21,11 @@ func validateCommand() *command {
 		name: "validate", usage: "[options]",
 		synopsis: "Check whether the files are valid",
 		about: `Checks the files of the job directory and reports everything that is wrong with them in one go, each with
-its place and what to do about it. Nothing is contacted and nothing is changed.
-
-Exit code 0 means valid, 1 invalid.`,
+its place and what to do about it. Nothing is contacted and nothing is changed.`,
+		exits: []string{
+			"The files are valid.",
+			"They are not, or an error.",
+		},
 		declare: new(validateArgs).declare,
 		run:     runValidate,
 	}

@@ -84,29 +84,38 @@ func chosen(in *plan.Input, c *plan.Change) bool {
 	return in.Capabilities[name].Places
 }
 
-// StaleError is why a saved plan is not applied any more.
-type StaleError struct{ Why []string }
+// StaleError is why a saved plan can no longer be applied, as what follows on "because".
+type StaleError struct {
+	Because string
+	Why     []string // what is not as it was, a sentence an object
+}
 
 // maxWhy bounds how many reasons are told: a plan over 10,000 slots may have as many.
 const maxWhy = 10
 
 func (e *StaleError) Error() string {
+	text := e.Because
 	why := e.Why
 	if len(why) > maxWhy {
 		why = append(slices.Clone(why[:maxWhy]), fmt.Sprintf("and %d more", len(e.Why)-maxWhy))
 	}
-	return "the saved plan is out of date, and nothing was changed:\n  - " + strings.Join(why, "\n  - ") + "\n\nPlan again, and have the new plan looked at."
+	if len(why) == 0 {
+		text += "."
+	} else {
+		text += ":\n  - " + strings.Join(why, "\n  - ") + "\n"
+	}
+	return text + "\nNothing was changed. Plan again, and have the new plan looked at."
 }
 
 // CheckState tells whether the state is still the one that the plan was made from.
 func (f *File) CheckState(lineage string, serial uint64) error {
 	switch {
 	case lineage != f.Lineage && f.Lineage == "":
-		return &StaleError{[]string{"there was no state when the plan was made, and there is one now"}}
+		return &StaleError{Because: "there was no state when it was created, and there is one now"}
 	case lineage != f.Lineage:
-		return &StaleError{[]string{"the state is of another lineage: the plan was made for another directory, or the state was made anew"}}
+		return &StaleError{Because: "it was created from a different state lineage: for another directory, or before the state was made anew"}
 	case serial != f.Serial:
-		return &StaleError{[]string{fmt.Sprintf("the state was written since: its serial is %d, and was %d", serial, f.Serial)}}
+		return &StaleError{Because: fmt.Sprintf("the state was changed by another operation after the plan was created: its serial is %d, and was %d", serial, f.Serial)}
 	}
 	return nil
 }
@@ -151,7 +160,7 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err
 		}
 	}
 	if len(why) > 0 {
-		return nil, &StaleError{why}
+		return nil, &StaleError{"what it touches was changed after the plan was created", why}
 	}
 	return besides, nil
 }

@@ -16,12 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -111,46 +110,12 @@ func checkReplaceable(path string) error {
 
 // Replace writes a file whole or not at all, readable by its owner alone: half of it must not lie where a whole one was.
 // A symbolic link stays one. What is no regular file, as a device or a pipe, is refused.
-func Replace(path string, text []byte) (err error) {
-	if path, err = filed(path); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
+func Replace(path string, text []byte) error {
+	path, err := atomicfile.Resolve(path)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(temp.Name())
-		}
-	}()
-	_, err = temp.Write(text)
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
-}
-
-// filed is the path of a regular file that is there or may come, without symbolic links.
-func filed(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(path); err == nil {
-			return "", fmt.Errorf("%q is a symbolic link to what is not there. Name the file itself", path)
-		}
-		return path, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%q is no regular file, and is not replaced. Name a file", path)
-	}
-	return real, nil
+	return atomicfile.Write(path, text, 0o600)
 }
 
 // Errors of a file that is not a whole plan of this version. Their texts say what to do.

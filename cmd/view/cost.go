@@ -98,7 +98,9 @@ func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b
 // world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
 func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	rec := b.facts.Input.Records[name]
-	if rec == nil || rec.World.Generation == 0 {
+	next := b.facts.Plan.Records[name]
+	anew := rec != nil && next != nil && next.UID != rec.UID
+	if rec == nil || anew || rec.World.Generation == 0 {
 		if slices.ContainsFunc(changes, func(c *plan.Change) bool { return c.Action == plan.Create && b.ranked(c) }) {
 			return worldForms
 		}

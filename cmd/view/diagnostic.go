@@ -3,6 +3,7 @@ package view
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Diagnostic struct {
 	Severity string   `json:"severity"` // "error" or "warning"
 	Summary  string   `json:"summary"`
 	Detail   string   `json:"detail"`
+	Address  string   `json:"address,omitempty"` // of the job that it is about, if it is about one
 	Range    *Range   `json:"range,omitempty"`
 	Snippet  *Snippet `json:"snippet,omitempty"`
 }
@@ -251,6 +253,30 @@ func valueText(val cty.Value) string {
 	return ty.FriendlyName()
 }
 
+// Ordered are diagnostics by severity, place and text: warnings first, so that errors are what is read last, and those
+// without a place before the others, as Terraform does it.
+func Ordered(diags []Diagnostic) []Diagnostic {
+	return slices.SortedStableFunc(slices.Values(diags), func(a, b Diagnostic) int {
+		return cmp.Or(
+			-cmp.Compare(a.Severity, b.Severity), // "warning" before "error"
+			compareRanges(a.Range, b.Range),
+			cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail),
+		)
+	})
+}
+
+func compareRanges(a, b *Range) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.Filename, b.Filename), cmp.Compare(a.Start.Line, b.Start.Line), cmp.Compare(a.Start.Column, b.Start.Column))
+}
+
 // WriteDiagnostics shows diagnostics to a person: in a box with colours, plain without.
 func WriteDiagnostics(s Screen, diags []Diagnostic) {
 	for _, d := range diags {
@@ -373,7 +399,7 @@ type Validation struct {
 
 // NewValidation sums up what a validation found.
 func NewValidation(diags []Diagnostic) Validation {
-	v := Validation{FormatVersion: "1.0", Diagnostics: append([]Diagnostic{}, diags...)}
+	v := Validation{FormatVersion: "1.0", Diagnostics: append([]Diagnostic{}, Ordered(diags)...)}
 	for _, d := range diags {
 		if d.Severity == severityWarning {
 			v.WarningCount++

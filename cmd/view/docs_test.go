@@ -34,7 +34,45 @@ func TestPlanPageHasEveryField(t *testing.T) {
 	}
 	check(reflect.TypeFor[PlanModel]())
 	check(reflect.TypeFor[StreamChange]())
+	check(reflect.TypeFor[StreamOutput]())
 	if len(seen) < 15 {
 		t.Errorf("only %d types were looked at", len(seen))
+	}
+}
+
+// The page names every type of line.
+func TestPlanPageHasEveryLine(t *testing.T) {
+	text, err := os.ReadFile("../../docs/plan-json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := os.ReadFile("testdata/stream.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range append(everyLine(t), uiLines(t, told)...) {
+		if !strings.Contains(string(text), "`"+l.kind()+"`") {
+			t.Errorf("docs/plan-json.md does not mention lines of the type %s", l.kind())
+		}
+	}
+}
+
+// The contract's types of lines, each of which is written somewhere.
+func TestStreamHasEveryTypeOfTheContract(t *testing.T) {
+	told, err := os.ReadFile("testdata/stream.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := map[string]bool{}
+	for _, l := range append(everyLine(t), uiLines(t, told)...) {
+		written[l.kind()] = true
+	}
+	for _, kind := range []string{
+		"version", "diagnostic", "resource_drift", "planned_change", "change_summary", "apply_start", "apply_progress", "apply_complete",
+		"apply_errored", "outputs", "reconcile_start", "reconcile_complete", "scale_decision", "incident",
+	} {
+		if !written[kind] {
+			t.Errorf("no line is of the type %s", kind)
+		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 // maxMarkdown is how many characters a comment on GitHub may have.
 const maxMarkdown = 65_536
 
-// Of that, the table and the lists get a share each, so that the diff has the rest; and the notes on what was left
+// Of that, the table and the seven lists get a share each, so that the diff has the rest; and the notes on what was left
 // out have room.
 const (
 	maxTable = maxMarkdown / 4
-	maxList  = maxMarkdown / 8
+	maxList  = maxMarkdown / 16
 	noteRoom = 200
 )
 
@@ -31,6 +31,8 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.line("**eltrain plan:** %s", headline(m))
 	out.table(m)
 	out.list("What it costs", costItems(m))
+	out.list("Scaled", m.kept())
+	out.list("What failed", failedItems(m))
 	waits, held := parted(m.Eltrain.Waits)
 	out.list("What waits", waitItems(waits))
 	out.list("What is held back", waitItems(held))
@@ -43,7 +45,10 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 
 func headline(m *PlanModel) string {
 	t := planText{}
-	return strings.TrimPrefix(t.conclusion(m), "Plan: ")
+	if text := t.conclusion(m); text != "" {
+		return strings.TrimPrefix(text, "Plan: ")
+	}
+	return "Changes to outputs only. Nothing that runs is changed."
 }
 
 type markdown struct{ buf bytes.Buffer }
@@ -56,6 +61,7 @@ func (m *markdown) left() int { return maxMarkdown - noteRoom - utf8.RuneCount(m
 // jobRow is a job's line in the table.
 type jobRow struct {
 	plan.Summary
+	note  string // what is to be said of it beside its slots
 	world string
 	waits int
 }
@@ -83,10 +89,21 @@ func jobRows(m *PlanModel) map[string]*jobRow {
 			if !c.ofJob() {
 				row.Remove++
 			}
+		case plan.Forget:
+			row.note = "forgotten"
+		}
+		if c.From != "" {
+			row.note = "moved from `job." + c.From + "`"
+		}
+		if c.Import != "" {
+			row.note = "imported"
 		}
 	}
 	for _, c := range m.Eltrain.Costs {
 		of(c.Address).world = c.World
+	}
+	for _, f := range m.Eltrain.Failed {
+		of(f.Address).note = "failed"
 	}
 	for _, w := range m.Eltrain.Waits {
 		of(w.Address).waits++
@@ -99,7 +116,7 @@ func (m *markdown) table(model *PlanModel) {
 	if len(rows) == 0 {
 		return
 	}
-	m.line("\n| job | add | change | remove | world | waits |\n|---|---:|---:|---:|---|---|")
+	m.line("\n| job | add | change | destroy | note | world | waits |\n|---|---:|---:|---:|---|---|---|")
 	budget := maxTable
 	names := slices.SortedFunc(maps.Keys(rows), natural)
 	for i, name := range names {
@@ -108,7 +125,7 @@ func (m *markdown) table(model *PlanModel) {
 		if r.waits > 0 {
 			waits = "yes"
 		}
-		line := fmt.Sprintf("| `job.%s` | %d | %d | %d | %s | %s |", name, r.Add, r.Change, r.Remove, r.world, waits)
+		line := fmt.Sprintf("| `job.%s` | %d | %d | %d | %s | %s | %s |", name, r.Add, r.Change, r.Remove, r.note, r.world, waits)
 		if budget -= utf8.RuneCountInString(line) + 1; budget < 0 {
 			m.line("\n… and %s.", plural(len(names)-i, "more job"))
 			return
@@ -121,6 +138,15 @@ func costItems(m *PlanModel) []string {
 	var items []string
 	for i := range m.Eltrain.Costs {
 		items = append(items, m.Eltrain.Costs[i].sentences()...)
+	}
+	return items
+}
+
+func failedItems(m *PlanModel) []string {
+	var items []string
+	for i := range m.Eltrain.Failed {
+		f := &m.Eltrain.Failed[i]
+		items = append(items, f.Address+": "+strings.Join(folded(f.sentences()), " "))
 	}
 	return items
 }
@@ -173,13 +199,16 @@ func inline(s string) string { return inlineEscapes.Replace(s) }
 // diff is the changes in a fold. Their marks are in the first column, where a diff's colours come from: "!" for what
 // is changed and what is replaced.
 func (m *markdown) diff(model *PlanModel) {
-	changes := append(model.changes(), model.unasked()...)
-	if len(changes) == 0 {
-		return
-	}
 	t := planText{}
-	for _, b := range blocks(changes) {
+	for _, b := range blocks(append(model.changes(), model.unasked()...)) {
 		t.block(b)
+	}
+	if model.changesOutputs() {
+		t.line("\nChanges to Outputs:")
+		t.outputRows(model)
+	}
+	if t.buf.Len() == 0 {
+		return
 	}
 	lines := strings.Split(strings.Trim(t.buf.String(), "\n"), "\n")
 	fence := fenceAround(t.buf.String())
@@ -223,7 +252,7 @@ func diffLine(line string) string {
 	}
 	line = strings.TrimPrefix(line, "  ")
 	const at = attributeMark - blockMark
-	if len(line) > at && strings.TrimLeft(line[:at], " ") == "" && strings.IndexByte("+-~", line[at]) >= 0 {
+	if len(line) > at+1 && strings.TrimLeft(line[:at], " ") == "" && strings.IndexByte("+-~", line[at]) >= 0 && line[at+1] == ' ' {
 		line = string(line[at]) + line[:at] + line[at+1:]
 	}
 	if strings.HasPrefix(line, "~") {

@@ -14,6 +14,13 @@ func (t *planText) outputs(m *PlanModel) {
 		return
 	}
 	t.line("\n%s", t.paint("Changes to Outputs:", bold))
+	t.outputRows(m)
+	if m.Applyable && len(m.changes()) == 0 {
+		t.line("\nYou can apply this plan to save these new output values to the eltrain state, without changing anything that runs.")
+	}
+}
+
+func (t *planText) outputRows(m *PlanModel) {
 	width := 0
 	for name, c := range m.OutputChanges {
 		if !slices.Equal(c.Actions, actsNothing) {
@@ -29,6 +36,9 @@ func (t *planText) outputs(m *PlanModel) {
 			r.mark, r.value = "+", after
 		case slices.Equal(c.Actions, actsUpdate):
 			r.mark, r.value = "~", before+" -> "+after
+			if c.BeforeSensitive && c.AfterSensitive {
+				r.value = sensitive
+			}
 		case slices.Equal(c.Actions, actsDelete):
 			r.mark, r.value = "-", before+" -> null"
 		default:
@@ -36,10 +46,10 @@ func (t *planText) outputs(m *PlanModel) {
 		}
 		t.rowAt("  ", r, width)
 	}
-	if len(m.changes()) == 0 {
-		t.line("\nYou can apply this plan to save these new output values to the eltrain state, without changing anything that runs.")
-	}
 }
+
+// hiddenOutput is what Terraform writes for a sensitive output after an apply; elsewhere it writes sensitive.
+const hiddenOutput = "<sensitive>"
 
 // WriteOutputs shows the values of outputs after an apply; nothing if there are none.
 func WriteOutputs(s Screen, outputs map[string]GivenValue) {
@@ -50,7 +60,11 @@ func WriteOutputs(s Screen, outputs map[string]GivenValue) {
 	t.line("\n%s\n", t.paint("Outputs:", bold, green))
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
 		v := outputs[name]
-		t.line("%s = %s", name, outputText(v.Value, v.Type, v.Sensitive, 0))
+		value := hiddenOutput
+		if !v.Sensitive {
+			value = outputText(v.Value, v.Type, false, 0)
+		}
+		t.line("%s = %s", name, value)
 	}
 	s.Write(t.buf.Bytes())
 }

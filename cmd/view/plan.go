@@ -34,10 +34,13 @@ func WritePlan(s Screen, m *PlanModel) {
 		}
 	}
 	t.costs(m.Eltrain.Costs)
+	t.list("Scaled:", m.kept())
+	t.failed(m.Eltrain.Failed)
 	t.waits(m.Eltrain.Waits)
-	t.caveats(m.Eltrain.Caveats)
-	t.line("")
-	t.line("%s", t.conclusion(m))
+	t.list("Not enforced here:", m.Eltrain.Caveats)
+	if text := t.conclusion(m); text != "" {
+		t.line("\n%s", text)
+	}
 	t.outputs(m)
 	s.Write(t.buf.Bytes())
 }
@@ -545,12 +548,31 @@ func (t *planText) costs(costs []JobCost) {
 	for i := range costs {
 		lines = append(lines, costs[i].sentences()...)
 	}
+	t.list("What it costs:", lines)
+}
+
+// list is lines under a title; nothing if there are none.
+func (t *planText) list(title string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	t.line("\n%s", t.paint("What it costs:", bold))
+	t.line("\n%s", t.paint(title, bold))
 	for _, text := range lines {
 		t.line("  - %s", text)
+	}
+}
+
+// failed tells which jobs have failed, and what becomes of them.
+func (t *planText) failed(jobs []FailedJob) {
+	if len(jobs) == 0 {
+		return
+	}
+	t.line("\n%s", t.paint("Failed:", bold, red))
+	for i := range jobs {
+		t.line("  %s", jobs[i].Address)
+		for _, text := range folded(jobs[i].sentences()) {
+			t.line("    - %s", text)
+		}
 	}
 }
 
@@ -614,16 +636,7 @@ func waitAddress(w plan.Wait) string {
 	return "job." + w.Job + "." + w.Role
 }
 
-func (t *planText) caveats(caveats []string) {
-	if len(caveats) == 0 {
-		return
-	}
-	t.line("\n%s", t.paint("Not enforced here:", bold))
-	for _, text := range caveats {
-		t.line("  - %s", text)
-	}
-}
-
+// conclusion is what a plan comes to; "" if that is what follows on its outputs.
 func (t *planText) conclusion(m *PlanModel) string {
 	switch {
 	case m.Eltrain.RefreshOnly && m.Applyable:
@@ -632,19 +645,18 @@ func (t *planText) conclusion(m *PlanModel) string {
 		return t.paint("No changes.", bold, green) + " Nothing of this is for the eltrain state to record: the next apply mends it."
 	case m.Eltrain.RefreshOnly:
 		return t.paint("No changes.", bold, green) + " What runs still matches the state: eltrain has checked that it is as your most recent changes left it, and found no differences."
-	case m.Applyable:
-		s := m.Eltrain.Summary
-		imports := ""
-		if s.Import > 0 {
-			imports = fmt.Sprintf(" %d to import,", s.Import)
-		}
-		return t.paint("Plan:", bold) + imports + fmt.Sprintf(" %d to add, %d to change, %d to destroy.", s.Add, s.Change, s.Remove)
+	case m.Applyable && len(m.changes()) > 0:
+		return t.paint("Plan:", bold) + " " + planCounts(m.Eltrain.Summary)
 	case len(m.Eltrain.Waits) > 0 && m.destroy:
 		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see above."
+	case !m.destroy && len(m.leftFailed()) > 0:
+		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see above what failed."
+	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
+		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
+	case m.changesOutputs():
+		return "" // the rest of the text is about them
 	case m.destroy:
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
-	case len(m.Eltrain.Waits) > 0 || m.Errored:
-		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
 }

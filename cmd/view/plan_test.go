@@ -190,7 +190,7 @@ func TestStreamIsTheUIOfTerraform(t *testing.T) {
 			t.Errorf("a diagnostic without its summary: %s", line)
 		}
 	}
-	want := map[string]int{"version": 1, "diagnostic": 2, "planned_change": len(m.changes()), "planned_wait": 1, "planned_cost": 3, "outputs": 1, "change_summary": 1}
+	want := map[string]int{"version": 1, "diagnostic": 2, "planned_change": len(m.changes()), "planned_wait": 1, "planned_cost": 3, "scale_decision": 1, "outputs": 1, "change_summary": 1}
 	if !maps.Equal(kinds, want) {
 		t.Errorf("the lines are %v, want %v", kinds, want)
 	}
@@ -198,15 +198,26 @@ func TestStreamIsTheUIOfTerraform(t *testing.T) {
 
 // A comment on GitHub has 65,536 characters: what is beyond is counted, and no fold or fence stays open.
 func TestMarkdownFitsAComment(t *testing.T) {
-	p := plan.Plan{}
+	p := plan.Plan{Records: job.Records{}}
+	f := PlanFacts{Input: plan.Input{Records: job.Records{}}}
 	for i := range 3000 {
 		name := fmt.Sprintf("job-%04d", i)
+		p.Sizes = append(p.Sizes, plan.Size{Job: name, Role: "worker", Replicas: 1, Before: 2, Now: 2, Min: 1, Max: 4})
+		p.Caveats = append(p.Caveats, "nothing enforces "+name)
+		f.Input.Scope.Targets = append(f.Input.Scope.Targets, job.Selector{Job: name})
+		f.Input.Jobs = append(f.Input.Jobs, job.Job{Name: name})
+		member := job.WorldMember{Slot: job.Address{Job: name, Role: "ps"}, Incarnation: 1}
+		f.Input.Records[name] = &job.Record{UID: name, Phase: job.JobRunning, World: job.World{Generation: 1, Members: []job.WorldMember{member}}}
+		p.Records[name] = &job.Record{UID: name, Phase: job.JobFailed}
+		p.Changes = append(p.Changes, plan.Change{Action: plan.Delete, Job: name, UID: name, Slot: member.Slot, Stop: []int{1}})
 		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Job: name, Slot: job.Address{Job: name, Role: "wörker"},
 			Reasons: []string{"new job ```` with a fence, <b>HTML</b>, | and @somebody"}})
-		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x`"}})
+		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x`"}},
+			plan.Wait{Job: name, Held: true, Reasons: []string{"it is held back"}})
 	}
+	f.Plan = p
 	var out bytes.Buffer
-	if err := WritePlanMarkdown(&out, NewPlan(PlanFacts{Plan: p}, NewRedactor(nil))); err != nil {
+	if err := WritePlanMarkdown(&out, NewPlan(f, NewRedactor(nil))); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -216,7 +227,7 @@ func TestMarkdownFitsAComment(t *testing.T) {
 	if strings.Count(text, "`````") != 2 || strings.Count(text, "<details>") != strings.Count(text, "</details>") {
 		t.Error("a fence or a fold stays open")
 	}
-	for _, want := range []string{"more jobs", "more lines", "more\n", "&#64;somebody", "&lt;script&gt;"} {
+	for _, want := range []string{"**What it costs**", "**Scaled**", "**What failed**", "**What waits**", "**What is held back**", "**Only a part is planned**", "**Not enforced here**", "more jobs", "more lines", "more\n", "&#64;somebody", "&lt;script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
 		}

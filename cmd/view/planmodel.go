@@ -89,6 +89,8 @@ type PlanExtras struct {
 	Waits   []PlanWait   `json:"waits,omitempty"`
 	Caveats []string     `json:"caveats,omitempty"`
 	Costs   []JobCost    `json:"costs,omitempty"`
+	Sizes   []RoleSize   `json:"sizes,omitempty"`
+	Failed  []FailedJob  `json:"failed,omitempty"`
 	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
 	Targets     []string `json:"targets,omitempty"`
 	Excludes    []string `json:"excludes,omitempty"`
@@ -303,7 +305,6 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 		FormatVersion: planFormatVersion, TerraformVersion: terraformVersion,
 		Timestamp: f.Input.Now.UTC(),
 		Applyable: len(f.Plan.Changes) > 0 && len(f.Plan.Refusals) == 0,
-		Complete:  len(f.Plan.Waits)+len(f.Plan.Refusals) == 0 && !f.Input.Scope.Limited(),
 		Errored:   len(f.Plan.Refusals) > 0,
 		destroy:   f.Input.Destroy,
 		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
@@ -317,7 +318,8 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	m.PlannedValues = PlanValues{Outputs: outputValues(f.Outputs), RootModule: b.values(m.ResourceChanges, after)}
 	m.Variables, m.OutputChanges = planVariables(f.Variables), outputChanges(f.PriorOutputs, f.Outputs)
 	m.Configuration = b.configuration(declared)
-	m.Eltrain.Costs = b.costs()
+	m.Eltrain.Costs, m.Eltrain.Sizes, m.Eltrain.Failed = b.costs(), b.sizes(), b.failed()
+	m.Complete = len(f.Plan.Waits)+len(f.Plan.Refusals)+len(m.leftFailed()) == 0 && !f.Input.Scope.Limited()
 	m.bound(&f.Input)
 	m.Applyable = m.Applyable || m.changesOutputs() && !m.Errored
 	if f.Input.Refresh {
@@ -466,6 +468,7 @@ func (b *planBuilder) changes() []ResourceChange {
 				at[rec.Slots[i].Address] = true
 			}
 		}
+		out = slices.Grow(out, len(at))
 		for _, a := range slices.SortedFunc(maps.Keys(at), job.Address.Compare) {
 			if len(p.slots[a]) == 0 {
 				out = append(out, b.slotChange(a, nil)...)
@@ -514,6 +517,9 @@ func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 		rc.Change.Actions = actsUpdate
 	case c != nil && (c.Action == plan.Forget || c.Import != ""):
 		rc.Change.Actions = acts(c.Action)
+		if c.Action == plan.Forget {
+			rc.ActionReason = "delete_because_no_resource_config"
+		}
 	case now == nil:
 		rc.Change.Actions = actsDelete
 		if !b.facts.Input.Destroy {
@@ -523,7 +529,7 @@ func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 		rc.Change.Actions = actsCreate
 	case b.facts.Plan.Records[name] != nil && b.facts.Plan.Records[name].UID != before.UID:
 		rc.Change.Actions = actsReplace
-	case len(job.Diff(before.Spec, *now)) > 0:
+	case slices.ContainsFunc(job.Diff(before.Spec, *now), forces): // another change would be planned
 		rc.Change.Actions = actsUpdate
 	}
 	if c == nil {
@@ -588,6 +594,7 @@ func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange
 	}
 	if c == nil && b.forgotten[a.Job] {
 		rc.Change.Actions, rc.Change.After, rc.Change.AfterSensitive = actsForget, nil, false
+		rc.ActionReason = "delete_because_no_resource_config"
 	}
 	if c == nil {
 		return []ResourceChange{rc}
@@ -827,6 +834,9 @@ func (b *planBuilder) values(changes []ResourceChange, side func(*ObjectChange) 
 		last := len(m.Resources) - 1
 		if values == nil || last >= 0 && m.Resources[last].Address == changes[i].Address {
 			continue // not there, or there once though two things are done about it
+		}
+		if m.Resources == nil {
+			m.Resources = make([]ResourceValues, 0, len(changes)-i)
 		}
 		m.Resources = append(m.Resources, ResourceValues{Resource: changes[i].Resource, Values: values, Sensitive: marks})
 	}

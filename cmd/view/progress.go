@@ -329,23 +329,18 @@ func (p *Progress) Incomplete() {
 // DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
 func (p *Progress) DestroyIncomplete() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy ended, but not all that was asked for is gone. Resources: %d destroyed.", p.total.Remove), bold, yellow))
+	p.tell("\n" + p.screen.paint("Destroy ended, but not all that was asked for is gone. Resources: "+destroyedCount(p.total), bold, yellow))
 }
 
 // Destroyed is the last line of a destroy that reached its end.
 func (p *Progress) Destroyed() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint(fmt.Sprintf("Destroy complete! Resources: %d destroyed.", p.total.Remove), bold, green))
+	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(p.total), bold, green))
 }
 
 func (p *Progress) conclude(headline string, shade style) {
 	p.endBursts()
-	imported := ""
-	if p.total.Import > 0 {
-		imported = itoa(p.total.Import) + " imported, "
-	}
-	p.tell("\n" + p.screen.paint(fmt.Sprintf("%s Resources: %s%d added, %d changed, %d destroyed.",
-		headline, imported, p.total.Add, p.total.Change, p.total.Remove), bold, shade))
+	p.tell("\n" + p.screen.paint(headline+" Resources: "+doneCounts(p.total), bold, shade))
 }
 
 func (p *Progress) endBursts() {

@@ -13,7 +13,7 @@ import (
 )
 
 // WriteState shows what the state has, as Terraform shows its own: a block for each object, with what is set of it, and
-// the phase that it was in last. With only, it is the job, or the slots, that the selector names.
+// the phase that it was in last, and behind them the outputs. With only, it is the job, or the slots, that the selector names.
 func WriteState(out io.Writer, state PlanState, records job.Records, only *job.Selector) {
 	var b strings.Builder
 	for i := range state.Values.RootModule.Resources {
@@ -26,10 +26,28 @@ func WriteState(out io.Writer, state PlanState, records job.Records, only *job.S
 		}
 		writeObject(&b, r, records)
 	}
+	if only == nil {
+		writeOutputs(&b, state.Values.Outputs)
+	}
 	if b.Len() == 0 {
 		b.WriteString("The state is empty. No jobs are represented.\n")
 	}
 	io.WriteString(out, b.String())
+}
+
+// writeOutputs writes the outputs that were last applied, apart from the objects.
+func writeOutputs(b *strings.Builder, outputs map[string]OutputValue) {
+	if len(outputs) == 0 {
+		return
+	}
+	if b.Len() > 0 {
+		b.WriteString("\n\n")
+	}
+	b.WriteString("Outputs:\n\n")
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		v := outputs[name]
+		fmt.Fprintf(b, "%s = %s\n", name, outputText(v.Value, v.Type, v.Sensitive, 0))
+	}
 }
 
 // named tells whether a selector names an object: of a job without its slots.

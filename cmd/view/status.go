@@ -330,9 +330,8 @@ func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r 
 			out = append(out, r.Text(text))
 		}
 	}
-	if record.Phase == job.JobFailed && len(record.Incidents) > 0 {
-		last := incidentStatus(record.Incidents[len(record.Incidents)-1], r)
-		out = append(out, strings.TrimSuffix("Failed: "+spaced(string(last.Cause))+" in "+strings.Join(shortCulprits(last), ", ")+": "+strings.Join(last.Evidence, "; "), ": "))
+	if text := failure(record, r); record.Phase == job.JobFailed && text != "" {
+		out = append(out, "Failed: "+text)
 	}
 	if len(out) > 0 || record.Phase.Ended() {
 		return out
@@ -343,6 +342,20 @@ func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r 
 		}
 	}
 	return out
+}
+
+// failure is the last incident of a job that failed, in words; "" if it had none.
+func failure(record *job.Record, r *Redactor) string {
+	if len(record.Incidents) == 0 {
+		return ""
+	}
+	last := incidentStatus(record.Incidents[len(record.Incidents)-1], r)
+	text, culprits := spaced(string(last.Cause)), strings.Join(shortCulprits(last), ", ")
+	told := len(last.Evidence) > 0 && strings.HasPrefix(last.Evidence[0], culprits+": ")
+	if culprits != "" && !told {
+		text += " in " + culprits
+	}
+	return strings.TrimSuffix(text+": "+strings.Join(last.Evidence, "; "), ": ")
 }
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {

@@ -2,7 +2,6 @@ package view
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -28,7 +27,7 @@ type Stream struct {
 // NewStream writes to w, beginning with the line of the versions.
 func NewStream(w io.Writer, version string, now func() time.Time) *Stream {
 	s := &Stream{w: w, now: now}
-	s.line("info", "eltrain "+version, "version", map[string]any{"eltrain": version, "ui": uiVersion})
+	s.line("info", "eltrain "+version, "version", map[string]any{"eltrain": version, "terraform": terraformVersion, "ui": uiVersion})
 	return s
 }
 
@@ -115,9 +114,48 @@ func streamChange(rc *ResourceChange) StreamChange {
 	return out
 }
 
-// Plan writes a plan: what others changed, each change, what waits and what it costs, the count, and the outputs. Its
-// operation is always "plan", as in Terraform: also of a plan to destroy, and before an apply.
+// Plan writes a plan: what others changed, each change, what waits, what it costs and what it decides about sizes, the
+// count, and what becomes of outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
+// before an apply.
 func (s *Stream) Plan(m *PlanModel) {
+	s.changes(m)
+	for i := range m.Eltrain.Sizes {
+		if size := &m.Eltrain.Sizes[i]; size.decides() {
+			s.scaleDecision(size)
+		}
+	}
+	for i := range m.Eltrain.Failed {
+		f := &m.Eltrain.Failed[i]
+		s.line("info", f.Address+": "+strings.Join(f.sentences(), " "), "planned_failed", map[string]any{"failed": f})
+	}
+	for _, w := range m.Eltrain.Waits {
+		s.wait(w)
+	}
+	for i := range m.Eltrain.Costs {
+		c := &m.Eltrain.Costs[i]
+		message := strings.Join(c.sentences(), " ")
+		if message == "" {
+			continue // what was free is taken: it costs nobody anything
+		}
+		s.line("info", message, "planned_cost", map[string]any{"cost": c})
+	}
+	s.summary("Plan: "+planCounts(m.Eltrain.Summary), m.Eltrain.Summary, "plan")
+	outputs := map[string]StreamOutput{}
+	for name, c := range m.OutputChanges {
+		action := c.Actions[0]
+		if action == actsNothing[0] {
+			action = streamActions[plan.NoOp]
+		}
+		outputs[name] = StreamOutput{Sensitive: c.BeforeSensitive || c.AfterSensitive, Action: action}
+	}
+	s.outputs(outputs)
+}
+
+// Approved writes the changes of a plan that was shown before, as Terraform does before it carries out a saved one.
+func (s *Stream) Approved(m *PlanModel) { s.changes(m) }
+
+// changes writes what others changed, and what the plan changes.
+func (s *Stream) changes(m *PlanModel) {
 	for i := range m.ResourceDrift {
 		rc := &m.ResourceDrift[i]
 		change := streamChange(rc)
@@ -131,38 +169,62 @@ func (s *Stream) Plan(m *PlanModel) {
 		change := streamChange(byChange[c])
 		s.line("info", change.Resource.Addr+": Plan to "+change.Action, "planned_change", map[string]any{"change": change})
 	}
-	for _, w := range m.Eltrain.Waits {
-		s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
-	}
-	for i := range m.Eltrain.Costs {
-		c := &m.Eltrain.Costs[i]
-		message := strings.Join(c.sentences(), " ")
-		if message == "" {
-			continue // what was free is taken: it costs nobody anything
-		}
-		s.line("info", message, "planned_cost", map[string]any{"cost": c})
-	}
-	s.summary("Plan: %d to add, %d to change, %d to destroy.", m.Eltrain.Summary, "plan")
-	if n := len(m.PlannedValues.Outputs); n > 0 {
-		s.line("info", "Outputs: "+itoa(n), "outputs", map[string]any{"outputs": m.PlannedValues.Outputs})
-	}
+}
+
+// scaleDecision writes that an elastic role is made larger or smaller.
+func (s *Stream) scaleDecision(size *RoleSize) {
+	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
+}
+
+// wait writes what is not as asked for.
+func (s *Stream) wait(w PlanWait) {
+	s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
 }
 
 // summary is the line of the counts.
-func (s *Stream) summary(format string, n plan.Summary, operation string) {
-	s.line("info", fmt.Sprintf(format, n.Add, n.Change, n.Remove), "change_summary", map[string]any{
+func (s *Stream) summary(message string, n plan.Summary, operation string) {
+	s.line("info", message, "change_summary", map[string]any{
 		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove, "operation": operation},
 	})
 }
 
-// Concluded sums up what a run has done. What is wrong besides is told by diagnostics.
-func (s *Stream) Concluded(done plan.Summary, operation string) {
-	s.summary("Resources: %d added, %d changed, %d destroyed.", done, operation)
+// Applied sums up an apply that reached its end. One that did not has no summary, as in Terraform.
+func (s *Stream) Applied(done plan.Summary) {
+	s.summary("Apply complete! Resources: "+doneCounts(done), done, "apply")
+}
+
+// Destroyed sums up a destroy that reached its end.
+func (s *Stream) Destroyed(done plan.Summary) {
+	s.summary("Destroy complete! Resources: "+destroyedCount(done), done, "destroy")
+}
+
+// Unwatched sums up a watch that was interrupted, which is how it ends.
+func (s *Stream) Unwatched(done plan.Summary) {
+	s.summary("Watch ended. Resources: "+doneCounts(done), done, "apply")
+}
+
+// StreamOutput is an output in a line: of a plan what becomes of it, of an apply its value, unless that is sensitive.
+type StreamOutput struct {
+	Sensitive bool            `json:"sensitive"`
+	Type      json.RawMessage `json:"type,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Action    string          `json:"action,omitempty"` // "create", "update", "delete", "noop"
 }
 
 // Outputs writes the values of outputs, if there are any.
 func (s *Stream) Outputs(outputs map[string]GivenValue) {
-	if len(outputs) > 0 {
-		s.line("info", "Outputs: "+itoa(len(outputs)), "outputs", map[string]any{"outputs": outputValues(outputs)})
+	shown := map[string]StreamOutput{}
+	for name, v := range outputs {
+		shown[name] = StreamOutput{Sensitive: v.Sensitive, Type: v.Type, Value: v.Value}
+		if v.Sensitive {
+			shown[name] = StreamOutput{Sensitive: true, Type: v.Type}
+		}
+	}
+	s.outputs(shown)
+}
+
+func (s *Stream) outputs(shown map[string]StreamOutput) {
+	if len(shown) > 0 {
+		s.line("info", "Outputs: "+itoa(len(shown)), "outputs", map[string]any{"outputs": shown})
 	}
 }

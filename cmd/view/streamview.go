@@ -1,7 +1,7 @@
 package view
 
 import (
-	"strings"
+	"maps"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -16,13 +16,25 @@ var _ apply.View = (*StreamProgress)(nil)
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[string]bool // addresses of what is under way or to be tried again
+	open     map[string]bool // addresses of what the loop set out to do and has not done, or is under way
+	flying   map[string]bool // of those, what is under way
+	done     map[deed]bool   // what is done, while plans still ask for it: it is seen a little later
+	begun    bool            // a reconcile_start was written, and its reconcile_complete was not
 }
 
 // NewStreamProgress tells on s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[string]bool{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[string]bool{}, flying: map[string]bool{}, done: map[deed]bool{}}
 }
+
+// deed is a change as what is done once.
+type deed struct {
+	address     string
+	action      plan.Action
+	incarnation int
+}
+
+func deedOf(c *plan.Change) deed { return deed{ChangeAddress(c), c.Action, c.Incarnation} }
 
 // streamActions are Terraform's words for actions.
 var streamActions = map[plan.Action]string{
@@ -48,21 +60,51 @@ func elapsedSeconds(d time.Duration) map[string]any {
 	return map[string]any{"elapsed_seconds": tenths(d.Seconds())}
 }
 
-// Planned tells what the loop sets out to do.
+// Planned tells what the loop sets out to do, what is decided about sizes, and what waits. What of an earlier plan is not
+// under way and is not in this one any more has been overtaken.
 func (p *StreamProgress) Planned(next *plan.Plan) {
-	n := next.Summary()
-	p.stream.line("info", "Reconciling", "reconcile_start", map[string]any{
-		"changes": map[string]any{"add": n.Add, "change": n.Change, "remove": n.Remove},
-	})
+	p.open = maps.Clone(p.flying)
+	still := map[deed]bool{}
+	for i := range next.Changes {
+		c := &next.Changes[i]
+		switch {
+		case p.done[deedOf(c)]:
+			still[deedOf(c)] = true
+		case c.Wave == 0: // later waves come in a later plan
+			p.open[ChangeAddress(c)] = true
+		}
+	}
+	p.done = still
+	if len(p.open) > 0 {
+		n := next.Summary()
+		p.begun = true
+		p.stream.line("info", "Reconciling", "reconcile_start", map[string]any{
+			"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove},
+		})
+	}
+	for i := range next.Sizes {
+		if size := roleSize(&next.Sizes[i], p.redactor); size.decides() {
+			p.stream.scaleDecision(&size)
+		}
+	}
 	for _, w := range next.Waits {
-		shown := PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held}
-		p.stream.line("info", shown.Address+": Waits: "+strings.Join(shown.Reasons, " "), "planned_wait", map[string]any{"wait": shown})
+		p.stream.wait(PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held})
+	}
+	p.complete()
+}
+
+// complete tells that all that the loop set out to do is done, if it is.
+func (p *StreamProgress) complete() {
+	if p.begun && len(p.open) == 0 {
+		p.begun = false
+		p.stream.line("info", "Reconciled", "reconcile_complete", nil)
 	}
 }
 
 // Started tells that a change was begun.
 func (p *StreamProgress) Started(c *plan.Change) {
-	p.open[ChangeAddress(c)] = true
+	p.open[ChangeAddress(c)], p.flying[ChangeAddress(c)] = true, true
+	delete(p.done, deedOf(c))
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",
 		hook(c, map[string]any{"reasons": p.redactor.Texts(c.Reasons)}))
 }
@@ -72,18 +114,20 @@ func (p *StreamProgress) Still(c *plan.Change, elapsed time.Duration) {
 	p.stream.line("info", ChangeAddress(c)+": Still "+lower(words(c).doing)+"... ["+short(elapsed)+" elapsed]", "apply_progress", hook(c, elapsedSeconds(elapsed)))
 }
 
-// Finished tells how a change ended. One that failed is tried again, as long as it is asked for.
+// Finished tells how a change ended. One that failed is tried again, as long as it is asked for: so it is no error yet, and
+// why it failed is beside it.
 func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err error) {
+	delete(p.flying, ChangeAddress(c))
+	in := elapsedSeconds(elapsed)
 	if err != nil {
-		text := p.redactor.Text(err.Error())
-		p.stream.line("error", ChangeAddress(c)+": "+words(c).done+" failed after "+short(elapsed)+": "+text, "apply_errored", hook(c, elapsedSeconds(elapsed)))
+		in["error"] = p.redactor.Text(err.Error())
+		p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" errored after "+short(elapsed), "apply_errored", hook(c, in))
 		return
 	}
-	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, elapsedSeconds(elapsed)))
+	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, in))
 	delete(p.open, ChangeAddress(c))
-	if len(p.open) == 0 {
-		p.stream.line("info", "Reconciled", "reconcile_complete", nil)
-	}
+	p.done[deedOf(c)] = true
+	p.complete()
 }
 
 // Noticed tells what happened: an incident under its own type, with its evidence, else a notice.

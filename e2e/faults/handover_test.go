@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -41,14 +42,19 @@ func manifest(t *testing.T, name string, into any) {
 	}
 }
 
+// deployment is the one of `kubectl apply -k deploy/`.
+func deployment(t *testing.T) (d appsv1.Deployment) {
+	t.Helper()
+	manifest(t, "deployment.yaml", &d)
+	return d
+}
+
 // install makes what `kubectl apply -k deploy/` makes, with these job files, but for the rights, which the site's
 // user has: it is the same account. One thing differs: every pod here shares this machine's ports, so the master
 // listens on its own address alone.
-func (s *trial) install() {
+func (s *trial) install(deployment appsv1.Deployment) {
 	s.T.Helper()
 	ctx, client := s.T.Context(), s.Cluster.Admin()
-	var deployment appsv1.Deployment
-	manifest(s.T, "deployment.yaml", &deployment)
 	var service corev1.Service
 	manifest(s.T, "service.yaml", &service)
 	main := &deployment.Spec.Template.Spec.Containers[0]
@@ -59,12 +65,13 @@ func (s *trial) install() {
 	}
 	main.Command[at] = "-listen=$(POD_IP):7070"
 	files := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "eltrain-jobs"}, Data: map[string]string{}}
-	for _, name := range []string{"eltrain.hcl", "job.hcl"} {
-		text, err := os.ReadFile(filepath.Join(s.Dir, name))
-		if err != nil {
-			s.T.Fatal(err)
+	paths, err := filepath.Glob(filepath.Join(s.Dir, "*.*"))
+	s.OK(err)
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			name := filepath.Base(path)
+			files.Data[name] = s.Read(name)
 		}
-		files.Data[name] = string(text)
 	}
 	if _, err := client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &files, metav1.CreateOptions{}); err != nil {
 		s.T.Fatal(err)
@@ -105,19 +112,20 @@ func (s *trial) deployedSays() string {
 }
 
 // beats is how many agents train under the Deployment's master, by its metrics.
-func (s *trial) beats() int {
+func (s *trial) beats(client *http.Client, scheme string) int {
 	s.T.Helper()
 	p := s.deployed()
 	secrets, err := s.Cluster.Admin().CoreV1().Secrets(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job"})
-	if err != nil || len(secrets.Items) != 1 || p == nil {
-		s.T.Fatalf("the job's Secret and the master's pod: %v", err)
+	s.OK(err)
+	if len(secrets.Items) != 1 || p == nil {
+		return 0 // not yet
 	}
-	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodGet, "http://"+p.Status.PodIP+":7070/metrics", nil)
+	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodGet, scheme+"://"+p.Status.PodIP+":7070/metrics", nil)
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+string(secrets.Items[0].Data["token"]))
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return 0 // it does not listen yet
 	}
@@ -126,7 +134,7 @@ func (s *trial) beats() int {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	running := regexp.MustCompile(`eltrain_members\{job="gpt",state="running"\} (\d+)`).FindSubmatch(text)
+	running := regexp.MustCompile(`eltrain_members\{job="` + s.Job + `",state="running"\} (\d+)`).FindSubmatch(text)
 	if running == nil {
 		return 0
 	}
@@ -150,6 +158,22 @@ func (s *trial) podUIDs() map[string]types.UID {
 	return found
 }
 
+// unchanged notes the pods and their processes, and gives what checks that they are the same still.
+func (s *trial) unchanged() (check func(who string)) {
+	s.T.Helper()
+	pods, processes := s.podUIDs(), training(s.Processes())
+	return func(who string) {
+		s.T.Helper()
+		if now := s.podUIDs(); !maps.Equal(now, pods) {
+			s.T.Errorf("%s: the pods %v became %v", who, pods, now)
+		}
+		if now := training(s.Processes()); !maps.Equal(now, processes) || len(now) != workers {
+			s.T.Errorf("%s: the training processes %v became %v", who, processes, now)
+		}
+		s.trainsUndisturbed(workers)
+	}
+}
+
 // From a laptop's apply -watch to the Deployment in the cluster and back: the same files, the same state. No pod
 // is made anew, no training process is started again, no world forms anew, and each master hears from every agent.
 func TestHandOverToTheDeploymentAndBack(t *testing.T) {
@@ -165,19 +189,9 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 
 	laptop := s.Watch()
 	world := s.AwaitWorld(workers, 1)
-	pods, processes := s.podUIDs(), s.Processes()
-	unchanged := func(who string) {
-		t.Helper()
-		if now := s.podUIDs(); !maps.Equal(now, pods) {
-			t.Errorf("%s: the pods %v became %v", who, pods, now)
-		}
-		if now := s.Processes(); !maps.Equal(training(now), training(processes)) {
-			t.Errorf("%s: the training processes %v became %v", who, processes, now)
-		}
-		s.trainsUndisturbed(workers)
-	}
+	unchanged := s.unchanged()
 
-	s.install()
+	s.install(deployment(t))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the Deployment's master said:\n%s", s.deployedSays())
@@ -191,15 +205,12 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	}
 	laptop.Interrupt()
 	site.Until(t, "the Deployment's master is ready", func() bool { return ready(s.deployed()) })
-	site.Until(t, "every agent beats at the Deployment's master", func() bool { return s.beats() == workers })
+	site.Until(t, "every agent beats at the Deployment's master", func() bool { return s.beats(http.DefaultClient, "http") == workers })
 	if unchanged("the Deployment"); t.Failed() {
 		t.FailNow() // its master's log goes with it
 	}
 
-	scale := `{"spec":{"replicas":0}}`
-	if _, err := s.Cluster.Admin().AppsV1().Deployments(s.Namespace).Patch(t.Context(), "eltrain", types.MergePatchType, []byte(scale), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.scale(0)
 	back := s.Watch(waiting)
 	later := s.Await("every agent beats at the laptop's master", func(j site.Job) bool {
 		return j.Phase == "Running" && j.Step > world.Step && len(j.Slots) == workers && !slices.ContainsFunc(j.Slots, func(s site.Slot) bool { return s.Phase != "Running" })
@@ -211,22 +222,39 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	unchanged("the laptop again")
 	back.Interrupt()
 
-	ctx, client := context.Background(), s.Cluster.Admin()
-	if err := client.AppsV1().Deployments(s.Namespace).Delete(ctx, "eltrain", metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
-	if err := client.CoreV1().Services(s.Namespace).Delete(ctx, "eltrain", metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
-	if err := client.CoreV1().ConfigMaps(s.Namespace).Delete(ctx, "eltrain-jobs", metav1.DeleteOptions{}); err != nil {
-		t.Error(err)
-	}
+	s.uninstall()
 	s.destroyed()
 }
 
-// training leaves out what a shell starts and ends while it counts.
+// uninstall takes away what install made.
+func (s *trial) uninstall() {
+	s.T.Helper()
+	ctx, client := context.Background(), s.Cluster.Admin()
+	if err := client.AppsV1().Deployments(s.Namespace).Delete(ctx, "eltrain", metav1.DeleteOptions{}); err != nil {
+		s.T.Error(err)
+	}
+	if err := client.CoreV1().Services(s.Namespace).Delete(ctx, "eltrain", metav1.DeleteOptions{}); err != nil {
+		s.T.Error(err)
+	}
+	if err := client.CoreV1().ConfigMaps(s.Namespace).Delete(ctx, "eltrain-jobs", metav1.DeleteOptions{}); err != nil {
+		s.T.Error(err)
+	}
+}
+
+// scale sets how many masters the Deployment has.
+func (s *trial) scale(masters int) {
+	s.T.Helper()
+	replicas := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, masters)
+	_, err := s.Cluster.Admin().AppsV1().Deployments(s.Namespace).Patch(s.T.Context(), "eltrain", types.MergePatchType, replicas, metav1.PatchOptions{})
+	s.OK(err)
+}
+
+// training leaves out what a shell starts and ends while it counts: what an agent starts leads a process group of its own.
 func training(processes map[int]string) map[int]string {
-	shells := maps.Clone(processes)
-	maps.DeleteFunc(shells, func(_ int, args string) bool { return strings.HasPrefix(args, "sleep") })
-	return shells
+	leaders := maps.Clone(processes)
+	maps.DeleteFunc(leaders, func(pid int, _ string) bool {
+		group, err := syscall.Getpgid(pid)
+		return err != nil || group != pid
+	})
+	return leaders
 }

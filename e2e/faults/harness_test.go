@@ -26,6 +26,7 @@ import (
 
 const (
 	hostImage   = "host"                   // this machine's own root: sh, python3
+	helloImage  = "python:3.13-slim"       // of the sample job in deploy/jobs: this machine's own Python here
 	masterImage = "eltrain/eltrain:v0.1.0" // what deploy/ runs and brings the agent with
 )
 
@@ -98,7 +99,8 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 			}})
 		}
 		b.cluster, b.err = testbed.New(testbed.Options{ProcessNodes: nodes, Images: map[string]kubelet.Image{
-			hostImage: {Mounts: mounts},
+			hostImage:  {Mounts: mounts},
+			helloImage: {},
 			masterImage: { // as deploy/Dockerfile makes it
 				Mounts: append(mounts,
 					kubelet.Mount{HostPath: programs.Eltrain, Path: "/usr/local/bin/eltrain", ReadOnly: true},
@@ -240,7 +242,7 @@ func (s *trial) kinds() map[string]int {
 	s.T.Helper()
 	kinds := map[string]int{"configmap": 0, "secret": 0, "service": 0, "poddisruptionbudget": 0}
 	for _, o := range s.Objects() {
-		if kind, name, _ := strings.Cut(o, "/"); kind != "pod" && name != "eltrain-jobs" && name != "eltrain" { // those are of deploy/
+		if kind, name, _ := strings.Cut(o, "/"); kind != "pod" && name != "eltrain-jobs" && name != "eltrain" && name != "eltrain-tls" { // those are of deploy/
 			kinds[kind]++
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
@@ -18,7 +20,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.counting(workers))
 	first := s.Watch()
-	s.AwaitWorld(workers, 1)
+	before := s.AwaitWorld(workers, 1)
 	second := newTrial(t, s.Cluster)
 	second.Namespace, second.Work, second.Kubeconfig = s.Namespace, s.Work, s.Kubeconfig
 	second.Write("job.hcl", settings+provider()+s.counting(workers))
@@ -28,9 +30,12 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	killed := time.Now()
 	first.Kill()
 	standby.Heard("Watching.")
-	// It has to watch a whole lease pass, of which a tenth and a look may be lost; the rest is this machine's.
-	if took, most := time.Since(killed), leaseOfState+leaseOfState/2; took > most {
-		t.Errorf("the second leads %v after the first was killed, wanted %v", took, most)
+	// It has to watch a whole lease pass, of which a tenth and a look may be lost; the rest is this machine's. What it does
+	// with the lock then takes as long as any start.
+	lease, err := s.Cluster.Admin().CoordinationV1().Leases(s.Namespace).Get(t.Context(), "eltrain-state-main", metav1.GetOptions{})
+	s.OK(err)
+	if took, most := lease.Spec.AcquireTime.Sub(killed), leaseOfState+leaseOfState/2; took > most {
+		t.Errorf("the second has the lock %v after the first was killed, wanted %v", took, most)
 	}
 	second.Await("every agent beats at the second master", func(j site.Job) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
 	s.trainsUndisturbed(workers)
@@ -40,7 +45,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	again.Heard("Acquiring state lock")
 	victim := s.Pods()[0]
 	s.DeletePod(victim.Name, site.AtOnce())
-	second.AwaitWorld(workers, 2)
+	second.AwaitWorld(workers, before.Generation+1)
 	incarnations := map[string]int{}
 	for _, p := range s.Pods() {
 		incarnations[p.Labels["eltrain.dev/index"]+"/"+p.Labels["eltrain.dev/incarnation"]]++

@@ -82,6 +82,8 @@ func (l *lacking) elsewhere() bool {
 	switch l.without.Resource {
 	case "podgroups", "queues", "hypernodes": // with provider "volcano"
 		return true
+	case "runtimeclasses": // for pods that name one
+		return true
 	}
 	return slices.Contains([]string{
 		"delete pods", // an agent that does not leave by itself

@@ -1,16 +1,20 @@
 package kubernetes
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/testbed"
 )
 
 // What there is room for: nodes that are closed and opened, that come, what others run on them, quotas.
@@ -112,6 +116,21 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
+// A pod that cannot start is no fault of the job: it waits, in the cluster's own words, until somebody mends it.
+func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
+	s := newDemo(t, 4)
+	const role, typo = `role "worker" {`, "\n    image = \"no-such\""
+	s.Edit("job.hcl", role, role+typo)
+	s.Watch()
+	j := s.Await("the cluster's word", func(j site.Job) bool { return j.Says("ImagePullBackOff") && j.Says("no-such") })
+	if len(j.Incidents) > 0 || j.Phase == "Failed" {
+		t.Errorf("the job is %s, with incidents %+v", j.Phase, j.Incidents)
+	}
+	s.Edit("job.hcl", typo, "")
+	s.AwaitWorld(4, 1)
+	s.EndsRight(site.Steps)
+}
+
 func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	s := newDemoOf(t, site.Local("kubernetes", 5)) // alone: a plan names a few nodes, not all
 	const steps = 100
@@ -149,4 +168,47 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 		}
 	}
 	s.EndsRight(steps)
+}
+
+// What a RuntimeClass adds to pods is room that they take, before there is any pod of it; and nothing that others use
+// once there is.
+func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
+	s := newDemo(t, 2)
+	classes := cluster.Admin().NodeV1().RuntimeClasses()
+	class := func(size, memory string) (name string) {
+		name = s.Namespace + "-" + size // they are the whole cluster's
+		_, err := classes.Create(t.Context(), &nodev1.RuntimeClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "vm",
+			Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}},
+		}, metav1.CreateOptions{})
+		s.OK(err)
+		t.Cleanup(func() { classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		return name
+	}
+	naming := func(class string) {
+		s.SetSteps(site.Steps)
+		s.Edit("eltrain.vars", "spec = {", fmt.Sprintf("spec = { runtimeClassName = %q,", class))
+	}
+	naming(class("large", "300Mi")) // of 512 MiB that a node has, beside the slot's 256
+	out, _ := s.Run("plan")
+	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for what else is in its pod")
+
+	blind := *s.Site
+	user := s.User()
+	user.Name, user.Without = "blind", []testbed.Permission{{Verb: "list", Resource: "runtimeclasses"}, {Verb: "watch", Resource: "runtimeclasses"}}
+	blind.Kubeconfig = cluster.Kubeconfig(t, user)
+	site.Has(t, blind.Must("plan"), "What the RuntimeClass", "is not known", "list and watch on runtimeclasses", "Plan: 2 to add")
+	naming("none")
+	site.Has(t, s.Must("plan"), `There is no RuntimeClass "none" in the cluster`)
+
+	naming(class("small", "200Mi"))
+	s.Watch()
+	two := s.AwaitWorld(2, 1)
+	for _, slot := range two.Slots {
+		if o := s.Pod(slot.Name).Spec.Overhead; o.Memory().String() != "200Mi" {
+			t.Errorf("%s has the overhead %v", slot.Name, o)
+		}
+	}
+	site.Has(t, s.Must("plan"), "No changes.")
+	s.EndsRight(site.Steps)
 }

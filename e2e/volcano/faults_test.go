@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// What the cluster lacks is said by plan, before anything is made.
+// What the cluster lacks is said by plan, before anything is made, and apply makes nothing either.
 
 func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	t.Parallel()
@@ -28,8 +28,8 @@ func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
 		t.Errorf("apply succeeds:\n%s", out)
 	}
-	if pods := s.Pods(); len(pods) > 0 {
-		t.Errorf("it made %d pods", len(pods))
+	if made := s.Objects(); len(made) > 0 {
+		t.Errorf("for a job that plan refuses it made %v", made)
 	}
 }
 
@@ -42,8 +42,8 @@ func TestPlanNamesAFieldThatTheInstalledVolcanoLacks(t *testing.T) {
 	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
 		t.Errorf("apply succeeds:\n%s", out)
 	}
-	if pods := s.Pods(); len(pods) > 0 {
-		t.Errorf("it made %d pods", len(pods))
+	if made := s.Objects(); len(made) > 0 {
+		t.Errorf("for a job that plan refuses it made %v", made)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestPlanNamesAFieldThatTheInstalledVolcanoLacks(t *testing.T) {
 func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 	s := newDemo(t, 2)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stock"}, Data: map[string]string{
-		"volcano-scheduler.conf": strings.Replace(preempting, "preempt, ", "", 1)}}
+		"volcano-scheduler.conf": strings.Replace(preempting, "preempt, reclaim, ", "", 1)}}
 	configMaps := cluster.Admin().CoreV1().ConfigMaps(s.Namespace)
 	_, err := configMaps.Create(t.Context(), config, metav1.CreateOptions{})
 	s.OK(err)
@@ -66,11 +66,22 @@ func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 // A gang waits for its queue, whatever is the matter with that, and trains when it is let in.
 func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	s := newDemo(t, 4)
+	s.SetSteps(2 * site.Steps)
 	queue := s.Namespace
 	s.Edit("volcano.hcl", `default     = "default"`, `default     = "`+queue+`"`)
+	absent := `queue "` + queue + `" does not exist: make it, or name another one in the provider's queue`
+	out, _ := s.Run("plan")
+	site.Has(t, out, absent)
+	out, code := s.Run("apply", "-auto-approve", "-input=false")
+	if site.Has(t, out, absent); code == 0 {
+		t.Error("an apply that started nothing succeeded")
+	}
 	m := s.Watch()
-	m.Heard(`queue "` + queue + `" does not exist: make it, or name another one in the provider's queue`)
-	site.Has(t, s.Must("plan"), `queue "`+queue+`" does not exist`)
+	m.Heard(absent)
+	site.Has(t, s.Must("status"), absent)
+	if made := s.Objects(); len(made) > 0 {
+		t.Errorf("for a job that cannot be started there are %v", made)
+	}
 	cluster.MakeQueue(t, queue, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}})
 	m.Heard(`queue "` + queue + `" has no room: the gang wants cpu 2, and of its 1 there are 0 in use`)
 	cluster.CloseQueue(t, queue)
@@ -81,8 +92,16 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	_, err := cluster.Dynamic().Resource(testbed.Queues).Patch(t.Context(), queue, types.MergePatchType, []byte(`{"spec":{"capability":{"cpu":"4"}}}`), metav1.PatchOptions{})
 	s.OK(err)
 	cluster.OpenQueue(t, queue)
-	s.AwaitWorld(4, 1)
-	s.EndsRight(site.Steps)
+	before := s.AwaitWorld(4, 1)
+	cluster.CloseQueue(t, queue)
+	closed := s.Await("training on in a queue that closes, and the reason", func(j site.Job) bool {
+		return j.Step > before.Step && j.Says(`queue "`+queue+`" is clos`)
+	})
+	if closed.Generation != before.Generation {
+		t.Errorf("its world was formed anew: generation %d -> %d", before.Generation, closed.Generation)
+	}
+	cluster.OpenQueue(t, queue)
+	s.EndsRight(2 * site.Steps)
 }
 
 // Without a scheduler what trains trains on, what comes waits and plan says for whom, and nothing is lost.
@@ -202,22 +221,37 @@ func TestPodGroupDeletedByHand(t *testing.T) {
 }
 
 // Volcano's own webhooks stand between the API server and every PodGroup and pod, and time out when many come at once. The
-// master says what it waits for, tries again, and makes nothing twice.
+// master says what it waits for before it has an answer, tries again, and makes nothing twice.
 func TestWebhooksThatTimeOut(t *testing.T) {
-	const slow = 3 * time.Second // the API server gives up before
+	const (
+		usual = 10 * time.Second // what the API server gives a webhook where nobody says otherwise
+		slow  = 3 * time.Second
+	)
 	s := newDemo(t, 4)
 	t.Run("pods", func(t *testing.T) {
-		ofPods := cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Delay: slow})
+		ofPods := cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Delay: 2 * usual, Timeout: usual})
+		m := s.Watch()
 		t.Run("PodGroups", func(t *testing.T) {
 			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow})
-			m := s.Watch()
-			m.Heard("make the PodGroup: Internal error occurred: failed calling webhook")
+			m.Heard("the PodGroup is tried again: Internal error occurred: failed calling webhook")
 		})
-		site.Until(t, "each slot has tried twice", func() bool { return ofPods.Asked() >= 8 })
+		site.Until(t, "a pod is asked for", func() bool { return ofPods.Asked() > 0 })
+		asked := time.Now()
+		m.Heard("Job mnist is held up")
+		m.Heard("create pods of worker: the API server has not answered for 5s; an admission webhook may be what takes so long")
+		site.Has(t, s.Must("status"), "create pods of worker: the API server has not answered for 5s")
+		if waited := time.Since(asked); waited > usual {
+			t.Errorf("it was told only after %s", waited)
+		}
+		m.Heard(`create pods of worker is tried again: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
+		site.Has(t, s.Must("status"), `failed calling webhook "refuse.testbed.eltrain.dev"`)
 	})
 	j := s.AwaitWorld(4, 1)
 	if pods := s.Pods(); len(pods) != 4 || len(j.Slots) != 4 {
 		t.Errorf("%d pods for %d slots", len(pods), len(j.Slots))
+	}
+	if status := s.Must("status"); strings.Contains(status, "create pods") {
+		t.Errorf("it is over, and status says\n%s", status)
 	}
 	s.EndsRight(site.Steps)
 }

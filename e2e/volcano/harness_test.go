@@ -9,9 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
@@ -24,9 +26,27 @@ var (
 	cluster  *testbed.Cluster // shared: every test has a namespace and nodes of its own in it
 )
 
-// preempting is a configuration of the scheduler with which a higher priority takes what others have above their min;
-// docs/volcano.md says why each line is there.
-const preempting = `actions: "enqueue, allocate, preempt, backfill"
+// charted is a cluster with the API of Volcano 1.12, configured as its chart does; made when a test asks for it first.
+var charted struct {
+	once    sync.Once
+	cluster *testbed.Cluster
+	err     error
+}
+
+func newCharted(t *testing.T) *testbed.Cluster {
+	t.Helper()
+	charted.once.Do(func() {
+		charted.cluster, charted.err = testbed.New(testbed.Options{Volcano: &testbed.Volcano{Definitions: testbed.Volcano112}})
+	})
+	if charted.err != nil {
+		t.Fatal(charted.err)
+	}
+	return charted.cluster
+}
+
+// preempting is a configuration of the scheduler with which a higher priority takes what others have above their min, and a
+// queue what it deserves; docs/volcano.md says why each line is there.
+const preempting = `actions: "enqueue, allocate, preempt, reclaim, backfill"
 tiers:
 - plugins:
   - name: priority
@@ -74,9 +94,14 @@ func run(m *testing.M) int {
 	if code != 0 && testing.Verbose() {
 		fmt.Fprintln(os.Stderr, cluster.Logs())
 	}
-	if err := cluster.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	for _, c := range []*testbed.Cluster{cluster, charted.cluster} {
+		if c == nil {
+			continue
+		}
+		if err := c.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	return code
 }
@@ -99,12 +124,22 @@ func newDemoAlone(t *testing.T, nodes int) *site.Demo {
 // podGroup is the job's; nil while there is none.
 func podGroup(s *site.Demo) *v1beta1.PodGroup {
 	s.T.Helper()
-	list, err := cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=" + s.Job})
+	object := podGroupIn(s, cluster)
+	if object == nil {
+		return nil
+	}
+	var group v1beta1.PodGroup
+	s.OK(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &group))
+	return &group
+}
+
+// podGroupIn is the job's in a cluster as it is served there; nil while there is none.
+func podGroupIn(s *site.Demo, c *testbed.Cluster) *unstructured.Unstructured {
+	s.T.Helper()
+	list, err := c.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=" + s.Job})
 	s.OK(err)
 	if len(list.Items) == 0 {
 		return nil
 	}
-	var group v1beta1.PodGroup
-	s.OK(runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[0].Object, &group))
-	return &group
+	return &list.Items[0]
 }

@@ -41,9 +41,11 @@ func TestCommandLines(t *testing.T) {
 		{words: "torchrun --role trainer train.py", command: "python3 train.py", set: func(_ *job.Job, r *job.Role) { r.Name = "trainer" }},
 		{words: "torchrun --nproc_per_node=gpu train.py", command: "python3 train.py", told: "as many processes as there are devices"},
 		{words: "torchrun --nnodes=8:2 --nproc-per-node=0 --max-restarts=x train.py", command: "python3 train.py", told: `"8:2" is not a number of nodes|"0" is not a whole number|"x" is not a whole`},
-		{words: "torchrun --new-option value train.py", command: "python3 train.py", told: "--new-option is no option"},
+		{words: "torchrun --new-option value train.py", command: "python3 train.py", told: `--new-option is no option of torchrun or dlrover-run that is known here. The word after it, "value", is taken for its value.`},
+		{words: "dlrover-run --new-option=value --network-check train.py", command: "python3 train.py", told: "--new-option=value is no option|--network-check: eltrain does not test nodes"},
+		{words: "torchrun -x --nnodes=2 train.py -x", command: "python3 train.py -x", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }, told: "-x is no option"},
+		{words: "torchrun --new-option ./train", command: "python3 ./train", told: "--new-option is no option"},
 		{words: "torchrun --new-option train.py a", command: "python3 train.py a", told: "--new-option is no option"},
-		{words: "torchrun --nnodes=2", command: "python3", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }, told: "given no script"},
 		{words: "python3.11 -u -X dev -m torch.distributed.run --nnodes=2 train.py", command: "python3.11 -u -X dev train.py", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }},
 		{words: "python -m torch.distributed.launch --use_env --master_port=1 train.py", command: "python train.py"},
 		{words: "numactl --membind=0 torchrun train.py", command: "numactl --membind=0 python3 train.py"},
@@ -104,6 +106,31 @@ func TestNoLauncherIsAnError(t *testing.T) {
 		r := CommandLine(strings.Fields(words))
 		if r.Jobs != 0 || len(r.HCL) != 0 || !r.Diagnostics.HasErrors() {
 			t.Errorf("%q gives %d jobs: %s", words, r.Jobs, told(r.Diagnostics))
+		}
+	}
+}
+
+// A launcher with nothing to launch is a mistake, and says what to write.
+func TestLauncherWithoutAProgramIsAnError(t *testing.T) {
+	for words, also := range map[string]string{
+		"torchrun": "", "dlrover-run": "", "python3 -m torch.distributed.run": "", "torchrun --nnodes=2:8 --standalone": "",
+		"torchrun -m": "", "torchrun --no-python": "", "torchrun --": "", "env A=1 torchrun": "",
+		"torchrun --nnodes":                  "--nnodes needs a value",
+		"torchrun --nnodes train.py":         "",
+		"dlrover-run --unknown":              "--unknown is no option",
+		"dlrover-run --node_unit=4 --nnodes": "--nnodes needs a value",
+	} {
+		r := CommandLine(strings.Fields(words))
+		text := told(r.Diagnostics)
+		if r.Jobs != 0 || len(r.HCL) != 0 || !r.Diagnostics.HasErrors() || !strings.Contains(text, "No training program: The launcher is given no script to run") || !strings.Contains(text, also) {
+			t.Errorf("%q gives %d jobs, and told is\n%s", words, r.Jobs, text)
+		}
+	}
+	// In a manifest there is more to import, so it is a warning there.
+	for _, command := range []string{"[torchrun]", "[torchrun, --no-python]", "[sh, -c, 'torchrun --nnodes=2']"} {
+		r := Manifests("in.yaml", strings.NewReader(strings.Replace(least, "[x]", command, 1)))
+		if text := told(r.Diagnostics); len(mustBeValid(t, r.HCL)) != 1 || !strings.Contains(text, "No training program") || !strings.Contains(string(r.HCL), missingProgram) {
+			t.Errorf("%s gives %d jobs, and told is\n%s", command, r.Jobs, text)
 		}
 	}
 }

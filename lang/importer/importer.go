@@ -503,6 +503,11 @@ func (im *importer) command(words []string) {
 		im.fail(place{line: 1, column: 1}, "Not a launcher", "A command line is imported if it starts %s.", launcherNames)
 		return
 	}
+	if r.launch.bare {
+		im.fail(place{line: 1, column: 1}, "No training program",
+			"The launcher is given no script to run. Write it after the options, as you would run it: eltrain import -- torchrun --nnodes=2:8 train.py")
+		return
+	}
 	if o := r.launch.option("role"); o != nil {
 		r.Name = im.legal(o.text, o.at, "role", nil)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
+	"pgregory.net/rapid"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
@@ -25,7 +26,7 @@ type kubernetesConfig struct {
 }
 
 // mustBeValid holds what was written against the language and its canonical format.
-func mustBeValid(t *testing.T, src []byte) []job.Job {
+func mustBeValid(t rapid.TB, src []byte) []job.Job {
 	t.Helper()
 	o := lang.Options{Providers: map[string]reflect.Type{"kubernetes": reflect.TypeFor[kubernetesConfig]()}}
 	cfg, diags := lang.Parse(map[string][]byte{"job.hcl": src}, o)

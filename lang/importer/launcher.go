@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 type launch struct {
 	options map[string]*option
 	order   []string
+	bare    bool // no training program follows the options
 }
 
 type option struct {
@@ -226,8 +228,13 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 		}
 		o, ok := optionNamed(name)
 		if name == "" || !ok {
-			im.warn(at(i), "Not imported", "%s is no option of torchrun or dlrover-run that is known here.", text)
+			taken := ""
 			if !attached && takesNext(words, i+1) {
+				value, _ = words[i+1].expand(known)
+				taken = fmt.Sprintf(" The word after it, %q, is taken for its value.", value)
+			}
+			im.warn(at(i), "Not imported", "%s is no option of torchrun or dlrover-run that is known here.%s", text, taken)
+			if taken != "" {
 				i++
 			}
 			continue
@@ -235,7 +242,7 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 		if o.arity == valueOption && !attached {
 			if i+1 >= len(words) {
 				im.warn(at(i), "Not imported", "%s needs a value.", text)
-				break
+				continue
 			}
 			i++
 			value, missing = words[i].expand(known)
@@ -243,13 +250,20 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 		f.launch.set(o.name, &option{text: strings.TrimSpace(value), missing: missing, at: at(i)})
 	}
 	f.program = min(i, len(words))
+	f.launch.bare = f.program == len(words)
 	switch {
 	case f.launch.option("no-python") != nil:
 		f.run = nil
 	case f.launch.option("module") != nil:
 		f.run = append(f.run, "-m")
 	}
+	if f.launch.bare {
+		f.run = append(f.run, missingProgram)
+	}
 }
+
+// missingProgram stands where a launcher is given nothing to launch.
+const missingProgram = "TRAINING-PROGRAM"
 
 // takesNext guesses whether the word after an unknown option is its value: a script is not.
 func takesNext(words []word, i int) bool {
@@ -268,6 +282,10 @@ type size struct {
 
 // launched sets what the launcher and the manifest say about a role: its size, its processes, its restarts.
 func (im *importer) launched(j *imported, r *role, s size) {
+	if len(r.Command) > 0 && r.Command[0] == "" {
+		r.Command[0] = missingProgram
+		im.warn(r.program, "No program", "The first word of the command names the program, and is empty. Write it in the place of %s.", missingProgram)
+	}
 	least, most := im.nodes(r, s)
 	if least < most {
 		r.Scaling = &job.Scaling{Min: least, Max: most, Step: 1}
@@ -282,6 +300,9 @@ func (im *importer) launched(j *imported, r *role, s size) {
 	}
 	if r.launch == nil {
 		return
+	}
+	if r.launch.bare {
+		im.warn(r.program, "No training program", "The launcher is given no script to run. Write it in the place of %s.", missingProgram)
 	}
 	im.processes(r)
 	if o := r.launch.option("max-restarts"); o != nil {
@@ -502,7 +523,6 @@ func (im *importer) program(r *role, args []*value, known map[string]string) {
 		return
 	}
 	r.Command = argv
-	at := args[0]
 	if index, ordinary, ok := shellScript(argv); ok {
 		im.script(r, index, ordinary, args[min(index, len(args)-1)], known)
 		return
@@ -513,14 +533,11 @@ func (im *importer) program(r *role, args []*value, known map[string]string) {
 	}
 	f, ok := launcherIn(words)
 	if !ok {
-		im.unknownLauncher(argv, at)
+		im.unknownLauncher(argv, args[0])
 		return
 	}
 	im.readOptions(words, &f, known, func(i int) *value { return args[min(i, len(args)-1)] })
 	r.launch = f.launch
-	if f.program >= len(words) {
-		im.warn(at, "No training program", "The launcher is given no script to run. Write it at the end of the role's command.")
-	}
 	r.Command = slices.Concat(argv[:f.first], f.run, argv[f.program:])
 }
 

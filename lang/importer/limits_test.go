@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,56 @@ func (e *endless) Read(b []byte) (int, error) {
 	}
 	e.read += len(b)
 	return len(b), nil
+}
+
+// Far above what any input here takes, so that a busy machine and the race detector do not fail it.
+const (
+	mostTime      = 2 * time.Minute
+	mostAllocated = 2 << 30 // bytes, over all: never less than what was held at one time
+)
+
+// bounded imports, and holds that it takes neither long nor much memory.
+func bounded(t *testing.T, r io.Reader) Result {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	result := Manifests("in.yaml", r)
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	if took > mostTime {
+		t.Errorf("it took %s", took)
+	}
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > mostAllocated {
+		t.Errorf("it took %d MiB", allocated>>20)
+	}
+	return result
+}
+
+// As many documents as fit into a file, and anchors as people use them, are read; aliases are written out.
+func TestManyDocumentsAndAnchors(t *testing.T) {
+	const other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n"
+	const services = maxValues / 10 // of 9 values each
+	for name, c := range map[string]struct {
+		src        string
+		jobs, told int // told at least
+	}{
+		"other kinds around a job": {strings.Repeat(other, services/2) + "---\n" + least + strings.Repeat(other, services/2), 1, services},
+		"jobs":                     {strings.Repeat("---\n"+least, 500), 500, 500 - 1}, // each but the first gets another name
+		"empty documents":          {strings.Repeat("---\n", 100_000) + least, 1, 0},
+		"anchors": {strings.Replace(least, "{spec: {containers: [{name: c, image: i, command: [x]}]}}",
+			"\n    spec:\n      nodeSelector: &same {a: b}\n      containers: [{name: c, image: &i i, command: [x, *i]}]\n    metadata: {labels: {<<: *same, c: *i}}", 1), 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := bounded(t, strings.NewReader(c.src))
+			if r.Jobs != c.jobs || r.Diagnostics.HasErrors() || len(r.Diagnostics) < c.told {
+				t.Errorf("%d jobs, told are %d:\n%.2000s", r.Jobs, len(r.Diagnostics), told(r.Diagnostics))
+			}
+			if len(mustBeValid(t, r.HCL)) != c.jobs {
+				t.Errorf("the jobs are\n%.2000s", r.HCL)
+			}
+		})
+	}
 }
 
 func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
@@ -56,11 +107,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 		{"too many slots", strings.ReplaceAll(least, "Indexed", "Indexed\n  completions: 100000") + "---\n" + least, 11, "Too many slots"},
 	}
 	for _, c := range cases {
-		start := time.Now()
-		r := Manifests("in.yaml", strings.NewReader(c.src))
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%s took %s", c.name, took)
-		}
+		r := bounded(t, strings.NewReader(c.src))
 		text := told(r.Diagnostics)
 		if !r.Diagnostics.HasErrors() || !strings.Contains(text, c.told) {
 			t.Errorf("%s: %d jobs, told is\n%s", c.name, r.Jobs, text)
@@ -81,7 +128,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 
 func TestHugeInputIsRefusedUnread(t *testing.T) {
 	e := &endless{}
-	r := Manifests("in.yaml", io.LimitReader(e, 100<<20))
+	r := bounded(t, io.LimitReader(e, 100<<20))
 	if text := told(r.Diagnostics); !strings.Contains(text, "more than 4MiB") || r.Jobs != 0 {
 		t.Errorf("told is %s", text)
 	}

@@ -134,7 +134,7 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 // surround makes the Service and the budgets of a job, or brings them up to date.
 func (p *Provider) surround(ctx context.Context, j prepared) error {
 	err := p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
-		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j, p.namespace), applyAs)
+		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
 		return err
 	})
 	if err != nil {

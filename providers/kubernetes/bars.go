@@ -16,8 +16,8 @@ import (
 
 // Fit lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
 // template does not tolerate, and those that its nodeSelector or its required node affinity leaves out. And it tells what
-// they request beside what the role reserves: for sidecars, and an overhead that an overlay names. What a webhook puts
-// into a pod, or its RuntimeClass, is known once the pod is there: it counts as load of others then.
+// they request beside what the role reserves: for sidecars, and the overhead of their RuntimeClass. What a webhook puts
+// into a pod is known once the pod is there: it counts as load of others then.
 //
 // What hangs on other pods or on objects beside the pod is the scheduler's alone: affinity between pods, topology
 // spread, volumes, quotas. It says so itself, in Incarnation.Waiting. What comes and goes closes a node for all
@@ -28,7 +28,7 @@ func (p *Provider) Fit(r *job.Role) job.Fit {
 	if err != nil {
 		return job.Fit{} // Config.Check has refused it, with its reason
 	}
-	return p.bars.of(string(key), p.index, func() (barring, error) { return p.config.barring(r) })
+	return p.bars.of(string(key), p.index, func() (barring, error) { return p.config.barring(r, p.index.runtimeClasses()) })
 }
 
 // barKey is what of a role says where its pods can be and what they take. To make a pod of it, with its overlays merged,
@@ -39,14 +39,16 @@ type barKey struct {
 }
 
 // barring is what of a role's pods keeps them off nodes.
-func (c Config) barring(r *job.Role) (barring, error) {
+func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
 	template, err := c.template(r, Scheduling{})
 	if err != nil {
 		return barring{}, err
 	}
+	template = classes.admitted(template)
 	limits := barring{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
 		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
+		Unknown: classes.unknown(template),
 	}
 	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -61,13 +63,14 @@ type barring struct {
 	Required    *corev1.NodeSelector
 	Devices     []string
 	Extra       job.Resources
+	Unknown     []string // what of this could not be seen
 }
 
-// barCache keeps the answers by barKey for as long as the nodes stay as they are: Fit is called for each role in each
+// barCache keeps the answers by barKey for as long as the nodes and RuntimeClasses stay as they are: Fit is called for each role in each
 // turn.
 type barCache struct {
 	mu      sync.Mutex
-	version int // of the nodes
+	version int // of the nodes and RuntimeClasses
 	known   map[string]job.Fit
 }
 
@@ -84,7 +87,7 @@ func (c *barCache) of(key string, x *index, limits func() (barring, error)) job.
 	if err != nil {
 		return job.Fit{} // Config.Check has refused it, with its reason
 	}
-	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra}
+	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra, Caveats: b.Unknown}
 	c.known[key] = fit
 	return fit
 }
@@ -156,7 +159,7 @@ func (x *index) barNodes() []*corev1.Node {
 	return nodes
 }
 
-// nodesVersion changes with the nodes.
+// nodesVersion changes with the nodes and the RuntimeClasses.
 func (x *index) nodesVersion() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

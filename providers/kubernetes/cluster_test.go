@@ -254,19 +254,30 @@ func TestPublishTellsOwnJobsAlone(t *testing.T) {
 	}
 }
 
-// A master that took over from another address says how long its agents may take to hear of it.
+// A master that took over from another address, or with another certificate, says how long its agents may take to hear
+// of it.
 func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	if news := w.p.Capabilities().News; news != 0 {
 		t.Errorf("nobody knew another address, and it takes %s", news)
 	}
-	next := w.open()
-	w.ok(next.Publish(t.Context(), providers.Service{URL: "http://10.0.0.9:7000"}))
-	_, err := next.Prepare(t.Context(), job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}})
-	w.ok(err)
-	if news := next.Capabilities().News.Std(); news != newsTakes {
-		t.Errorf("agents know another address, and the news take %s", news)
+	for _, step := range []struct {
+		name    string
+		service providers.Service
+		takes   time.Duration
+	}{
+		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, newsTakes},
+		{"the same", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0},
+		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, newsTakes},
+	} {
+		next := w.open()
+		w.ok(next.Publish(t.Context(), step.service))
+		_, err := next.Prepare(t.Context(), job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}})
+		w.ok(err)
+		if news := next.Capabilities().News.Std(); news != step.takes {
+			t.Errorf("%s: the news take %s", step.name, news)
+		}
 	}
 }
 

@@ -137,3 +137,36 @@ func TestASteadyStateWritesNothing(t *testing.T) {
 		t.Errorf("%d writes", n)
 	}
 }
+
+// While one launch looks whether the anchor is still there, and the API server takes its time to answer, the others go on.
+func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	const n = 8
+	w.prepare(job.GroupRole{Role: "worker", Min: n})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	time.Sleep(anchorStands) // the next one looks
+	const late = 2 * time.Second
+	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
+	begun := time.Now()
+	took := make(chan time.Duration, n)
+	var all sync.WaitGroup
+	for index := 1; index < n; index++ {
+		all.Go(func() {
+			if err := w.p.Launch(t.Context(), w.launch("worker", index, 1)); err != nil {
+				t.Error(err)
+			}
+			took <- time.Since(begun)
+		})
+	}
+	all.Wait()
+	close(took)
+	waited := 0
+	for d := range took {
+		if d >= late {
+			waited++
+		}
+	}
+	if waited != 1 {
+		t.Errorf("%d of %d launches waited for the look", waited, n-1)
+	}
+}

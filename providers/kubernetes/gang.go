@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/providers"
 )
 
@@ -59,7 +59,7 @@ func (s Site) Namespace() string { return s.p.namespace }
 func (s Site) Log() *slog.Logger { return s.p.log }
 
 // Client is the provider's.
-func (s Site) Client() kubernetes.Interface { return s.p.client }
+func (s Site) Client() *kube.Client { return s.p.client }
 
 // Config reaches the API server as Client does, in JSON, which is all that custom resources are served in.
 func (s Site) Config() *rest.Config {

@@ -151,6 +151,19 @@ func (x *index) put(o *corev1.Pod) {
 	x.enter(o)
 }
 
+// made enters a pod as it was asked for, with the metadata that the API server gave it. A watch that was faster knows more.
+func (x *index) made(o *corev1.Pod) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.entries[o.UID] != nil {
+		return
+	}
+	x.enter(o)
+	if e := x.entries[o.UID]; e != nil {
+		e.pod.asked = true
+	}
+}
+
 // ordered marks a pod whose deletion this process is about to ask for: its end is not told as somebody else's deed.
 // False: it was marked before.
 func (x *index) ordered(uid types.UID) bool {
@@ -295,7 +308,7 @@ func (x *index) enter(o *corev1.Pod) {
 		e = x.entryOf(k, slot)
 	}
 	// Which incarnation it is was said when it was first seen. Labels that say otherwise since are drift.
-	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) {
+	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.asked && o.ResourceVersion == e.pod.version) {
 		return
 	}
 	x.replacePod(e, x.read(o, e))

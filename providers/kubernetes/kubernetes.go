@@ -15,10 +15,10 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/providers"
 )
 
@@ -40,7 +40,7 @@ type Provider struct {
 	name      string
 	owner     string // the state
 	where     *whereabouts
-	client    kubernetes.Interface
+	client    *kube.Client
 	rest      *rest.Config // how client reaches the API server
 	namespace string
 	config    Config
@@ -73,7 +73,7 @@ func New(o Options) (*Provider, error) {
 	// Half the bytes and a fraction of the processor time of JSON, on both sides.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kube.NewClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
@@ -83,8 +83,9 @@ func New(o Options) (*Provider, error) {
 	}
 	p := &Provider{
 		name: name, owner: o.Owner, where: newWhereabouts(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
-		index: newIndex(), jobs: newPreparations(), pacer: newPacer(o.Config.parallelism()),
+		index: newIndex(), jobs: newPreparations(),
 	}
+	p.pacer = newPacer(o.Config.parallelism(), p.index.signal)
 	p.index.owner = o.Owner
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.ownWatches()
@@ -112,6 +113,9 @@ func (p *Provider) Capabilities() job.Capabilities {
 	p.gang.Can(&c)
 	p.where.tell(&c, p.namespace)
 	for _, w := range p.watches {
+		if w.byRole {
+			continue
+		}
 		c.Caveats = append(c.Caveats, w.caveats()...)
 	}
 	return c

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -45,40 +44,50 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	scheduling.Gated = scheduling.Gated && l.Held
 	pod, err := p.config.pod(l, surroundings{
 		namespace: p.namespace, version: p.version, owner: p.owner, anchor: made.anchor, scheduling: scheduling,
+		classes: p.index.runtimeClasses(),
 	})
 	if err != nil {
 		return err
 	}
-	there, err := p.create(ctx, pod, l)
-	if err != nil {
+	if err := p.create(ctx, pod, l); err != nil {
 		return err
 	}
-	p.index.put(there)
 	p.sweep(ctx, l)
 	return nil
 }
 
-// create makes the pod, or finds the one of an attempt whose answer was lost, or of another master.
-func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) (*corev1.Pod, error) {
-	there := &corev1.Pod{}
+// metadataAlone asks for no more of an object that is made than its metadata: what it is beside was said in the request, and
+// a watch brings what admission made of it. To encode and to read whole pods anew is a tenth of what making many costs.
+const metadataAlone = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+// create makes the pod, or finds the one of an attempt whose answer was lost, or of another master, and enters it.
+func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) error {
+	var answer metav1.PartialObjectMetadata
 	err := p.pacer.do(ctx, l.UID+" create pods of "+l.Slot.Role, func(ctx context.Context) error {
 		// client-go would wait by itself after a 429, one request at a time, while the others asked on.
-		return p.client.CoreV1().RESTClient().Post().Namespace(p.namespace).Resource("pods").
-			VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, scheme.ParameterCodec).
-			Body(pod).MaxRetries(0).Do(ctx).Into(there)
+		core := p.client.CoreV1()
+		return core.Post().Namespace(p.namespace).Resource("pods").
+			VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, core.Parameters).
+			SetHeader("Accept", metadataAlone).Body(pod).MaxRetries(0).Do(ctx).Into(&answer)
 	})
+	if err == nil {
+		made := *pod
+		made.ObjectMeta = answer.ObjectMeta
+		p.index.made(&made)
+		return nil
+	}
 	if apierrors.IsAlreadyExists(err) {
+		var there *corev1.Pod
 		if there, err = p.client.CoreV1().Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
 			have, _, ours := identify(there)
 			if want, _, _ := keyOf(pod.Labels); !ours || have != want {
-				return nil, fmt.Errorf("pod %s/%s is there and is not this incarnation: delete it, or give the job another name", p.namespace, pod.Name)
+				return fmt.Errorf("pod %s/%s is there and is not this incarnation: delete it, or give the job another name", p.namespace, pod.Name)
 			}
+			p.index.put(there)
+			return nil
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
-	}
-	return there, nil
+	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
 
 // mend sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be

@@ -246,7 +246,7 @@ func (l *logs) open(ctx context.Context, one *pod, lines int, follow bool) (io.R
 		n := int64(lines)
 		options.TailLines = &n
 	}
-	r, err := l.p.client.CoreV1().Pods(l.p.namespace).GetLogs(one.name, options).Stream(ctx)
+	r, err := l.p.client.CoreV1().PodLogs(l.p.namespace, one.name, options).Stream(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

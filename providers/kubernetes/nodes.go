@@ -159,7 +159,8 @@ type cluster struct {
 	devices map[string]struct{} // that roles ask for
 	hidden  bool                // nodes may not be listed
 	shown   []job.Node          // what Observe tells; nil when it is to be made anew
-	version int                 // grows with every change of a node
+	classes runtimeClasses
+	version int // grows with every change of a node or a RuntimeClass
 }
 
 // load is what is reserved on a node beside what slots of ours reserve.

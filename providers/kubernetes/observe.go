@@ -19,6 +19,7 @@ type pod struct {
 	name     string
 	uid      types.UID
 	version  string // resourceVersion
+	asked    bool   // read from what was asked for: what admission made of it is not known yet
 	node     string // "" until it is bound
 	gated    bool   // a scheduling gate of ours holds it
 	deleting bool   // its deletion was ordered, by anybody

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -219,6 +220,21 @@ func TestBars(t *testing.T) {
 				x.watchedNode(o, false)
 			}
 			return ""
+		case "classes":
+			var all []*nodev1.RuntimeClass
+			for _, document := range strings.Split(d.Input, "---\n") {
+				o := &nodev1.RuntimeClass{}
+				if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				all = append(all, o)
+			}
+			x.listedClasses(all)
+			return ""
+		case "hide":
+			x.setClasses(runtimeClasses{})
+			x.hideClasses(true)
+			return ""
 		case "bars":
 			r := job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}}
 			for _, a := range d.CmdArgs {
@@ -245,6 +261,9 @@ func TestBars(t *testing.T) {
 			}
 			if extra := fit.Extra; !extra.Equal(job.Resources{}) {
 				fmt.Fprintf(&b, "takes %s more\n", extra)
+			}
+			for _, caveat := range fit.Caveats {
+				fmt.Fprintf(&b, "caveat: %s\n", caveat)
 			}
 			return b.String()
 		}
@@ -405,5 +424,25 @@ func TestRemovedPodsAreToldOf(t *testing.T) {
 	}
 	if got := numbers(); len(got) > mostDead || len(got) != x.dead || len(got) < mostDead/2 {
 		t.Errorf("%d removed pods are told of, %d counted", len(got), x.dead)
+	}
+}
+
+// A create is answered with metadata alone. What admission made of the pod comes by the watch, under the version that the
+// answer had, before or after it.
+func TestAdmissionIsSeenByTheWatch(t *testing.T) {
+	asked := podFrom(t, "spec: {containers: [{name: main, resources: {requests: {cpu: 2}}}]}")
+	stripOurs(asked)
+	admitted := asked.DeepCopy()
+	admitted.Spec.Containers = append(admitted.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1")}}})
+	for name, enter := range map[string]func(*index){
+		"answer, watch": func(x *index) { x.made(asked); x.watched(admitted, false) },
+		"watch, answer": func(x *index) { x.watched(admitted, false); x.made(asked) },
+	} {
+		x := newIndex()
+		enter(x)
+		if got := x.entries[asked.UID].pod.requests.CPU; got != 3000 {
+			t.Errorf("%s: the pod takes %v", name, got)
+		}
 	}
 }

@@ -157,6 +157,8 @@ func quotaConflict(err error) bool {
 
 // pacer lets writes begin in their order, at a pace. Make it with newPacer; close it.
 type pacer struct {
+	delays *delays
+
 	mu    sync.Mutex
 	pace  pace
 	queue []*ticket // who waits, in order
@@ -170,8 +172,9 @@ type ticket struct {
 	err   error
 }
 
-func newPacer(most int) *pacer {
-	g := &pacer{pace: newPace(most)}
+// newPacer makes a pacer that calls delayed when a write has begun to be delayed, or no longer is.
+func newPacer(most int, delayed func()) *pacer {
+	g := &pacer{pace: newPace(most), delays: newDelays(delayed)}
 	g.wake = time.AfterFunc(time.Hour, g.woken)
 	g.wake.Stop()
 	return g
@@ -181,16 +184,26 @@ func (g *pacer) close() { g.wake.Stop() }
 
 // do carries out one write at the pace: it waits for its turn, and tries again what the API server was too busy
 // for or failed at, so write has to be safe to repeat. Writes of one class are refused together. It gives the
-// error of the last attempt.
+// error of the last attempt, and where its time was up, what the API server said before.
 func (g *pacer) do(ctx context.Context, class string, write func(context.Context) error) error {
+	defer g.delays.begin(class)()
+	var failed error
 	for attempt := 1; ; {
 		if err := g.enter(ctx, class); err != nil {
-			return err
+			return lately(err, failed)
 		}
+		slow := g.delays.watch(class)
 		err := write(ctx)
+		slow.Stop()
 		a := judge(err)
-		if ctx.Err() != nil {
-			a = answer{} // the caller gave up: that says nothing of the API server
+		switch {
+		case ctx.Err() != nil:
+			a, err = answer{}, lately(err, failed) // the caller gave up: that says nothing of the API server
+		case a.verdict == down:
+			failed = err
+			g.delays.answered(class, err)
+		default:
+			g.delays.answered(class, nil)
 		}
 		g.leave(class, a)
 		switch {
@@ -204,6 +217,14 @@ func (g *pacer) do(ctx context.Context, class string, write func(context.Context
 			return err
 		}
 	}
+}
+
+// lately adds to the error with which a write was given up what the API server last failed at it with.
+func lately(err, failed error) error {
+	if err == nil || failed == nil {
+		return err
+	}
+	return fmt.Errorf("%w; before: %w", err, failed)
 }
 
 // enter waits for a turn.

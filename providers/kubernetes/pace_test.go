@@ -114,7 +114,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 // Of ten thousand that a quota refuses, few are asked, and all hear why.
 func TestARefusalIsForAllThatQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(64)
+		g := newPacer(64, func() {})
 		defer g.close()
 		var asked atomic.Int32
 		quota := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("exceeded quota: gpus"))
@@ -148,7 +148,7 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 // Nobody asks while the API server said to wait, nobody is lost, and the order stays.
 func TestRetryAfterHoldsEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(8)
+		g := newPacer(8, func() {})
 		defer g.close()
 		var mu sync.Mutex
 		var refused, until time.Time // those that were under way together are told at one moment
@@ -189,7 +189,7 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 // place taken.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(8)
+		g := newPacer(8, func() {})
 		defer g.close()
 		asked := 0
 		gone := errors.New("connection refused")
@@ -220,7 +220,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 // The most that are under way at once is the parallelism.
 func TestParallelismIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(16)
+		g := newPacer(16, func() {})
 		defer g.close()
 		var now, most atomic.Int32
 		var all sync.WaitGroup

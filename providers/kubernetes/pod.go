@@ -59,6 +59,7 @@ type surroundings struct {
 	owner      string // the state under which it is made
 	anchor     anchor
 	scheduling Scheduling
+	classes    runtimeClasses
 }
 
 // pod makes the pod of one incarnation. Errors are of what the role asks for and cannot have.
@@ -108,7 +109,9 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		pod.Labels["training.kubeflow.org/job-role"] = "master"
 	}
 	if in.anchor.uid != "" {
-		pod.OwnerReferences = []metav1.OwnerReference{in.anchor.reference()}
+		owner := in.anchor.reference()
+		owner.Controller = new(true) // kubectl drain leaves alone what has none
+		pod.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	if c.AgentPath == "" {
 		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
@@ -126,7 +129,7 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		pod = merged
 	}
 	pod.Annotations[annotationLaunch] = launched{
-		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(pod, l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version),
+		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(in.classes.admitted(pod), l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version),
 		SafeToEvict: pod.Annotations[annotationSafeToEvict], DoNotDisrupt: pod.Annotations[annotationDoNotDisrupt],
 	}.text()
 	// Their lists have no keys to merge by, so ours are added to what the overlays made of them.
@@ -135,7 +138,7 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// extraOf is what a pod requests beside what its slot reserves: for sidecars, and the overhead that it names.
+// extraOf is what a pod requests beside what its slot reserves: for sidecars, and its overhead.
 func extraOf(o *corev1.Pod, reserved job.Resources) job.Resources {
 	extra := requestsOf(o).Beyond(reserved)
 	extra.Shm = 0 // it is memory, and counted there

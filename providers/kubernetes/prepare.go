@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,7 @@ import (
 // namespace is theirs: their jobs are told nothing and their gates are not lifted.
 type preparations struct {
 	changed chan struct{} // gets a value when a job was prepared anew
-	moved   atomic.Bool   // a job's pods know another service, and are yet to hear of this one
+	moved   atomic.Bool   // a job's pods know another service, or trust another certificate, and are yet to hear of this one
 
 	mu   sync.Mutex
 	data map[string]string // of every anchor: how the service is reached; nil until it is published
@@ -40,10 +41,10 @@ type prepared struct {
 	group  job.Group
 	anchor anchor
 	token  string
-	whole  *atomic.Bool   // its gang, when the gates were looked at last
-	awake  *atomic.Bool   // its Service and budgets select its pods
-	ascent *ascent        // of its pods; awaken's alone
-	look   chan time.Time // holds when its anchor was seen last; empty while somebody looks
+	whole  *atomic.Bool // its gang, when the gates were looked at last
+	awake  *atomic.Bool // its Service and budgets select its pods
+	ascent *ascent      // of its pods; awaken's alone
+	look   chan looked  // at its anchor; empty while who would launch has to wait for one
 }
 
 func newPreparations() *preparations {
@@ -125,8 +126,9 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		}
 		return before.token, p.tell(ctx, before, there.Data)
 	}
+	former := there
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.namespace, p.owner), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner), applyAs)
 		return err
 	})
 	if err != nil {
@@ -134,41 +136,54 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, anchor: anchor{there.Name, there.UID},
-		whole: new(atomic.Bool), awake: new(atomic.Bool), ascent: new(ascent), look: make(chan time.Time, 1),
+		whole: new(atomic.Bool), awake: new(atomic.Bool), ascent: new(ascent), look: make(chan looked, 1),
 	}
 	if known {
 		made.awake, made.ascent = before.awake, before.ascent
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
-	made.look <- time.Now()
-	if made.token, err = p.token(ctx, g, made.anchor, before.token); err != nil {
+	made.look <- lookedNow(time.Now())
+	// Each needs the anchor and none another: a hundred gangs that come at once are known to their scheduler the sooner.
+	making, ctxAll := errgroup.WithContext(ctx)
+	var token string
+	making.Go(func() (err error) {
+		token, err = p.token(ctxAll, g, made.anchor, before.token)
+		return err
+	})
+	making.Go(func() error { return p.surround(ctxAll, made) })
+	making.Go(func() error { return p.gang.Prepare(ctxAll, jobOf(g, made.anchor.reference())) })
+	if former != nil { // what is new has no roles of before
+		making.Go(func() error { return p.prune(ctxAll, g) })
+	}
+	if err := making.Wait(); err != nil {
 		return "", err
 	}
-	if err := p.surround(ctx, made); err != nil {
-		return "", err
-	}
-	if err := p.gang.Prepare(ctx, jobOf(g, made.anchor.reference())); err != nil {
-		return "", err
-	}
+	made.token = token
 	p.jobs.put(made)
-	return made.token, p.tell(ctx, made, there.Data)
+	return token, p.tell(ctx, made, there.Data)
 }
 
-// budget makes the PodDisruptionBudgets of a job's roles, and takes away those of roles that it has no more: their pods
-// are no more either, or about to go, and must not hold up a drain.
+// budget makes the PodDisruptionBudgets of a job's roles.
 func (p *Provider) budget(ctx context.Context, j prepared) error {
-	g := j.group
 	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
-	var roles []string
-	for _, r := range g.Roles {
-		err := p.write(ctx, g, "the PodDisruptionBudget", func(ctx context.Context) error {
-			_, err := budgets.Apply(ctx, budgetOf(j, r, p.namespace), applyAs)
+	for _, r := range j.group.Roles {
+		err := p.write(ctx, j.group, "the PodDisruptionBudget", func(ctx context.Context) error {
+			_, err := budgets.Apply(ctx, budgetOf(j, r), applyAs)
 			return err
 		})
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are no more either, or about to
+// go, and must not hold up a drain.
+func (p *Provider) prune(ctx context.Context, g job.Group) error {
+	var roles []string
+	for _, r := range g.Roles {
 		roles = append(roles, r.Role)
 	}
 	return p.removeBudgets(ctx, g.UID, roles)
@@ -188,23 +203,51 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 	return true, nil
 }
 
-// anchorStands is for how long an anchor that was seen counts as there: while thousands of pods are launched, one look
-// in this time has to do. What is launched in between under one that goes is taken away with it, and launched again.
-const anchorStands = time.Second
+const (
+	// anchorStands is for how long an anchor that was seen counts as there: while thousands of pods are launched, one look
+	// in this time has to do. What is launched in between under one that goes is taken away with it, and launched again.
+	anchorStands = time.Second
+	// anchorTrusted is for how long the others launch on while one of them looks again: an API server that makes pods as
+	// fast as it can takes half a second to answer, and all would stand still meanwhile.
+	anchorTrusted = 5 * time.Second
+)
+
+// looked is what is known of an anchor: when it was seen last, and when it is to be looked at again.
+type looked struct{ seen, next time.Time }
+
+func lookedNow(now time.Time) looked { return looked{seen: now, next: now.Add(anchorStands)} }
 
 // anchored makes sure that a job's anchor is still there: a pod whose owner is not would be collected at once.
 func (p *Provider) anchored(ctx context.Context, j prepared) error {
-	var last time.Time
+	var last looked
 	select {
 	case last = <-j.look:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { j.look <- last }()
 	now := time.Now()
-	if now.Sub(last) < anchorStands {
+	if now.Before(last.next) {
+		j.look <- last
 		return nil
 	}
+	trusted := now.Sub(last.seen) < anchorTrusted
+	if trusted {
+		j.look <- looked{last.seen, now.Add(anchorStands)}
+	}
+	seen, err := p.lookAtAnchor(ctx, j)
+	if err != nil {
+		seen = looked{} // whoever comes next looks, and the others wait for that
+	}
+	if trusted {
+		<-j.look
+	}
+	j.look <- seen
+	return err
+}
+
+// lookAtAnchor asks the API server whether a job's anchor is still there.
+func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
+	now := time.Now()
 	var there *corev1.ConfigMap
 	err := p.pacer.do(ctx, j.group.UID+" get configmaps", func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, j.anchor.name, metav1.GetOptions{})
@@ -212,14 +255,13 @@ func (p *Provider) anchored(ctx context.Context, j prepared) error {
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
+		return looked{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
 	case err != nil:
-		return fmt.Errorf("look for its anchor: %w", explain(err))
+		return looked{}, fmt.Errorf("look for its anchor: %w", explain(err))
 	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
-		return fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
+		return looked{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
 	}
-	last = now
-	return nil
+	return lookedNow(now), nil
 }
 
 // findAnchor is the job's anchor as it is; nil if there is none.

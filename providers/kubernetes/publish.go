@@ -39,7 +39,7 @@ func (p *Provider) tell(ctx context.Context, j prepared, there map[string]string
 	if data == nil || there[serviceKey] == data[serviceKey] && there[certificatesKey] == data[certificatesKey] {
 		return nil
 	}
-	if before := there[serviceKey]; before != "" && before != data[serviceKey] {
+	if there[serviceKey] != "" { // and it is another one, or another certificate vouches for it
 		p.jobs.moved.Store(true)
 	}
 	patch, err := json.Marshal(map[string]any{

@@ -40,6 +40,8 @@ type watching struct {
 	log   *slog.Logger
 	// hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
 	hidden func(bool)
+	// byRole: not to see them concerns some roles only, and it is Fit that says so.
+	byRole bool
 
 	mu      sync.Mutex
 	listed  bool // once
@@ -304,6 +306,7 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 		o.Nodes[i].Provider = p.name
 	}
 	p.gang.Complete(&o)
+	o.Delayed = p.pacer.delays.byJob()
 	return o, nil
 }
 
@@ -344,7 +347,7 @@ func (p *Provider) ownWatches() {
 	}
 
 	p.watches = []*watching{
-		ours, nodes,
+		ours, nodes, p.classWatch(),
 		p.strangers(unlabelled, takesRoom), p.cousins(elsewhere, takesRoom),
 		p.strangers(nominated, nominatedOnly), p.cousins(nominatedElsewhere, nominatedOnly),
 	}

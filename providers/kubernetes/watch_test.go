@@ -249,10 +249,11 @@ func survivesLists(f *field) {
 	f.await(p, "five are up", func(o providers.Observation) bool { return count(o, job.Up) == 5 && len(o.Nodes) == 4 })
 	stop := f.neverFewer(p, 5)
 	for name, faults := range map[string][]testbed.Fault{
-		"expired":   {{Verb: "watch", Status: http.StatusGone, Times: 8}},
-		"no list":   {{Verb: "watch", Status: http.StatusGone, Times: 8}, {Verb: "list", Status: http.StatusInternalServerError, Times: 8}},
-		"busy":      {{Verb: "watch", Status: http.StatusTooManyRequests, Times: 8}, {Verb: "list", Status: http.StatusTooManyRequests, RetryAfter: time.Second, Times: 2}},
-		"cut lists": {{Verb: "watch", Status: http.StatusGone, Times: 8}, {Verb: "list", LoseAnswer: true, Times: 8}},
+		"expired":    {{Verb: "watch", Status: http.StatusGone, Times: 8}},
+		"no list":    {{Verb: "watch", Status: http.StatusGone, Times: 8}, {Verb: "list", Status: http.StatusInternalServerError, Times: 8}},
+		"busy":       {{Verb: "watch", Status: http.StatusTooManyRequests, Times: 8}, {Verb: "list", Status: http.StatusTooManyRequests, RetryAfter: time.Second, Times: 2}},
+		"lost lists": {{Verb: "watch", Status: http.StatusGone, Times: 8}, {Verb: "list", LoseAnswer: true, Times: 8}},
+		"half lists": {{Verb: "watch", Status: http.StatusGone, Times: 8}, {Verb: "list", CutAnswer: true, Times: 8}},
 	} {
 		var injected []*testbed.Injected
 		for _, fault := range faults {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -168,30 +169,13 @@ func readJSON(dir, name string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// writeJSON replaces a file whole.
+// writeJSON replaces a file whole, readable by its owner alone.
 func writeJSON(dir, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, name), append(b, '\n'))
-}
-
-// writeFile replaces a file whole, readable by its owner alone: a reader gets the old text or the new one.
-// It is not synced: no process outlives what would lose it.
-func writeFile(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // made with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Write(filepath.Join(dir, name), append(b, '\n'), 0o600)
 }
 
 // locked tells whether an agent holds the directory. The probe is a shared lock, let go at once: at worst an

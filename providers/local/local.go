@@ -23,6 +23,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -109,11 +110,6 @@ func New(o Options) (*Provider, error) {
 	if err := p.SetConfig(o.Config); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{runDir, filepath.Join(runDir, "jobs"), filepath.Join(runDir, "logs")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("local provider: make the run directory: %w", err)
-		}
-	}
 	p.removeForgotten()
 	if p.notify, err = fsnotify.NewWatcher(); err != nil {
 		return nil, fmt.Errorf("local provider: watch files: %w", err)
@@ -174,11 +170,16 @@ func (p *Provider) changed() {
 
 // Publish replaces the files that agents read, the certificates first: who finds the new URL finds them, too.
 func (p *Provider) Publish(_ context.Context, s providers.Service) error {
+	if err := os.MkdirAll(p.runDir, 0o700); err != nil { // not by New: who only looks needs no right to write
+		return fmt.Errorf("make the run directory: %w", err)
+	}
 	for _, f := range []struct {
 		name string
 		text []byte
 	}{{certificatesFile, s.Certificates}, {serviceFile, []byte(s.URL + "\n")}} {
-		if err := writeFile(filepath.Join(p.runDir, f.name), f.text); err != nil {
+		path := filepath.Join(p.runDir, f.name)
+		atomicfile.Sweep(path) // of masters that were killed: there is one at a time
+		if err := atomicfile.Write(path, f.text, 0o600); err != nil {
 			return fmt.Errorf("publish the service's address: %w", err)
 		}
 	}
@@ -221,16 +222,7 @@ func writeOnce(path, text string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(text + "\n")
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := atomicfile.Create(path, []byte(text+"\n"), 0o600); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
-	"volcano.sh/apis/pkg/client/clientset/versioned"
-	scheduling "volcano.sh/apis/pkg/client/clientset/versioned/typed/scheduling/v1beta1"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -42,7 +40,7 @@ const (
 type gang struct {
 	site    kubernetes.Site
 	config  Config
-	client  versioned.Interface
+	client  *client
 	asked   chan struct{} // closed once the server was asked what it knows
 	changed chan struct{} // gets a value when a PodGroup may have to be made again
 
@@ -63,7 +61,7 @@ type labelled struct{ of, with map[string]string }
 
 // newGang begins to watch.
 func newGang(site kubernetes.Site, config Config) (kubernetes.Gang, error) {
-	client, err := versioned.NewForConfig(site.Config())
+	client, err := newClient(site.Config())
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +75,7 @@ func newGang(site kubernetes.Site, config Config) (kubernetes.Gang, error) {
 	return g, nil
 }
 
-func (g *gang) podGroups() scheduling.PodGroupInterface {
-	return g.client.SchedulingV1beta1().PodGroups(g.site.Namespace())
-}
+func (g *gang) podGroups() podGroups { return g.client.podGroups(g.site.Namespace()) }
 
 func (g *gang) watch() {
 	ours := func(o metav1.ListOptions) metav1.ListOptions {
@@ -97,7 +93,7 @@ func (g *gang) watch() {
 		One: func(o runtime.Object, gone bool) { g.see(o.(*v1beta1.PodGroup), gone) },
 		All: g.seeAll,
 	})
-	all := g.client.SchedulingV1beta1().Queues()
+	all := g.client.queues()
 	g.site.Watch(kubernetes.Watch{
 		What: "queues", Kind: &v1beta1.Queue{},
 		Lack: "Whether the queue exists, is open and has room is not known; a gang that it does not let in waits",
@@ -106,7 +102,7 @@ func (g *gang) watch() {
 		One:  func(o runtime.Object, gone bool) { g.seeQueue(o.(*v1beta1.Queue), gone) },
 		All:  g.seeQueues,
 	})
-	tree := g.client.TopologyV1alpha1().HyperNodes()
+	tree := g.client.hyperNodes()
 	g.site.Watch(kubernetes.Watch{
 		What: "HyperNodes", Kind: &v1alpha1.HyperNode{},
 		Lack: "Where nodes are in the network is not known: topology.rank_by has their own labels only",
@@ -231,7 +227,7 @@ func (g *gang) ask(ctx context.Context) {
 func (g *gang) askOnce(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	known, err := askServer(ctx, g.client.SchedulingV1beta1().RESTClient())
+	known, err := askServer(ctx, g.client.scheduling)
 	var means []string
 	if err == nil {
 		means, err = g.config.askScheduler(ctx, g.site.Client())
@@ -285,10 +281,11 @@ func (g *gang) Can(c *job.Capabilities) {
 	if c.Refused = g.server.lacks(g.config); c.Refused != "" {
 		return
 	}
-	c.Caveats = append(c.Caveats, g.means...)
 	if why := g.queues.shut(g.config.queue()); why != "" {
-		c.Caveats = append(c.Caveats, fmt.Sprintf("No job is let in: %s.", why))
+		c.Refused = fmt.Sprintf("No job is let in: %s.", why)
+		return
 	}
+	c.Caveats = append(c.Caveats, g.means...)
 	if !g.server.knows("minTaskMember") {
 		c.Caveats = append(c.Caveats, "This Volcano is older than spec.minTaskMember of PodGroups: of a job with several roles it counts the pods of all together.")
 	}
@@ -322,7 +319,7 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 	}
 	var made *v1beta1.PodGroup
 	err := g.site.Write(ctx, j.Group.UID+" the PodGroup", func(ctx context.Context) (err error) {
-		made, err = g.podGroups().Apply(ctx, apply(j, g.site.Namespace(), spec),
+		made, err = g.podGroups().Apply(ctx, declared(j, spec),
 			metav1.ApplyOptions{FieldManager: kubernetes.FieldManager, Force: true})
 		return err
 	})

@@ -244,8 +244,8 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 		w.until("held: "+words, func(o providers.Observation) bool { return strings.Contains(o.Held[g.UID], words) })
 	}
 	held(`queue "research" does not exist: make it, or name another one`)
-	if c := w.p.Capabilities(); !slices.ContainsFunc(c.Caveats, func(s string) bool { return strings.Contains(s, `queue "research" does not exist`) }) {
-		t.Errorf("a plan would not say so before anything is made: %q", c.Caveats)
+	if c := w.p.Capabilities(); c.Refused != `No job is let in: queue "research" does not exist: make it, or name another one in the provider's queue.` {
+		t.Errorf("a plan would not say so before anything is made: %q", c.Refused)
 	}
 	cluster.MakeQueue(t, name, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}})
 	w.until("let in", func(o providers.Observation) bool { return o.Held[g.UID] == "" })

@@ -2,15 +2,12 @@ package volcano
 
 import (
 	"cmp"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
-	schedulingapply "volcano.sh/apis/pkg/client/applyconfiguration/scheduling/v1beta1"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers/kubernetes"
@@ -72,25 +69,13 @@ func (c Config) fields() []needed {
 // needed is a field that the server has to know.
 type needed struct{ field, by string }
 
-// apply is the PodGroup as eltrain applies it. It is its anchor's, not its pods', and outlives them: a gang that is
+// declared is the PodGroup as eltrain applies it. It is its anchor's, not its pods', and outlives them: a gang that is
 // formed again keeps its age in the queue.
-func apply(j kubernetes.Job, namespace string, spec v1beta1.PodGroupSpec) *schedulingapply.PodGroupApplyConfiguration {
-	to := schedulingapply.PodGroupSpec().
-		WithMinMember(spec.MinMember).WithQueue(spec.Queue).WithMinResources(*spec.MinResources)
-	to.MinTaskMember = maps.Clone(spec.MinTaskMember)
-	if spec.PriorityClassName != "" {
-		to.WithPriorityClassName(spec.PriorityClassName)
+func declared(j kubernetes.Job, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
+	return &v1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{j.Owner}},
+		Spec:       spec,
 	}
-	if t := spec.NetworkTopology; t != nil {
-		network := schedulingapply.NetworkTopologySpec().WithMode(t.Mode)
-		network.HighestTierAllowed = t.HighestTierAllowed
-		to.WithNetworkTopology(network)
-	}
-	return schedulingapply.PodGroup(j.Name, namespace).WithLabels(j.Labels).WithOwnerReferences(ownerOf(j.Owner)).WithSpec(to)
-}
-
-func ownerOf(o metav1.OwnerReference) *metaapply.OwnerReferenceApplyConfiguration {
-	return metaapply.OwnerReference().WithAPIVersion(o.APIVersion).WithKind(o.Kind).WithName(o.Name).WithUID(o.UID)
 }
 
 // current tells whether a PodGroup is already as it is to be.

@@ -129,9 +129,11 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 		"no gang":                     {"actions: \"enqueue, allocate, preempt\"\ntiers:\n- plugins:\n  - name: capacity\n", []string{"The scheduler's plugin gang is off"}},
 		"a gang that is not ready":    {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enableJobReady: false"), []string{"The scheduler's plugin gang is off"}},
 		"no queue":                    {"actions: \"allocate, preempt\"\ntiers:\n- plugins:\n  - name: gang\n", []string{"The scheduler has no action enqueue", "The scheduler has neither the plugin proportion nor capacity"}},
+		"reclaim with the gang floor": {"actions: \"enqueue, allocate, preempt, reclaim\"\n" + stock(""), nil},
+		"reclaim below the floor":     {"actions: \"enqueue, allocate, preempt, reclaim\"\n" + stock("\n    enableReclaimable: false"), []string{"The scheduler reclaims what queues have beyond their share and its plugin gang has enableReclaimable: false"}},
 		"no YAML":                     {"actions: [", []string{"The scheduler's configuration cannot be read"}},
 	} {
-		got := meaning(c.conf)
+		got := Config{}.meaning(c.conf)
 		ok := len(got) == len(c.want)
 		for i := range min(len(got), len(c.want)) {
 			ok = ok && strings.HasPrefix(got[i], c.want[i])
@@ -139,6 +141,13 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: %q, not %q", name, got, c.want)
 		}
+	}
+	wide, preempts := Config{NetworkTopology: &NetworkTopology{Mode: "hard"}}, "actions: \"enqueue, allocate, preempt\"\n"+stock("")
+	if got := wide.meaning(preempts); len(got) != 1 || !strings.HasPrefix(got[0], "The scheduler's plugin network-topology-aware is off") {
+		t.Errorf("of a network that nobody obeys: %q", got)
+	}
+	if got := wide.meaning(preempts + "  - name: network-topology-aware\n"); len(got) != 0 {
+		t.Errorf("of a network that is obeyed: %q", got)
 	}
 }
 

@@ -8,8 +8,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"github.com/eltrain/eltrain/kube"
 )
 
 // schedulerConf is what is read of the scheduler's configuration. What a plugin leaves out is on.
@@ -23,6 +24,7 @@ type schedulerConf struct {
 type plugin struct {
 	Name        string         `json:"name"`
 	Preemptable *bool          `json:"enablePreemptable"`
+	Reclaimable *bool          `json:"enableReclaimable"`
 	JobReady    *bool          `json:"enableJobReady"`
 	JobOrder    *bool          `json:"enableJobOrder"`
 	JobEnqueued *bool          `json:"enableJobEnqueued"`
@@ -35,7 +37,7 @@ func on(b *bool) bool { return b == nil || *b }
 const confSuffix = ".conf"
 
 // askScheduler reads the scheduler's configuration and gives what it means for jobs, in full sentences.
-func (c Config) askScheduler(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+func (c Config) askScheduler(ctx context.Context, client *kube.Client) ([]string, error) {
 	namespace, name := c.schedulerConfig()
 	configMap, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -46,14 +48,18 @@ func (c Config) askScheduler(ctx context.Context, client kubernetes.Interface) (
 	}
 	for key, text := range configMap.Data {
 		if strings.HasSuffix(key, confSuffix) {
-			return meaning(text), nil
+			return c.meaning(text), nil
 		}
 	}
 	return []string{fmt.Sprintf("ConfigMap %s/%s has no key that ends in %s: what the scheduler does is not known.", namespace, name, confSuffix)}, nil
 }
 
-// meaning says what a configuration means for jobs. Where nothing is said, Volcano does what this provider is for.
-func meaning(text string) []string {
+// networkPlugin is the scheduler's plugin that obeys a PodGroup's networkTopology. The chart leaves it out.
+const networkPlugin = "network-topology-aware"
+
+// meaning says what a scheduler's configuration means for jobs. Where nothing is said, Volcano does what this provider is
+// for.
+func (c Config) meaning(text string) []string {
 	var conf schedulerConf
 	if err := yaml.Unmarshal([]byte(text), &conf); err != nil {
 		return []string{fmt.Sprintf("The scheduler's configuration cannot be read: %v.", err)}
@@ -92,6 +98,12 @@ func meaning(text string) []string {
 		say(fmt.Sprintf("The scheduler preempts nobody (its actions are %q): a priority_class puts this job ahead of others that wait, and takes no place from one that runs.", conf.Actions))
 	case gangs && !on(gang.Preemptable):
 		say("The scheduler preempts and its plugin gang has enablePreemptable: false: it may take pods of this job below its min. Those that eltrain marks as not preemptable, the first of each role up to min, it spares.")
+	}
+	if slices.ContainsFunc(actions, func(a string) bool { return strings.HasSuffix(a, "reclaim") }) && gangs && !on(gang.Reclaimable) {
+		say("The scheduler reclaims what queues have beyond their share and its plugin gang has enableReclaimable: false: it may take pods of this job below its min. Those that eltrain marks as not preemptable, the first of each role up to min, it spares.")
+	}
+	if _, obeyed := plugins[networkPlugin]; c.NetworkTopology != nil && !obeyed {
+		say(fmt.Sprintf("The scheduler's plugin %s is off: it places pods wherever they fit, whatever network_topology says. Add the plugin to its configuration.", networkPlugin))
 	}
 	if overcommit, is := plugins["overcommit"]; is && preempts && on(overcommit.JobEnqueued) && overcommit.Arguments["overcommit-factor"] == nil {
 		say("The scheduler preempts, but its plugin overcommit lets nobody in while the cluster is full: what has a higher priority waits there and takes no place. Take overcommit out of the configuration, or raise its overcommit-factor.")

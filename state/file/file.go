@@ -1,7 +1,7 @@
 // Package file keeps a state in one file, for masters that share a file system.
 //
-// Beside the state file S there are: S.backup, the state before the newest; S.<uuid>.tmp while a write is
-// under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not know what is in the
+// Beside the state file S there are: S.backup, the state before the newest; a draft of the next (see package atomicfile)
+// while a write is under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not know what is in the
 // records.
 package file
 
@@ -16,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -28,6 +27,9 @@ const (
 	// DefaultRenew lets two renewals fail before the lease is in danger.
 	DefaultRenew = 5 * time.Second
 )
+
+// mode is that of the files: states have addresses of services and the like, and are nobody else's business.
+const mode = 0o600
 
 // Options adjust a Store. Zero values are the defaults.
 type Options struct {
@@ -93,10 +95,6 @@ func resolve(path string) (string, error) {
 func (s *Store) Path() string { return s.path }
 
 func (s *Store) backupPath() string { return s.path + ".backup" }
-
-// tempPath is a name of its own for every write: a holder that was fenced off may still be writing its own.
-// Store.sweep finds it by this form.
-func tempPath(path string) string { return path + "." + uuid.NewString() + ".tmp" }
 
 // Read implements state.Store. A file that cannot be understood is a *DamagedError.
 func (s *Store) Read(ctx context.Context) (state.State, error) {
@@ -206,11 +204,11 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 	if err != nil {
 		return err
 	}
-	temp := tempPath(s.path)
-	if err := writeSynced(temp, content); err != nil {
-		return besides(err)
+	draft, err := atomicfile.NewDraft(s.path, content, mode)
+	if err != nil {
+		return err
 	}
-	defer os.Remove(temp) // it is gone already when all went well
+	defer draft.Discard()
 
 	g, err := s.takeGuard(ctx)
 	if err != nil {
@@ -223,28 +221,11 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 	if err := s.keepBackup(); err != nil {
 		return fmt.Errorf("keep the previous state as backup: %w", err)
 	}
-	info, err := os.Lstat(temp)
-	if err != nil {
+	if err := draft.Place(); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, s.path); err != nil {
-		return err
-	}
-	s.remember(next, info)
-	if err := syncDir(filepath.Dir(s.path)); err != nil {
-		return fmt.Errorf("the new state is in place, but may not outlive a power failure: %w", err)
-	}
+	s.remember(next, draft.Info())
 	return nil
-}
-
-// besides leaves the temporary file's name, which is another each time, out of an error: what holds on is
-// told once, by its text.
-func besides(err error) error {
-	var at *fs.PathError
-	if !errors.As(err, &at) {
-		return err
-	}
-	return fmt.Errorf("%s a new file beside it: %w", at.Op, at.Err)
 }
 
 // accept checks a write against the lock and what is stored now.
@@ -309,9 +290,7 @@ func (s *Store) keepBackup() error {
 		return err
 	}
 	if err := os.Link(s.path, link); err != nil {
-		if err := copySynced(s.path, link); err != nil { // a file system without hard links
-			return err
-		}
+		return s.copyBackup() // a file system without hard links
 	}
 	if err := os.Rename(link, s.backupPath()); err != nil {
 		os.Remove(link)
@@ -320,40 +299,10 @@ func (s *Store) keepBackup() error {
 	return nil
 }
 
-func copySynced(from, to string) error {
-	b, err := os.ReadFile(from)
+func (s *Store) copyBackup() error {
+	content, err := os.ReadFile(s.path)
 	if err != nil {
 		return err
 	}
-	return writeSynced(to, b)
-}
-
-// writeSynced makes a new file with the given content, on the disk when it returns. On an error no file is left.
-func writeSynced(path string, content []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			os.Remove(path)
-		}
-	}()
-	if _, err = f.Write(content); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-// syncDir makes renames in dir outlive a power failure.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return atomicfile.Write(s.backupPath(), content, mode)
 }

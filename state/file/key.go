@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -15,13 +16,23 @@ func (s *Store) keyPath() string { return s.lockFile(".key") }
 
 // Key implements state.Store.
 func (s *Store) Key(ctx context.Context) ([]byte, error) {
+	key, err := s.readKey(ctx, func() ([]byte, error) { return os.ReadFile(s.keyPath()) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return key, err
+}
+
+// MakeKey implements state.Store.
+func (s *Store) MakeKey(ctx context.Context) ([]byte, error) {
+	return s.readKey(ctx, s.makeKey)
+}
+
+func (s *Store) readKey(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("key of state %s: %w", s.path, err)
 	}
-	key, err := os.ReadFile(s.keyPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err = s.makeKey()
-	}
+	key, err := read()
 	if err == nil {
 		err = state.CheckKey(key)
 	}
@@ -31,20 +42,16 @@ func (s *Store) Key(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// makeKey puts a key there, whole and on the disk, or takes the one that another process has just put there.
+// makeKey gives the key that is there, or puts one there, whole and on the disk, or takes the one that another process has
+// just put there.
 func (s *Store) makeKey() ([]byte, error) {
+	if key, err := os.ReadFile(s.keyPath()); !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
 	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	temp := tempPath(s.keyPath())
-	if err := writeSynced(temp, state.NewKey()); err != nil {
-		return nil, besides(err)
-	}
-	defer os.Remove(temp)
-	if err := os.Link(temp, s.keyPath()); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	if err := syncDir(s.lockDir()); err != nil {
+	if err := atomicfile.Create(s.keyPath(), state.NewKey(), mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return os.ReadFile(s.keyPath())

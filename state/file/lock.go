@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -227,31 +227,14 @@ func (s *Store) putLock(info state.LockInfo) error {
 	if err != nil {
 		return err
 	}
-	temp := tempPath(s.lockPath())
-	if err := writeSynced(temp, append(content, '\n')); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, s.lockPath()); err != nil {
-		os.Remove(temp)
-		return err
-	}
-	return nil
+	return atomicfile.Write(s.lockPath(), append(content, '\n'), mode)
 }
 
 // sweep removes what holders left behind that died in the middle of a write. One that is alive but was taken
 // over from may lose its temporary file too; it is fenced off anyway. The guard is held.
 func (s *Store) sweep() {
 	for _, path := range []string{s.path, s.lockPath(), s.keyPath()} {
-		entries, err := os.ReadDir(filepath.Dir(path))
-		if err != nil {
-			continue // what is left over does no harm
-		}
-		for _, e := range entries {
-			id, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
-			if id, isTemp := strings.CutSuffix(id, ".tmp"); ok && isTemp && uuid.Validate(id) == nil {
-				os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
-			}
-		}
+		atomicfile.Sweep(path)
 	}
 }
 

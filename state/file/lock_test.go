@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
@@ -293,7 +294,7 @@ func TestLostIsClosed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := bubbleStore(t)
 				l := take(t, s)
-				time.Sleep(2 * DefaultLease)
+				time.Sleep(2*DefaultLease + DefaultRenew/2) // between two renewals: what happens is not to meet one
 				select {
 				case <-l.Lost():
 					t.Fatal("lost while renewed")
@@ -459,20 +460,24 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 	s := bubbleStore(t)
 	dir := filepath.Dir(s.Path())
 	foreign(t, s, func(r *record) { r.PID = 1 << 30 })
-	left := []string{tempPath(s.Path()), tempPath(s.lockPath())}
-	kept := []string{filepath.Join(dir, "eltrain.state.mine.tmp"), filepath.Join(dir, "other.tmp"), s.Path() + ".backup"}
-	for _, path := range append(left, kept...) {
+	for _, path := range []string{s.Path(), s.lockPath(), s.keyPath()} {
+		if _, err := atomicfile.NewDraft(path, nil, mode); err != nil { // whose owner died
+			t.Fatal(err)
+		}
+	}
+	kept := []string{filepath.Join(dir, ".eltrain.state.mine.tmp"), filepath.Join(dir, "other.tmp"), s.Path() + ".backup"}
+	for _, path := range kept {
 		put(t, path, nil)
 	}
 	take(t, s)
-	exists := map[string]bool{}
-	for _, path := range append(left, kept...) {
-		_, err := os.Stat(path)
-		exists[path] = err == nil
+	want := []string{".eltrain", ".eltrain.state.mine.tmp", "eltrain.state.backup", "other.tmp"}
+	if got := names(t, dir); !slices.Equal(got, want) {
+		t.Errorf("beside the state there are %v, want %v", got, want)
 	}
-	want := map[string]bool{left[0]: false, left[1]: false, kept[0]: true, kept[1]: true, kept[2]: true}
-	if !maps.Equal(exists, want) {
-		t.Fatal(exists)
+	for _, name := range names(t, s.lockDir()) {
+		if strings.HasSuffix(name, ".tmp") {
+			t.Errorf("%s is left", name)
+		}
 	}
 }
 

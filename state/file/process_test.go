@@ -419,7 +419,7 @@ func fullDisk(dir string) error {
 		if err != nil || string(after) != string(before) {
 			return fmt.Errorf("the old state changed: %v", err)
 		}
-		if temps, err := filepath.Glob(s.Path() + ".*.tmp"); err != nil || len(temps) > 0 {
+		if temps, err := filepath.Glob(filepath.Join(dir, ".*.tmp")); err != nil || len(temps) > 0 {
 			return fmt.Errorf("temporary files stay: %v %v", temps, err)
 		}
 	}

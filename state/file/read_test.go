@@ -253,8 +253,7 @@ func TestBackupIsThePreviousState(t *testing.T) {
 
 func TestBackupWithoutHardLinksIsACopy(t *testing.T) {
 	s, _, _ := written(t)
-	to := filepath.Join(t.TempDir(), "copy")
-	if err := copySynced(s.Path(), to); err != nil || !bytes.Equal(contents(t, s.Path()), contents(t, to)) {
+	if err := s.copyBackup(); err != nil || !bytes.Equal(contents(t, s.Path()), contents(t, s.backupPath())) {
 		t.Fatal(err)
 	}
 }

@@ -64,10 +64,16 @@ const settled = 3 * time.Second
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {
 	backoff := again()
 	var since time.Time // of the first refusal in a row
+	var said error      // the API server's last answer
 	for {
 		err := attempt(ctx, request)
 		if err == nil {
 			return nil
+		}
+		if answered := errors.As(err, new(apierrors.APIStatus)); answered {
+			said = err
+		} else if ctx.Err() != nil && said != nil {
+			err = said // that the time is up says less
 		}
 		refused := apierrors.IsUnauthorized(err) || forbidden(verb, err)
 		if !refused {

@@ -21,23 +21,31 @@ func (s *Store) keyObject() string { return "eltrain-key-" + s.name }
 func (s *Store) Key(ctx context.Context) ([]byte, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	key, err := s.key(ctx)
-	if err == nil {
-		err = state.CheckKey(key)
+	secret, err := s.getSecret(ctx, s.keyObject())
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("key of state %s: %w", s, err)
-	}
-	return key, nil
+	return s.keyIn(secret, err)
 }
 
-func (s *Store) key(ctx context.Context) ([]byte, error) {
+// MakeKey implements state.Store.
+func (s *Store) MakeKey(ctx context.Context) ([]byte, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	secret, err := s.getSecret(ctx, s.keyObject())
 	if apierrors.IsNotFound(err) {
 		secret, err = s.makeKey(ctx)
 	}
+	return s.keyIn(secret, err)
+}
+
+// keyIn is the key in its Secret, which was read with err.
+func (s *Store) keyIn(secret *corev1.Secret, err error) ([]byte, error) {
+	if err == nil {
+		err = state.CheckKey(secret.Data[keyContent])
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("key of state %s: %w", s, err)
 	}
 	return secret.Data[keyContent], nil
 }

@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -57,7 +56,7 @@ type Store struct {
 	lease     time.Duration
 	inline    int
 	part      int
-	typed     kubernetes.Interface
+	typed     *kube.Client
 	metadata  metadata.Interface // lists parts without their content
 
 	mu sync.Mutex // of what follows; never held while waiting
@@ -112,7 +111,7 @@ func (s *Store) connect(config *rest.Config) (err error) {
 	binary := rest.CopyConfig(config)
 	binary.ContentType = runtime.ContentTypeProtobuf
 	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	s.typed, err = kubernetes.NewForConfig(binary)
+	s.typed, err = kube.NewClient(binary)
 	return err
 }
 

@@ -740,6 +740,25 @@ func TestALockThatATokenLostSaysSo(t *testing.T) {
 	token.expired.Store(false) // for the end
 }
 
+// An API server that has refused, and answers no more then, is told by what it has said.
+func TestALockThatWasRefusedSaysSo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	refusal := &refusing{}
+	s := p.through(refusal.trip)
+	l := p.lock(s)
+	refusal.from.Store(true)
+	select {
+	case <-l.Lost():
+	case <-time.After(enough):
+		t.Fatal("Lost was not closed")
+	}
+	if why := l.Why(); !errors.As(why, new(*ForbiddenError)) {
+		t.Errorf("it says that it was lost because: %v", why)
+	}
+	refusal.from.Store(false) // for the end
+}
+
 func TestNames(t *testing.T) {
 	for name, valid := range map[string]bool{
 		"training": true, "a": true, "a-1": true, strings.Repeat("a", 63): true,

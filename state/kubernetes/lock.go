@@ -398,8 +398,10 @@ func (l *lock) renew(ctx context.Context, began time.Time, expiry *time.Timer, d
 			l.lose(err)
 			return
 		}
-		l.failed.Store(nil)
-		if err != nil {
+		switch {
+		case err == nil:
+			l.failed.Store(nil)
+		case l.failed.Load() == nil || !errors.Is(err, context.DeadlineExceeded): // one that says why stands
 			l.failed.Store(&err)
 		}
 		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried

@@ -169,6 +169,20 @@ func (e *expiring) trip(r *http.Request, next http.RoundTripper) (*http.Response
 	return next.RoundTrip(r)
 }
 
+// refusing answers the first renewal with a refusal, and no further one: their time runs out.
+type refusing struct{ from, asked atomic.Bool }
+
+func (f *refusing) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if r.Method != http.MethodPut || !f.from.Load() {
+		return next.RoundTrip(r)
+	}
+	if f.asked.CompareAndSwap(false, true) {
+		return said(r, http.StatusForbidden, "leases.coordination.k8s.io is forbidden: User cannot update resource leases", "Forbidden"), nil
+	}
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // said is a refusal as an API server writes it.
 func said(r *http.Request, status int, message, reason string) *http.Response {
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"%s","reason":"%s","code":%d}`, message, reason, status)

@@ -159,6 +159,16 @@ func (s *Store) Key(ctx context.Context) ([]byte, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return bytes.Clone(s.key), nil
+}
+
+// MakeKey implements state.Store.
+func (s *Store) MakeKey(ctx context.Context) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.key == nil {
 		s.key = state.NewKey()
 	}

@@ -564,9 +564,12 @@ func breakOnlyThatLock(t *testing.T, o Opener) {
 func oneKey(t *testing.T, o Opener) {
 	const handles = 4
 	keys, errs := make([][]byte, handles), make([]error, handles)
+	if key, err := o.Open().Key(t.Context()); key != nil || err != nil {
+		t.Fatalf("before it is made the key is %x, %v", key, err)
+	}
 	var wg sync.WaitGroup
 	for i := range handles {
-		wg.Go(func() { keys[i], errs[i] = o.Open().Key(context.Background()) })
+		wg.Go(func() { keys[i], errs[i] = o.Open().MakeKey(context.Background()) })
 	}
 	wg.Wait()
 	for i := range handles {

@@ -239,6 +239,10 @@ func userOf(object *corev1.Pod, c *container) *user {
 	if !set {
 		return nil
 	}
+	u.group = u.gid
+	if s := object.Spec.SecurityContext; s != nil {
+		override(&u.group, s.FSGroup)
+	}
 	return &u
 }
 

@@ -414,3 +414,22 @@ func TestRunAsUser(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// What a volume of files has for its owner alone, a pod's fsGroup may read too.
+func TestFSGroupReadsVolumes(t *testing.T) {
+	b := start(t, "fsgroup")
+	b.secret("keys", map[string]string{"token": "s3cret\n"})
+	mode := int32(0o400)
+	for group, want := range map[int64]string{4321: "s3cret\n", 0: "refused\n"} {
+		pod := b.pod(fmt.Sprintf("a%d", group), "cat /secret/token 2>/dev/null || echo refused")
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &[]int64{1234}[0], RunAsGroup: &[]int64{99}[0]}
+		if group > 0 {
+			pod.Spec.SecurityContext.FSGroup = &group
+		}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "keys", DefaultMode: &mode}}}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/secret"}}
+		if out := b.output(pod); out != want {
+			t.Errorf("fsGroup %d: %q", group, out)
+		}
+	}
+}

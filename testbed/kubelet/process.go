@@ -57,7 +57,7 @@ type bind struct {
 	create   bool // from becomes a directory if it is not there, as a subPath does
 }
 
-type user struct{ uid, gid int64 }
+type user struct{ uid, gid, group int64 } // group is the one beside gid
 
 // process is a started container. Its fields after done are valid once done is closed.
 type process struct {
@@ -194,7 +194,7 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 	argv := []string{"-c", initScript, "init"}
 	if s.user != nil {
 		// A change of user clears Pdeathsig, so it is set once more.
-		argv = append(argv, "setpriv", "--reuid", strconv.FormatInt(s.user.uid, 10), "--regid", strconv.FormatInt(s.user.gid, 10), "--clear-groups", "--pdeathsig", "KILL")
+		argv = append(argv, "setpriv", "--reuid", strconv.FormatInt(s.user.uid, 10), "--regid", strconv.FormatInt(s.user.gid, 10), "--groups", strconv.FormatInt(s.user.group, 10), "--pdeathsig", "KILL")
 	}
 	// The shell drops variables whose names it does not like, and adds its own. env gives exactly these.
 	argv = append(argv, "env", "-i")

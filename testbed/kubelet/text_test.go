@@ -142,7 +142,7 @@ func TestSwap(t *testing.T) {
 		}
 		return string(b)
 	}
-	if err := swap(dir, payload{"a": {"1", 0o644}, "deep/b": {"2", 0o600}}); err != nil {
+	if err := swap(dir, payload{"a": {"1", 0o644}, "deep/b": {"2", 0o600}}, -1); err != nil {
 		t.Fatal(err)
 	}
 	if read("a") != "1" || read("deep/b") != "2" {
@@ -151,7 +151,7 @@ func TestSwap(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "deep/b")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info, err)
 	}
-	if err := swap(dir, payload{"a": {"3", 0o644}, "c": {"4", 0o644}}); err != nil {
+	if err := swap(dir, payload{"a": {"3", 0o644}, "c": {"4", 0o644}}, -1); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -33,6 +33,9 @@ const dataLink = "..data"
 // when 80% of it have passed).
 const tokenRefreshes = 0.8
 
+// groupReads is what a kubelet adds to the mode of a read-only volume's files for an fsGroup.
+const groupReads fs.FileMode = 0o440
+
 // defaultTokenSeconds is how long a token lives unless the pod says otherwise.
 const defaultTokenSeconds = 3600
 
@@ -42,6 +45,7 @@ type volume struct {
 	path    string // on this machine, in the pod's mount namespace
 	sources []corev1.VolumeProjection
 	mode    fs.FileMode // of files whose item says none
+	group   int         // that owns the files; -1 for the kubelet's own
 	written payload     // what is there now
 
 	token        string
@@ -78,7 +82,10 @@ func (p *pod) prepareVolumes(ctx context.Context, object *corev1.Pod) error {
 
 // declare finds or makes a volume's place, and says what is to be written there.
 func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[string]string) (*volume, error) {
-	v := &volume{name: declared.Name, path: filepath.Join(p.dir, "volumes", declared.Name), mode: fs.FileMode(corev1.ConfigMapVolumeSourceDefaultMode)}
+	v := &volume{name: declared.Name, path: filepath.Join(p.dir, "volumes", declared.Name), mode: fs.FileMode(corev1.ConfigMapVolumeSourceDefaultMode), group: -1}
+	if s := object.Spec.SecurityContext; s != nil && s.FSGroup != nil {
+		v.group = int(*s.FSGroup)
+	}
 	source := declared.VolumeSource
 	switch {
 	case source.HostPath != nil:
@@ -203,7 +210,7 @@ func (p *pod) writeVolume(ctx context.Context, object *corev1.Pod, v *volume) er
 	if v.written != nil && maps.Equal(v.written, files) {
 		return nil
 	}
-	if err := swap(v.path, files); err != nil {
+	if err := swap(v.path, files, v.group); err != nil {
 		return err
 	}
 	v.written = files
@@ -307,8 +314,8 @@ func (p *pod) serviceAccountToken(ctx context.Context, object *corev1.Pod, v *vo
 
 // swap replaces a volume's files by others, all at once: they are written into a new directory, and a link is
 // moved to it, which the visible names go through. It is the way that Kubernetes writes them, which programs know
-// that watch such files.
-func swap(dir string, files payload) error {
+// that watch such files. A group may read them all, as a pod's fsGroup may.
+func swap(dir string, files payload, group int) error {
 	fresh, err := os.MkdirTemp(dir, "..")
 	if err != nil {
 		return err
@@ -325,7 +332,14 @@ func swap(dir string, files payload) error {
 		if err := os.WriteFile(target, []byte(file.data), file.mode); err != nil {
 			return err
 		}
-		if err := os.Chmod(target, file.mode); err != nil { // the umask does not count
+		mode := file.mode
+		if group >= 0 {
+			mode |= groupReads
+			if err := os.Chown(target, -1, group); err != nil {
+				return err
+			}
+		}
+		if err := os.Chmod(target, mode); err != nil { // the umask does not count
 			return err
 		}
 		top, _, _ := strings.Cut(path, "/")

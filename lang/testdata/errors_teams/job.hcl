@@ -193,7 +193,13 @@ removed {
   from = job.past
 }
 removed {
-  from = module.base
+  from = module
+}
+removed {
+  from = module.gone.output
+}
+removed {
+  from = "module.gone"
 }
 removed {
   lifecycle {}

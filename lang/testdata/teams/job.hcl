@@ -122,6 +122,11 @@ removed {
   from = job.older
 }
 
+removed {
+  from    = module.left["a"]
+  destroy = false
+}
+
 import {
   to = job.frozen
   id = "frozen-7f9d2"

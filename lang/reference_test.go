@@ -3,19 +3,76 @@ package lang
 import (
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/local"
 )
 
-// Reference is the language's reference in Markdown: a section for each block with its arguments, their
-// types, defaults and meaning, as the tags of the declared types have them. providers are the types that
-// Options.Providers takes.
-func Reference(providers map[string]reflect.Type) string {
+// languagePage is what users read of the language. Two parts of it are what the code says.
+const languagePage = "../docs/language.md"
+
+func TestLanguagePageIsTheSchema(t *testing.T) {
+	text, err := os.ReadFile(languagePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for name, want := range map[string]string{
+		"functions": wrap("`"+strings.Join(functionNames(), "` `")+"`", 100) + "\n",
+		"blocks":    referenceOf(map[string]reflect.Type{local.Name: reflect.TypeFor[local.Config]()}),
+	} {
+		before, rest, ok1 := strings.Cut(page, "<!-- generated "+name+" -->\n")
+		got, after, ok2 := strings.Cut(rest, "<!-- end -->")
+		if !ok1 || !ok2 {
+			t.Fatalf("%s has no part that is generated under the name %q", languagePage, name)
+		}
+		if got != want && !*update {
+			t.Errorf("%s does not say what the code does; run: go test ./lang -run %s -update", languagePage, t.Name())
+		}
+		page = before + "<!-- generated " + name + " -->\n" + want + "<!-- end -->" + after
+	}
+	if *update {
+		if err := os.WriteFile(languagePage, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// functionNames are those of all functions, sorted.
+func functionNames() []string {
+	return slices.Sorted(maps.Keys(newLoader(Options{}).ctx.Functions))
+}
+
+// wrap breaks a text at spaces.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
+
+// referenceOf is the language's reference in Markdown: a section for each block with its arguments, their types, defaults
+// and meaning, as the tags of the declared types have them. providers are the types that Options.Providers takes.
+func referenceOf(providers map[string]reflect.Type) string {
 	var r reference
 	for _, f := range job.Fields(reflect.TypeFor[root]()) {
 		if f.Name == "provider" {
@@ -27,11 +84,6 @@ func Reference(providers map[string]reflect.Type) string {
 		r.table(fmt.Sprintf("provider %q", name), "", providers[name])
 	}
 	return strings.TrimSpace(r.b.String()) + "\n"
-}
-
-// Functions lists the names of all functions, sorted.
-func Functions() []string {
-	return slices.Sorted(maps.Keys(newLoader(Options{}).ctx.Functions))
 }
 
 type reference struct{ b strings.Builder }

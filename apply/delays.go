@@ -1,0 +1,53 @@
+package apply
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/eltrain/eltrain/plan"
+)
+
+// delays are the jobs of which something is being made and does not come about. The plan knows nothing of that: to it
+// they are under way.
+func (r *Reconciler) delays() []plan.Wait {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var waits []plan.Wait
+	for name, rec := range r.state.Jobs {
+		if why := r.delayed[rec.UID]; why != "" {
+			waits = append(waits, plan.Wait{Job: name, Passing: true, Reasons: []string{why}})
+		}
+	}
+	slices.SortFunc(waits, func(a, b plan.Wait) int { return cmp.Compare(a.Job, b.Job) })
+	return waits
+}
+
+// enterDelays takes in what the providers that answered say of it. What others said last stays.
+func (r *Reconciler) enterDelays() {
+	now := map[string]string{}
+	for name := range r.known {
+		for uid, why := range r.known[name].Delayed {
+			now[uid] = r.o.Sealer.Text(why)
+		}
+	}
+	r.mu.Lock()
+	r.delayed = now
+	r.mu.Unlock()
+}
+
+// tellDelays warns of what does not come about, once for as long as it is so.
+func (r *Reconciler) tellDelays() {
+	now := map[string]bool{}
+	for _, w := range r.delays() {
+		summary := "Job " + w.Job + " is held up"
+		now[summary] = true
+		r.view(func(v View) { v.Warned(summary, w.Reasons[0]) })
+	}
+	for _, summary := range slices.Sorted(maps.Keys(r.toldDelays)) {
+		if !now[summary] {
+			r.view(func(v View) { v.Recovered(summary) })
+		}
+	}
+	r.toldDelays = now
+}

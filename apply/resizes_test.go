@@ -1,0 +1,58 @@
+package apply
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// trained is a service whose only job trains on two slots, and a view that keeps the sizes that it is told.
+type trained struct {
+	*listener
+	sizes []plan.Size
+}
+
+func (*trained) Observe() map[string]elastic.Facts {
+	f := elastic.Facts{UID: "u", World: job.World{Generation: 1}}
+	for i := range 2 {
+		slot := job.Address{Job: "a", Role: "worker", Index: i}
+		f.World.Members = append(f.World.Members, job.WorldMember{Slot: slot, Incarnation: 1, Rank: i, Processes: 1})
+		f.Members = append(f.Members, elastic.MemberFacts{Slot: slot, Incarnation: 1, Member: job.Member{State: job.MemberRunning, Generation: 1, Registered: jobtest.Epoch}})
+	}
+	return map[string]elastic.Facts{"a": f}
+}
+
+func (v *trained) Planned(p *plan.Plan) { v.sizes = append(v.sizes, p.Sizes...) }
+
+// A node that dies takes slots of an elastic role with it: nothing is to be done, and the decision is told once.
+func TestASizeThatChangesByItselfIsTold(t *testing.T) {
+	v := &trained{}
+	b := newBench(t, func(o *Options) {
+		role := jobtest.Role("worker", 2)
+		role.Scaling = &job.Scaling{Min: 1, Max: 2}
+		o.Jobs = []job.Job{jobtest.Job("a", role)}
+		v.listener = o.View.(*listener)
+		o.Service, o.View = v, v
+	})
+	b.cluster.Schedules, b.cluster.can = false, job.Capabilities{Places: true}
+	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(1)))
+	b.cluster.SetNode(jobtest.Node("n2", jobtest.Cores(1)))
+	for range 3 {
+		b.turn(t)
+	}
+	b.cluster.CrashNode("n2")
+	v.sizes = nil
+	p := b.turn(t)
+	if len(p.Changes) > 0 {
+		t.Errorf("something is to be done: %+v", p.Changes)
+	}
+	b.turn(t)
+	told := slices.DeleteFunc(v.sizes, func(s plan.Size) bool { return !s.Changes() })
+	if len(told) != 1 || told[0].Before != 2 || told[0].Now != 1 {
+		t.Errorf("told are %+v", v.sizes)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and in the place of
+// eltrain a function that prints what it is called with.
+var interactiveShells = []struct{ name, file, settings string }{
+	{"bash", ".bashrc", "PS1='ready> '\neltrain() { echo \"<$*>\"; }\n"},
+	{"zsh", ".zshrc", "PS1='ready> '\neltrain() { echo \"<$*>\"; }\n"},
+	{"fish", ".config/fish/config.fish", "function fish_prompt\n  echo -n 'ready> '\nend\nfunction fish_greeting\nend\nfunction eltrain\n  echo \"<$argv>\"\nend\n"},
+}
+
+// In real shells Tab completes commands, options, addresses and files, once -install-autocomplete was typed.
+func TestCompletionInShells(t *testing.T) {
+	for _, shell := range interactiveShells {
+		t.Run(shell.name, func(t *testing.T) {
+			path, err := exec.LookPath(shell.name)
+			if err != nil {
+				if os.Getenv("CI") != "" || os.Getenv("WITH_SHELLS") != "" {
+					t.Fatalf("%s is needed here, `make deps` installs it: %v", shell.name, err)
+				}
+				t.Skipf("no %s here", shell.name)
+			}
+			home := t.TempDir()
+			dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "prod.vars": ""})
+			remember(t, filepath.Join(dir, defaultState))
+			settings := filepath.Join(home, shell.file)
+			if err := os.MkdirAll(filepath.Dir(settings), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, settings, shell.settings)
+			env := []string{"HOME=" + home, "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "TERM=xterm", "HISTFILE=", "LANG=C.UTF-8"}
+			install := exec.Command(binary, "-install-autocomplete")
+			install.Dir, install.Env = dir, env
+			if out, err := install.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			cmd := exec.Command(path, "-i")
+			cmd.Dir, cmd.Env = dir, env
+			sh := startShell(t, cmd)
+			for begun, whole := range map[string]string{
+				"prov":                 "providers",
+				"plan -detailed":       "plan -detailed-exitcode",
+				"plan -var-file pr":    "plan -var-file prod.vars",
+				"logs job.bi":          "logs job.big",
+				"state pul":            "state pull",
+				"-chdir=/ validate -j": "-chdir=/ validate -json",
+			} {
+				sh.shows("ready> ")
+				sh.types("eltrain " + begun + "\t\r")
+				sh.shows("<" + whole)
+			}
+			sh.shows("ready> ")
+			sh.types("exit\r")
+			sh.ends()
+		})
+	}
+}
+
+// shellBound is how long a shell may take for a line; nothing is timed by it.
+const shellBound = 30 * time.Second
+
+// interactive is a shell at a terminal.
+type interactive struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	screen *os.File
+	ended  chan struct{} // closed when nobody has the terminal any more
+
+	mu   sync.Mutex
+	text bytes.Buffer // since what was found last
+}
+
+func startShell(t *testing.T, cmd *exec.Cmd) *interactive {
+	t.Helper()
+	master, slave := terminal(t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // its own terminal, as shells want it
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	sh := &interactive{t: t, cmd: cmd, screen: master, ended: make(chan struct{})}
+	go func() {
+		defer close(sh.ended)
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b)
+			sh.mu.Lock()
+			sh.text.Write(b[:n])
+			sh.mu.Unlock()
+			if err != nil { // EIO when the last process lets go of the terminal
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		<-sh.ended
+		master.Close()
+	})
+	return sh
+}
+
+func (sh *interactive) types(text string) {
+	sh.t.Helper()
+	if _, err := sh.screen.WriteString(text); err != nil {
+		sh.t.Fatal(err)
+	}
+}
+
+// shows waits until the screen has a text behind what was waited for before.
+func (sh *interactive) shows(want string) {
+	sh.t.Helper()
+	found := func() bool {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		at := strings.Index(sh.text.String(), want)
+		if at >= 0 {
+			sh.text.Next(at + len(want))
+		}
+		return at >= 0
+	}
+	for deadline := time.Now().Add(shellBound); !found(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			sh.t.Fatalf("the shell does not show %q, but %q", want, &sh.text)
+		}
+	}
+}
+
+func (sh *interactive) ends() {
+	sh.t.Helper()
+	select {
+	case <-sh.ended:
+	case <-time.After(shellBound):
+		sh.t.Fatal("the shell does not end")
+	}
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// linesOf are the lines of -json, by type.
+func linesOf(t *testing.T, text string) map[string][]map[string]any {
+	t.Helper()
+	out := map[string][]map[string]any{}
+	for line := range strings.Lines(text) {
+		var l map[string]any
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		out[l["type"].(string)] = append(out[l["type"].(string)], l)
+	}
+	return out
+}
+
+// What scaling made of a role is no drift, whatever number the file begins with: it is said, and left. A bound that is moved
+// clamps it.
+func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
+	text := strings.Replace(growing("", ""), "max = 2", "max = 4", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": text})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	grown := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)["scale_decision"]
+	if len(grown) != 1 || !strings.HasPrefix(grown[0]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
+		t.Errorf("apply -json decides %v", grown)
+	}
+	const kept = "job.elastic.worker: replicas = 1 (now 4, scaled within 1..4)"
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, kept, "No changes.")
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**Scaled**\n\n- "+kept)
+	if lines := linesOf(t, eltrain(t, dir, "plan", "-json").out); len(lines["scale_decision"]) > 0 {
+		t.Errorf("a size that stays is decided: %v", lines["scale_decision"])
+	}
+	before := slotsOf(t, dir)
+	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 2", 1))
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "replicas = 2 (now 4, scaled within 1..4)", "No changes.")
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	var model struct {
+		Changes []struct {
+			Change struct{ Actions []string }
+		} `json:"resource_changes"`
+		Eltrain struct{ Sizes []view.RoleSize }
+	}
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").out), &model); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range model.Changes {
+		if len(c.Change.Actions) != 1 || c.Change.Actions[0] != "no-op" {
+			t.Errorf("the JSON has a change: %v", c.Change.Actions)
+		}
+	}
+	if s := model.Eltrain.Sizes; len(s) != 1 || s[0].Replicas != 2 || s[0].Now != 4 || s[0].Min != 1 || s[0].Max != 4 {
+		t.Errorf("the JSON has the sizes %+v", s)
+	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resources: 0 added, 0 changed, 0 destroyed.")
+	for address, s := range slotsOf(t, dir) {
+		if before[address] != s {
+			t.Errorf("%s was %+v and is %+v", address, before[address], s)
+		}
+	}
+	rewrite(t, dir, strings.Replace(text, "max = 4", "max = 3", 1))
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "index [3] is out of range: at most 3 slots", "0 to add, 1 to change, 1 to destroy")
+}
+
+// A plan says of a job that failed that it did, why, and what becomes of it: a plain apply starts it anew, a watch does not.
+func TestAPlanTellsOfFailedJobs(t *testing.T) {
+	const failing = `job "bad" {
+  role "worker" {
+    command    = ["sh", "-c", "exit 3"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+  heal {
+    budget {
+      restarts = 0
+    }
+  }
+}
+`
+	dir := directoryWith(t, map[string]string{"main.hcl": failing})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	o := eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitError)
+	lines := linesOf(t, o.out)
+	if n := len(lines["change_summary"]); n != 1 {
+		t.Errorf("an apply that did not reach its end has %d summaries, not only that of its plan", n)
+	}
+	told := false
+	for _, l := range lines["diagnostic"] {
+		d := l["diagnostic"].(map[string]any)
+		told = told || d["address"] == "job.bad" && d["severity"] == "error" && d["summary"] == "job.bad is Failed"
+	}
+	if !told {
+		t.Errorf("the diagnostics are %v", lines["diagnostic"])
+	}
+	const why = "It failed: process failed: worker[0]: "
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it anew", "Plan: 1 to add, 0 to change, 0 to destroy.")
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**What failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
+	if failed := linesOf(t, eltrain(t, dir, "plan", "-json").out)["planned_failed"]; len(failed) != 1 || failed[0]["failed"].(map[string]any)["starts_anew"] != true {
+		t.Errorf("plan -json has %v", failed)
+	}
+	out := watch(t, dir, func() {
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(eltrain(t, dir, "status").out, "(pid "); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("status never tells of the master")
+			}
+		}
+	})
+	for _, want := range []string{why, "It stays so until eltrain apply starts it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("a watch does not say %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "What runs matches") {
+		t.Errorf("a watch takes a failed job for what was asked for:\n%s", out)
+	}
+}
+
+// One job that fails does not take back another that starts with it. What failed is named once, at the end, with the line
+// that declares it, and the next plan goes on with that alone.
+func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
+	good := strings.Replace(twoWorkers, "tiny", "good", 1)
+	bad := strings.Replace(strings.Replace(twoWorkers, "tiny", "bad", 1), `["sh", "-c", "echo step $RANK; exec sleep 300"]`, `["/no/such/program"]`, 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": good + bad})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: job.bad is Failed", "on main.hcl line 11", `job "bad" {`, "/no/such/program")
+	if n := strings.Count(o.err, "Error: "); n != 1 {
+		t.Errorf("%d errors are told:\n%s", n, o.err)
+	}
+	before := slotsOf(t, dir)
+	if phase := before["job.good.worker[1]"].Phase; phase != string(job.Running) {
+		t.Errorf("the other job is %s", phase)
+	}
+	rewrite(t, dir, good+strings.Replace(bad, "/no/such/program", "/bin/sleep\", \"300", 1))
+	eltrain(t, dir, "plan").check(t, exitDone, "job.bad.worker[0-1]", "Plan: 2 to add, 0 to change, 0 to destroy.")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
+	after := slotsOf(t, dir)
+	for _, address := range []string{"job.good.worker[0]", "job.good.worker[1]"} {
+		if before[address] != after[address] {
+			t.Errorf("%s was %+v and is %+v", address, before[address], after[address])
+		}
+	}
+}
+
+// A plan that changes outputs alone counts no changes; show has the outputs of the state, too.
+func TestPlansOfOutputsAlone(t *testing.T) {
+	const outputs = "output \"size\" {\n  value = 3\n}\noutput \"token\" {\n  value     = \"hunter2hunter2\"\n  sensitive = true\n}\n"
+	dir := directoryWith(t, map[string]string{"main.hcl": outputs})
+	eltrain(t, dir, "show").check(t, exitDone, "The state is empty.")
+	o := eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "\nChanges to Outputs:\n  + size  = 3\n", "You can apply this plan to save these new output values")
+	if strings.Contains(o.out, "to add") || strings.Contains(o.out, "No changes.") {
+		t.Errorf("it counts:\n%s", o.out)
+	}
+	eltrain(t, dir, "show", "p").check(t, exitDone, "Changes to Outputs:", "+ size  = 3")
+	eltrain(t, dir, "show", "-markdown", "p").check(t, exitDone, "**eltrain plan:** Changes to outputs only.", "\n+ size  = 3\n")
+	planned := linesOf(t, eltrain(t, dir, "plan", "-json").out)["outputs"][0]["outputs"].(map[string]any)["token"].(map[string]any)
+	if len(planned) != 2 || planned["action"] != "create" || planned["sensitive"] != true {
+		t.Errorf("plan -json has the sensitive output %v", planned)
+	}
+	applied := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)
+	all := applied["outputs"][len(applied["outputs"])-1]["outputs"].(map[string]any)
+	if token := all["token"].(map[string]any); len(token) != 1 || token["sensitive"] != true {
+		t.Errorf("apply -json has the sensitive output %v", token)
+	}
+	if size := all["size"].(map[string]any); size["value"] != 3.0 || size["type"] != "number" || size["action"] != nil {
+		t.Errorf("apply -json has the output %v", size)
+	}
+	if text := applied["change_summary"][1]["@message"]; text != "Apply complete! Resources: 0 added, 0 changed, 0 destroyed." {
+		t.Errorf("it ends with %q", text)
+	}
+	eltrain(t, dir, "show").check(t, exitDone, "Outputs:\n\nsize = 3\ntoken = (sensitive value)\n")
+}
+
+// Before a saved plan is carried out its changes are told, as Terraform does.
+func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	lines := linesOf(t, eltrain(t, dir, "apply", "-json", "p").check(t, exitDone).out)
+	if len(lines["planned_change"]) != 2 || len(lines["change_summary"]) != 1 || len(lines["apply_complete"]) != 2 {
+		t.Errorf("there are %d planned changes, %d summaries, %d that are done", len(lines["planned_change"]), len(lines["change_summary"]), len(lines["apply_complete"]))
+	}
+	gone := linesOf(t, eltrain(t, dir, "destroy", "-auto-approve", "-json").check(t, exitDone).out)["change_summary"]
+	if text := gone[len(gone)-1]["@message"]; text != "Destroy complete! Resources: 2 destroyed." {
+		t.Errorf("a destroy ends with %q", text)
+	}
+}
+
+// What must not be done is told in one way, also where it is found only once the lock is held: each where the files ask
+// for it.
+func TestRefusalsAreToldInOneWay(t *testing.T) {
+	refusal := plan.Refusal{Job: "a", Summary: "Instance cannot be destroyed", Detail: "job.a must stay."}
+	want := "\nError: Instance cannot be destroyed\n\njob.a must stay.\n"
+	for _, saved := range []*planfile.File{nil, {}} {
+		s := newScreenless("")
+		m := &master{session: &s.session, inForce: &lang.Config{Files: map[string]*hcl.File{}}, saved: saved}
+		err := &apply.RefusedError{Err: &RefusedPlanError{[]plan.Refusal{refusal}}}
+		if code := m.conclude(t.Context(), plan.Plan{}, err); code != exitError || s.err.String() != want {
+			t.Errorf("it exits with %d and says %q", code, s.err.String())
+		}
+	}
+}
+
+// Warnings come by place and text, in all faces.
+func TestWarningsComeInOrder(t *testing.T) {
+	check := func(names ...string) string {
+		var b strings.Builder
+		for _, name := range names {
+			b.WriteString("check \"" + name + "\" {\n  assert {\n    condition     = var.n == 2\n    error_message = \"about " + name + "\"\n  }\n}\n")
+		}
+		return b.String()
+	}
+	dir := directoryWith(t, map[string]string{"b.hcl": check("three", "four"), "a.hcl": "variable \"n\" {\n  default = 1\n}\n" + check("one", "two")})
+	for range 5 { // an order that comes of a map is another one each time
+		o := eltrain(t, dir, "plan").check(t, exitDone)
+		at := -1
+		for _, text := range []string{"about one", "about two", "about three", "about four"} {
+			next := strings.Index(o.err, text)
+			if next <= at {
+				t.Fatalf("%q does not come after the one before:\n%s", text, o.err)
+			}
+			at = next
+		}
+	}
+}
+
+// A run that did what it was to do ends with its count in JSON, in Terraform's words; one that did not, does not.
+func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
+	failed := plan.Plan{Records: job.Records{"a": {Spec: job.Job{Name: "a"}, Phase: job.JobFailed}}}
+	for name, c := range map[string]struct {
+		args applyArgs
+		last plan.Plan
+		want string // "" is no summary
+	}{
+		"applied":   {want: "Apply complete! Resources: 0 added, 0 changed, 0 destroyed."},
+		"destroyed": {args: applyArgs{planning: planning{destroy: true}}, want: "Destroy complete! Resources: 0 destroyed."},
+		"watched":   {args: applyArgs{watch: true}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
+		"failed":    {last: failed},
+		"held back": {args: applyArgs{planning: planning{destroy: true}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: []string{"It goes as a whole."}}}}},
+	} {
+		s := newScreenless("")
+		var out strings.Builder
+		s.stream = view.NewStream(&out, version, time.Now)
+		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), args: c.args,
+			progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m.conclude(t.Context(), c.last, nil)
+		text := ""
+		for _, l := range linesOf(t, out.String())["change_summary"] {
+			text += l["@message"].(string)
+		}
+		if text != c.want {
+			t.Errorf("%s: the summary is %q, want %q", name, text, c.want)
+		}
+	}
+}

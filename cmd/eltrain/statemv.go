@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+type stateMv struct {
+	dryRun   bool
+	from, to string // names
+}
+
+func stateMvCommand() *command {
+	return editing(command{
+		name: "state mv", usage: "[options] SOURCE DESTINATION",
+		synopsis: "Give a job in the state another name",
+		about: `Moves the job with the address SOURCE to the address DESTINATION, with all its slots. What runs of it goes on:
+nothing restarts, if the files declare it under the new name. A moved block in the files does the same with the next
+apply, and everybody who works with the files gets it.
+
+SOURCE and DESTINATION are addresses of jobs: job.NAME, job.NAME["KEY"], module.NAME.job.NAME. A role or a slot is a
+part of its job, and moves with it.`,
+	}, 2, func() *stateMv { return new(stateMv) })
+}
+
+func (m *stateMv) declare(fs *flags) {
+	fs.BoolVar(&m.dryRun, "dry-run", false, "Only say what would be moved.")
+}
+
+func (m *stateMv) take(others []string) error {
+	if len(others) < 2 {
+		return errors.New("two addresses are needed: eltrain state mv job.OLD job.NEW")
+	}
+	sels, err := selectors(others)
+	if err != nil {
+		return err
+	}
+	for _, sel := range sels {
+		if sel.Role != "" {
+			return fmt.Errorf("%s is a part of a job, and moves with it: write job.NAME", sel)
+		}
+	}
+	if m.from, m.to = sels[0].Job, sels[1].Job; m.from == m.to {
+		return fmt.Errorf("source and destination are the same, job.%s", m.from)
+	}
+	return nil
+}
+
+func (m *stateMv) edit(stored state.State) (state.State, error) {
+	if stored.Serial == 0 {
+		return stored, errNoState
+	}
+	moved, err := stored.Jobs.Move(m.from, m.to)
+	if err != nil || m.dryRun {
+		return stored, err
+	}
+	return stored.Next(moved), nil
+}
+
+func (m *stateMv) tell(s *session) {
+	if m.dryRun {
+		fmt.Fprintf(s.streams.Out, "Would move \"job.%s\" to \"job.%s\"\n", m.from, m.to)
+		return
+	}
+	fmt.Fprintf(s.streams.Out, "Move \"job.%s\" to \"job.%s\"\nSuccessfully moved 1 object(s).\n", m.from, m.to)
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/eltrain/eltrain/state"
+)
+
+type statePull struct{}
+
+func statePullCommand() *command {
+	return looking(command{
+		name: "state pull", usage: "[options]",
+		synopsis: "Print the state as JSON",
+		about: `Prints the state as it is stored, as JSON: for a look, a copy, or an edit that eltrain state push brings back.
+Where there is no state it prints nothing on the standard output and exits with 0. Sensitive values are not in it.`,
+	}, 0, func() statePull { return statePull{} })
+}
+
+func (statePull) declare(*flags) {}
+
+func (statePull) take([]string) error { return nil }
+
+func (statePull) look(s *session, _ *directory, stored state.State) error {
+	if stored.Serial == 0 {
+		fmt.Fprintln(s.streams.Err, "Empty state (no state)")
+		return nil
+	}
+	text, err := state.Encode(stored)
+	if err != nil {
+		return err
+	}
+	_, err = s.streams.Out.Write(text)
+	return err
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+type stateRm struct {
+	dryRun    bool
+	selectors []job.Selector
+	gone      job.Forgotten
+}
+
+func stateRmCommand() *command {
+	return editing(command{
+		name: "state rm", usage: "[options] ADDRESS...",
+		synopsis: "Forget jobs or slots, and leave them running",
+		about: `Takes what the ADDRESSes name out of the state. What of it runs, runs on, and belongs to nobody: nothing heals,
+scales or stops a job that was forgotten. If it is still declared, the next plan creates it anew beside what runs. A
+removed block in the files, with destroy = false, does the same with the next apply. A slot that runs and whose job stays
+is found again by the next plan, without its history.
+
+ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*].`,
+	}, manyArguments, func() *stateRm { return new(stateRm) })
+}
+
+func (r *stateRm) declare(fs *flags) {
+	fs.BoolVar(&r.dryRun, "dry-run", false, "Only say what would be removed.")
+}
+
+func (r *stateRm) take(others []string) (err error) {
+	if len(others) == 0 {
+		return errors.New("at least one address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+	}
+	r.selectors, err = selectors(others)
+	return err
+}
+
+func (r *stateRm) edit(stored state.State) (state.State, error) {
+	if err := checkKnown(stored, r.selectors); err != nil {
+		return stored, err
+	}
+	var left job.Records
+	if left, r.gone = stored.Jobs.Forget(r.selectors); r.dryRun {
+		return stored, nil
+	}
+	next := stored.Next(left)
+	next.Released = maps.Clone(stored.Released)
+	if next.Released == nil {
+		next.Released = map[string]job.Released{}
+	}
+	maps.Copy(next.Released, r.gone.Released)
+	return next, nil
+}
+
+func (r *stateRm) tell(s *session) {
+	verb := "Removed"
+	if r.dryRun {
+		verb = "Would remove"
+	}
+	var b strings.Builder
+	for _, name := range r.gone.Jobs {
+		fmt.Fprintf(&b, "%s job.%s\n", verb, name)
+	}
+	for _, a := range r.gone.Slots {
+		fmt.Fprintf(&b, "%s %s\n", verb, a)
+	}
+	if !r.dryRun {
+		fmt.Fprintf(&b, "Successfully removed %d object(s) from the state. What of them runs, runs on.\n", len(r.gone.Jobs)+len(r.gone.Slots))
+	}
+	io.WriteString(s.streams.Out, b.String())
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+type stateShow struct{ selector job.Selector }
+
+func stateShowCommand() *command {
+	return looking(command{
+		name: "state show", usage: "[options] ADDRESS",
+		synopsis: "Show one thing in the state",
+		about: `Shows what the state has of the job or the slots that ADDRESS names: what it was last applied as, and where it
+is. ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Sensitive values are not in the state.
+For machines there is eltrain show -json.`,
+	}, 1, func() *stateShow { return new(stateShow) })
+}
+
+func (v *stateShow) declare(*flags) {}
+
+func (v *stateShow) take(others []string) (err error) {
+	if len(others) == 0 {
+		return errors.New("an address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+	}
+	v.selector, err = job.ParseSelector(others[0])
+	return err
+}
+
+func (v *stateShow) look(s *session, d *directory, stored state.State) error {
+	if err := checkKnown(stored, []job.Selector{v.selector}); err != nil {
+		return err
+	}
+	view.WriteState(s.streams.Out, s.stateModel(d, stored.Jobs), stored.Jobs, &v.selector)
+	return nil
+}
+
+// stateModel is what the state has of every object, in the form of Terraform's state.
+func (s *session) stateModel(d *directory, records job.Records) view.PlanState {
+	in := plan.Input{Jobs: d.config.Jobs, Records: records, Now: time.Now()}
+	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: givenOutputs(d.prior)}, &s.redactor).PriorState
+}

@@ -1,0 +1,108 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// RoleSize is how many slots an elastic role has that is not as declared, or changes. See plan.Size.
+type RoleSize struct {
+	Address  string   `json:"address"`
+	Replicas int      `json:"replicas"` // as declared: where it began
+	Before   int      `json:"before"`
+	Now      int      `json:"now"`
+	Min      int      `json:"min"`
+	Max      int      `json:"max"`
+	Reasons  []string `json:"reasons,omitempty"` // why it is made smaller
+}
+
+func roleSize(s *plan.Size, r *Redactor) RoleSize {
+	return RoleSize{"job." + s.Job + "." + s.Role, s.Replicas, s.Before, s.Now, s.Min, s.Max, r.Texts(s.Reasons)}
+}
+
+func (b *planBuilder) sizes() []RoleSize {
+	var out []RoleSize
+	for i := range b.facts.Plan.Sizes {
+		out = append(out, roleSize(&b.facts.Plan.Sizes[i], b.redactor))
+	}
+	return out
+}
+
+// decides tells whether the role is made larger or smaller.
+func (s *RoleSize) decides() bool { return s.Before != s.Now }
+
+// sentence is the size for a person: that it is no drift, or what is decided about it.
+func (s *RoleSize) sentence() string {
+	if !s.decides() {
+		return fmt.Sprintf("%s: replicas = %d (now %d, scaled within %d..%d)", s.Address, s.Replicas, s.Now, s.Min, s.Max)
+	}
+	text := fmt.Sprintf("%s: scaled within %d..%d: %d -> %s", s.Address, s.Min, s.Max, s.Before, plural(s.Now, "slot"))
+	if len(s.Reasons) > 0 {
+		text += ": " + strings.Join(s.Reasons, "; ")
+	}
+	return text
+}
+
+// kept are the sizes that stay as scaling made them, in words.
+func (m *PlanModel) kept() []string {
+	var out []string
+	for i := range m.Eltrain.Sizes {
+		if s := &m.Eltrain.Sizes[i]; !s.decides() {
+			out = append(out, s.sentence())
+		}
+	}
+	return out
+}
+
+// FailedJob is a declared job that has failed.
+type FailedJob struct {
+	Address string `json:"address"`
+	Reason  string `json:"reason,omitempty"` // its last incident
+	// Anew: the plan starts it again, as another job. A watch does not by itself.
+	Anew bool `json:"starts_anew"`
+}
+
+// failed are the declared jobs that have failed, in the order of the files.
+func (b *planBuilder) failed() []FailedJob {
+	var out []FailedJob
+	for i := range b.facts.Input.Jobs {
+		name := b.facts.Input.Jobs[i].Name
+		before, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
+		var failed *job.Record
+		for _, rec := range []*job.Record{before, next} { // the plan may be the first to find it
+			if rec != nil && rec.Phase == job.JobFailed {
+				failed = rec
+			}
+		}
+		if failed != nil {
+			out = append(out, FailedJob{"job." + name, failure(failed, b.redactor), next != nil && next.UID != failed.UID})
+		}
+	}
+	return out
+}
+
+// leftFailed are the jobs that have failed and stay so.
+func (m *PlanModel) leftFailed() []string {
+	var out []string
+	for _, f := range m.Eltrain.Failed {
+		if !f.Anew {
+			out = append(out, f.Address)
+		}
+	}
+	return out
+}
+
+// sentences are that a job has failed, and what becomes of it.
+func (f *FailedJob) sentences() []string {
+	first := "It failed."
+	if f.Reason != "" {
+		first = "It failed: " + strings.TrimSuffix(f.Reason, ".") + "."
+	}
+	if f.Anew {
+		return []string{first, "This plan starts it anew, as another job with a new budget."}
+	}
+	return []string{first, "It stays so until eltrain apply starts it anew; a watch does not."}
+}

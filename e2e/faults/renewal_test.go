@@ -1,0 +1,153 @@
+package faults
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/eltrain/eltrain/e2e/site"
+)
+
+// told is how long after a renewal the new certificate may be served: the kubelet's way to the master, its look at the
+// files, the three minutes that agents are given (docs/kubernetes.md), and as much as anything may take here.
+const told = 4*time.Minute + site.Bound
+
+// deploymentWithTLS is the one of `kubectl apply -k deploy/tls`.
+func deploymentWithTLS(t *testing.T) (d appsv1.Deployment) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "tls", "deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := yaml.ToJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := json.Marshal(deployment(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := strategicpatch.StrategicMergePatch(base, patch, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(merged, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// certify puts a new certificate for the Deployment's Service, with its key, into its Secret, as whoever renews it does.
+func (s *trial) certify() (cert []byte) {
+	s.T.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.OK(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"eltrain." + s.Namespace + ".svc"}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	s.OK(err)
+	bare, err := x509.MarshalPKCS8PrivateKey(private)
+	s.OK(err)
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "eltrain-tls"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+		corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare}),
+	}}
+	secrets := s.Cluster.Admin().CoreV1().Secrets(s.Namespace)
+	if _, err = secrets.Update(s.T.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		_, err = secrets.Create(s.T.Context(), secret, metav1.CreateOptions{})
+	}
+	s.OK(err)
+	return cert
+}
+
+// trusting is a client that trusts this certificate and no other.
+func (s *trial) trusting(cert []byte) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "eltrain." + s.Namespace + ".svc"},
+		DisableKeepAlives: true, // each request shows what is served now
+	}
+	return &http.Client{Transport: transport}
+}
+
+// trusted are the certificates that the job's agents are given.
+func (s *trial) trusted() string {
+	s.T.Helper()
+	anchors, err := s.Cluster.Admin().CoreV1().ConfigMaps(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job"})
+	s.OK(err)
+	if len(anchors.Items) != 1 {
+		s.T.Fatalf("there are %d anchors", len(anchors.Items))
+	}
+	return anchors.Items[0].Data["ca.crt"]
+}
+
+// The service's certificate is renewed under a master that runs, and then while none does. Whoever renews it writes the
+// Secret and no more. Agents that trust the one before go on, every agent hears of the next one, and no training process is
+// started again.
+func TestRenewedCertificate(t *testing.T) {
+	t.Parallel()
+	s := newTrial(t, calm.start(t))
+	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))
+	s.OK(err)
+	s.Write("eltrain.hcl", strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1))
+	s.Write("job.hcl", s.counting(workers))
+	first := s.certify()
+	s.install(deploymentWithTLS(t))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the Deployment's master said:\n%s", s.deployedSays())
+		}
+	})
+	trains := func(who string, cert []byte) {
+		t.Helper()
+		site.Until(t, "every agent beats at "+who, func() bool { return ready(s.deployed()) && s.beats(s.trusting(cert), "https") == workers })
+	}
+	trains("the first master", first)
+	unchanged := s.unchanged()
+
+	second := s.certify()
+	site.Until(t, "agents are told of both", func() bool { return s.trusted() == string(second)+string(first) })
+	if s.beats(s.trusting(second), "https") != 0 {
+		t.Error("the new certificate is served as soon as it is told of: who has not heard cannot connect")
+	}
+	trains("the first master, by the certificate that agents have had", first)
+	for deadline := time.Now().Add(told); s.beats(s.trusting(second), "https") != workers; time.Sleep(site.Poll) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the new certificate is not served after %s", told)
+		}
+	}
+	site.Until(t, "agents are told of the new one alone", func() bool { return s.trusted() == string(second) })
+	unchanged("renewed under a master")
+
+	s.scale(0)
+	site.Until(t, "there is no master", func() bool { return s.deployed() == nil })
+	third := s.certify()
+	s.scale(1)
+	trains("the next master", third)
+	unchanged("renewed while none ran")
+
+	s.uninstall()
+	s.OK(s.Cluster.Admin().CoreV1().Secrets(s.Namespace).Delete(t.Context(), "eltrain-tls", metav1.DeleteOptions{}))
+	s.destroyed()
+}

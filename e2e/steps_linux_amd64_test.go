@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A step of a run is a system call by which it changes what others find: a file, a directory, a lock, a process. The
+// kernel stops a traced process before each (ptrace(2)), and there it is killed. What is found afterwards is exactly what
+// the steps before have left: nothing of the program knows that it is watched, and no delay decides what is tested.
+
+// traceOptions: new threads are traced too, and nothing outlives the test. Children are not: agents run on by themselves.
+const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+
+// syscallStop is what a stop for a system call has for a signal, by PTRACE_O_TRACESYSGOOD.
+const syscallStop = unix.SIGTRAP | 0x80
+
+// trace is a run of eltrain, stopped at its steps.
+type trace struct {
+	dir    string // only what is written to files in it is a step
+	leader int
+	inside map[int]bool // threads between the beginning and the end of a system call
+}
+
+// killedBefore runs a command and kills it right before its n-th step, from 1. step says what that would have been; it is
+// "" if the run ended by itself before, which it has to do with success.
+func (s *site) killedBefore(n int, args ...string) (step string) {
+	s.t.Helper()
+	type result struct {
+		step string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// The tracer is a thread, and all its requests have to come from there. It ends with this function.
+		runtime.LockOSThread()
+		step, err := s.trace(n, args)
+		done <- result{step, err}
+	}()
+	got := <-done
+	if got.err != nil {
+		s.t.Fatalf("eltrain %v, to be killed before step %d: %v", args, n, got.err)
+	}
+	return got.step
+}
+
+func (s *site) trace(n int, args []string) (step string, err error) {
+	out, err := os.CreateTemp("", "eltrain-traced")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return "", err
+	}
+	defer null.Close()
+	pid, err := syscall.ForkExec(binary, append([]string{binary}, args...), &syscall.ProcAttr{
+		Dir: s.dir, Env: append(os.Environ(), "NO_COLOR=1", "PWD="+s.dir),
+		Files: []uintptr{null.Fd(), out.Fd(), out.Fd()}, Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true},
+	})
+	if err != nil {
+		return "", err
+	}
+	t := trace{dir: s.dir, leader: pid, inside: map[int]bool{}}
+	step, status, err := t.run(n)
+	if err != nil {
+		unix.Kill(pid, unix.SIGKILL)
+		return "", err
+	}
+	if step == "" && (!status.Exited() || status.ExitStatus() != 0) {
+		text, _ := os.ReadFile(out.Name())
+		return "", fmt.Errorf("it ended with %#x\n%s", int(status), text)
+	}
+	return step, nil
+}
+
+// run lets the process go from stop to stop, and kills it before its n-th step. It returns when all of it is gone.
+func (t *trace) run(n int) (step string, status unix.WaitStatus, err error) {
+	for begun := false; ; {
+		var ws unix.WaitStatus
+		// Of its group, since this thread may have started other processes, for which others wait.
+		tid, err := unix.Wait4(-t.leader, &ws, unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.ECHILD:
+			return step, status, nil
+		case err != nil:
+			return "", status, fmt.Errorf("wait for it: %w", err)
+		case ws.Exited() || ws.Signaled():
+			if delete(t.inside, tid); tid == t.leader {
+				status = ws
+			}
+			continue
+		}
+		if !begun { // the stop at its exec
+			begun = true
+			if err := unix.PtraceSetOptions(tid, traceOptions); err != nil {
+				return "", status, fmt.Errorf("trace it: %w", err)
+			}
+		} else if step == "" && ws.StopSignal() == syscallStop {
+			if t.inside[tid] = !t.inside[tid]; t.inside[tid] {
+				if what := t.step(tid); what != "" {
+					if n--; n == 0 {
+						step = what
+						unix.Kill(t.leader, unix.SIGKILL)
+						continue
+					}
+				}
+			}
+		}
+		if err := unix.PtraceSyscall(tid, forwarded(ws)); err != nil && err != unix.ESRCH { // ESRCH: it has been killed
+			return "", status, fmt.Errorf("let it go on: %w", err)
+		}
+	}
+}
+
+// forwarded is the signal that a stopped thread gets: the one that it was stopped for, if it was for one.
+func forwarded(ws unix.WaitStatus) int {
+	switch sig := ws.StopSignal(); sig {
+	case unix.SIGTRAP, unix.SIGSTOP, syscallStop: // events of the trace, and the first stop of a thread
+		return 0
+	default:
+		return int(sig)
+	}
+}
+
+// step tells what a thread that begins a system call is about to change; "" if it is nothing.
+func (t *trace) step(tid int) string {
+	var r unix.PtraceRegs
+	if unix.PtraceGetRegs(tid, &r) != nil {
+		return ""
+	}
+	switch r.Orig_rax {
+	case unix.SYS_OPENAT:
+		return t.on("make", tid, r.Rsi, r.Rdx&unix.O_CREAT != 0)
+	case unix.SYS_MKDIRAT:
+		return t.on("make the directory", tid, r.Rsi, true)
+	case unix.SYS_UNLINKAT:
+		return t.on("remove", tid, r.Rsi, true)
+	case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
+		return t.on("put in place", tid, r.R10, true)
+	case unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_FTRUNCATE:
+		// Lines on the screen are steps of no consequence; sockets and pipes are no files.
+		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, r.Rdi))
+		if strings.HasPrefix(path, t.dir) {
+			return "write " + path
+		}
+	case unix.SYS_CLONE:
+		if r.Rdi&unix.CLONE_THREAD == 0 {
+			return "start a process"
+		}
+	case unix.SYS_CLONE3:
+		return "start a process" // Go's threads come by clone
+	case unix.SYS_KILL, unix.SYS_PIDFD_SEND_SIGNAL:
+		if r.Rsi != 0 {
+			return fmt.Sprintf("send signal %d", r.Rsi)
+		}
+	}
+	return ""
+}
+
+// on names a step on the file whose path is in the process's memory.
+func (t *trace) on(what string, tid int, address uint64, is bool) string {
+	if !is {
+		return ""
+	}
+	text := make([]byte, unix.PathMax)
+	n, err := unix.PtracePeekData(tid, uintptr(address), text)
+	if err != nil && n == 0 {
+		return what
+	}
+	end := slices.Index(text[:n], 0)
+	return what + " " + string(text[:max(end, 0)])
+}
+
+// needTracing skips a test where no process may be traced, unless CI says that there everything has to be tested.
+func needTracing(t *testing.T) {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir()}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		_, err := s.trace(1<<30, []string{"version"})
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("no process can be traced here: %v", err)
+		}
+		t.Skipf("no process can be traced here: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package lang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// foreign says of names that people know from Terraform, or look for at the wrong place, what to write here: by the type
+// of the block they are in, "" for the outermost level, and the name.
+var foreign = map[string]map[string]string{
+	"": {
+		"resource":  "What runs is declared with job blocks.",
+		"data":      "What is looked up elsewhere is passed in as a variable.",
+		"terraform": "Settings of the directory are in an eltrain block.",
+		"role":      "A role is a block in a job.",
+	},
+	"job": {
+		"count":      "Use for_each = toset([…]): an instance with a name stays itself when others come and go. How many slots a role has is its replicas.",
+		"depends_on": "Jobs do not wait for each other. Within a job, roles do: depends_on = [role.NAME].",
+		"command":    "It is an argument of a role: role \"worker\" { command = […] }.",
+		"replicas":   "It is an argument of a role: role \"worker\" { replicas = … }.",
+		"image":      "It is an argument of a role: role \"worker\" { image = … }.",
+	},
+	"role": {
+		"count":    "How many slots a role has is its replicas; each of them knows its slot.index.",
+		"for_each": "Repeat a role with a dynamic block: dynamic \"role\" { for_each = …, labels = [role.key], content { … } }.",
+	},
+	"lifecycle": {
+		"create_before_destroy": "What of a job is replaced at an edit, and in which order, is in the plan.",
+		"replace_triggered_by":  "To replace slots by hand, use apply -replace=ADDRESS.",
+	},
+	"check": {
+		"condition":     "It is in an assert block: assert { condition = …, error_message = … }.",
+		"error_message": "It is in an assert block: assert { condition = …, error_message = … }.",
+	},
+}
+
+// unexpected is how HCL tells that an argument or block is not known. The name is the first thing in quotes.
+func unexpected(d *hcl.Diagnostic) (name string, ok bool) {
+	if d.Summary != "Unsupported argument" && d.Summary != "Unsupported block type" {
+		return "", false
+	}
+	return inQuotes(d.Detail)
+}
+
+func inQuotes(text string) (string, bool) {
+	_, rest, ok1 := strings.Cut(text, `"`)
+	word, _, ok2 := strings.Cut(rest, `"`)
+	return word, ok1 && ok2
+}
+
+// explain adds what is known of names that are not, in a block of a type. What is missing only because its name is
+// misspelt is told as a slip, and not twice.
+func explain(block string, diags hcl.Diagnostics) hcl.Diagnostics {
+	meant := map[string]bool{}
+	for _, d := range diags {
+		name, ok := unexpected(d)
+		if !ok {
+			continue
+		}
+		_, suggestion, suggested := strings.Cut(d.Detail, "Did you mean ")
+		if slip, ok := inQuotes(suggestion); suggested && ok {
+			meant[slip] = true
+			continue
+		}
+		if why := foreign[block][name]; why != "" {
+			d.Detail = fmt.Sprintf("%s %s", d.Detail, why)
+		}
+	}
+	for _, d := range diags {
+		if name, ok := inQuotes(d.Detail); ok && d.Summary == "Missing required argument" && meant[name] {
+			d.Extra = alreadyReported{}
+		}
+	}
+	return diags
+}
+
+// withoutFollowUps leaves out what only follows from another syntax error: after a quote or bracket that is not closed, the
+// scanner takes each of the next lines for a string that is split.
+func withoutFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
+	split := func(d *hcl.Diagnostic) bool { return d.Summary == "Invalid multi-line string" }
+	explained := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return !split(d) })
+	for _, d := range diags {
+		if split(d) && explained {
+			d.Extra = alreadyReported{}
+		}
+		explained = true
+	}
+	return diags
+}

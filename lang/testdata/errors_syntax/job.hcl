@@ -1,0 +1,6 @@
+job "a" {
+  role "worker" {
+    replicas = var.declared_there * 2
+    command  = ["train", "--x=${var.size"]
+  }
+}

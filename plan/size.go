@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// Size is how many slots an elastic role has that has begun before this plan. Its declared replicas are only where it
+// began: its scaling owns the number since then, and nobody takes it back to what is declared. A role that has what is
+// declared, and keeps that, has no Size.
+type Size struct {
+	Job      string `json:"job"`
+	Role     string `json:"role"`
+	Replicas int    `json:"replicas"` // as declared
+	Before   int    `json:"before"`   // this plan
+	Now      int    `json:"now"`      // with it
+	Min      int    `json:"min"`
+	Max      int    `json:"max"`
+	// Reasons are why it is made smaller, for a person. It grows because there is room.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// Changes tells whether the plan makes the role larger or smaller.
+func (s *Size) Changes() bool { return s.Before != s.Now }
+
+// Resizes tells whether the plan makes an elastic role larger or smaller.
+func (p *Plan) Resizes() bool {
+	return slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.Changes() })
+}
+
+// size enters how many slots a role has, where that is news.
+func (p *pass) size(w *work, r *job.Role, now int) {
+	old := p.in.Records[w.name]
+	if r.Scaling == nil || !w.active() || old == nil || old.UID != w.rec.UID {
+		return
+	}
+	before := old.Counts[r.Name]
+	if before == 0 || before == now && now == r.Replicas {
+		return
+	}
+	s := Size{Job: w.name, Role: r.Name, Replicas: r.Replicas, Before: before, Now: now, Min: r.Scaling.Min, Max: r.Scaling.Max}
+	if now < before {
+		s.Reasons = w.reasonsToGo(r.Name)
+	}
+	p.out.Sizes = append(p.out.Sizes, s)
+}
+
+// reasonsToGo are why slots of the role are given up in this pass, each once.
+func (w *work) reasonsToGo(role string) []string {
+	var reasons []string
+	for _, s := range w.slots {
+		d := w.decisions[s]
+		if s.Address.Role != role || holds(s) || d == nil || len(d.reasons) == 0 || slices.Contains(reasons, d.reasons[0]) {
+			continue
+		}
+		if len(reasons) == textsNamed {
+			return append(reasons, "and more")
+		}
+		reasons = append(reasons, d.reasons[0])
+	}
+	return reasons
+}
+
+// onlyWhereItBegan tells whether a difference of the declaration is about where a role began that has begun: nothing is to
+// be done about it.
+func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
+	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {
+		return r.Scaling != nil && c.Path == "role."+r.Name+".replicas"
+	})
+}
+
+// slotCount is a number of slots in words.
+func slotCount(n int) string {
+	if n == 1 {
+		return "1 slot"
+	}
+	return fmt.Sprintf("%d slots", n)
+}

@@ -1,0 +1,119 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// runtimeClasses are those of the cluster. A value is never changed once it is in the index.
+type runtimeClasses struct {
+	byName map[string]*nodev1.RuntimeClass // nil until they were listed
+	hidden bool                            // they may not be listed
+}
+
+// admitted is a pod as the API server will have it: its admission plugin RuntimeClass adds an overhead, a selector and
+// tolerations to the pods that name a class. The pod itself stays as it is: an overhead that a creator names, and that is
+// another than the class has by then, would be refused.
+func (c runtimeClasses) admitted(o *corev1.Pod) *corev1.Pod {
+	if o.Spec.RuntimeClassName == nil {
+		return o
+	}
+	class := c.byName[*o.Spec.RuntimeClassName]
+	if class == nil {
+		return o
+	}
+	later := *o
+	if class.Overhead != nil {
+		later.Spec.Overhead = class.Overhead.PodFixed
+	}
+	if s := class.Scheduling; s != nil {
+		selector := maps.Clone(s.NodeSelector)
+		if selector == nil {
+			selector = map[string]string{}
+		}
+		maps.Copy(selector, o.Spec.NodeSelector) // where both name a key they agree, or the pod is refused
+		later.Spec.NodeSelector = selector
+		later.Spec.Tolerations = slices.Concat(o.Spec.Tolerations, s.Tolerations)
+	}
+	return &later
+}
+
+// unknown says what a plan cannot count of a role whose pods are made so; nil where all is known.
+func (c runtimeClasses) unknown(o *corev1.Pod) []string {
+	switch {
+	case o.Spec.RuntimeClassName == nil || c.byName[*o.Spec.RuntimeClassName] != nil:
+		return nil
+	case c.hidden && o.Spec.Overhead != nil:
+		return nil // the overlay names it
+	case c.hidden:
+		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is not known, so the plan does not count its overhead before the pod is there; name it beside the class, as spec.overhead, or let this master see: its role needs the verbs list and watch on runtimeclasses, as in deploy/.", *o.Spec.RuntimeClassName)}
+	case c.byName == nil:
+		return nil // not yet
+	}
+	return []string{fmt.Sprintf("There is no RuntimeClass %q in the cluster: pods that name it are refused.", *o.Spec.RuntimeClassName)}
+}
+
+// classWatch follows them. It is Fit that says so where they may not be seen, to those that name one.
+func (p *Provider) classWatch() *watching {
+	x, classes := p.index, p.client.NodeV1().RuntimeClasses()
+	return &watching{
+		what: "runtimeclasses", blind: "What RuntimeClasses add to pods is not known", byRole: true, kind: &nodev1.RuntimeClass{}, hidden: x.hideClasses,
+		strip: func(o runtime.Object) {
+			c := o.(*nodev1.RuntimeClass)
+			c.ObjectMeta = metav1.ObjectMeta{Name: c.Name, ResourceVersion: c.ResourceVersion}
+		},
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return classes.List(ctx, o) },
+		open: classes.Watch,
+		one:  func(o runtime.Object, gone bool) { x.watchedClass(o.(*nodev1.RuntimeClass), gone) },
+		all:  func(all []any, _ string) { x.listedClasses(typed[*nodev1.RuntimeClass](all)) },
+	}
+}
+
+func (x *index) watchedClass(o *nodev1.RuntimeClass, gone bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	known := maps.Clone(x.cluster.classes.byName)
+	if gone {
+		delete(known, o.Name)
+	} else {
+		known[o.Name] = o
+	}
+	x.setClasses(runtimeClasses{byName: known, hidden: x.cluster.classes.hidden})
+}
+
+func (x *index) listedClasses(all []*nodev1.RuntimeClass) {
+	known := make(map[string]*nodev1.RuntimeClass, len(all))
+	for _, o := range all {
+		known[o.Name] = o
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.setClasses(runtimeClasses{byName: known, hidden: x.cluster.classes.hidden})
+}
+
+// hideClasses: they may not be listed, or may be again. What was listed before stays.
+func (x *index) hideClasses(hidden bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.setClasses(runtimeClasses{byName: x.cluster.classes.byName, hidden: hidden})
+}
+
+// setClasses is called under the index's lock.
+func (x *index) setClasses(c runtimeClasses) {
+	x.cluster.classes = c
+	x.cluster.version++
+	x.signal()
+}
+
+func (x *index) runtimeClasses() runtimeClasses {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cluster.classes
+}
