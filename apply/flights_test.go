@@ -32,7 +32,10 @@ func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
 			working.Add(-1)
 			return nil
 		}
-		b.turn(t) // prepares it
+		turned := make(chan struct{})
+		b.cluster.prepare = func(job.Group) error { <-turned; return nil } // else the same turn might launch
+		b.turn(t)
+		close(turned)
 		b.flights.wait()
 		spawned.Store(0)
 		b.turn(t)
