@@ -112,7 +112,7 @@ func TestImportPageIsTheImporter(t *testing.T) {
 		}
 	}
 	names := generated(t, page, func(name string) (string, bool) {
-		r := importer.Manifests("job.yaml", strings.NewReader(manifest))
+		r := importer.Manifests("job.yaml", strings.NewReader(manifest), importer.Checks{})
 		if len(r.Diagnostics) != 1 || !strings.Contains(r.Diagnostics[0].Detail, "optimizeMode") {
 			t.Errorf("%s promises one warning, about optimizeMode, and there is %v", page, r.Diagnostics)
 		}

@@ -123,12 +123,17 @@ type Reconciler struct {
 	toldAt       time.Time
 	steps        map[string]int64  // last told
 	stale        string            // why the files are not what is in force; "" if they are
+	taken        string            // a commit that was taken up, and is yet to be told
+	left         []plan.Wait       // jobs that were last told to be left only because of Keep; under mu
 	revision     string            // the commit that the jobs in force are of
+	unsteady     time.Time         // since when the files are not to be read; zero if they are
+	again        time.Time         // when they are to be read though nothing tells of a change; zero is never
+	warnedFiles  map[string]bool   // summaries of what holds of how they are written, and was warned of
 	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
 	refused      map[string]bool   // summaries of what must not be done and was last warned of
 	withheld     map[string]string // jobs that were last told to be held back, with the reason
 	delayed      map[string]string // by UID: what does not come about, and why; under mu
-	toldDelays   map[string]bool   // summaries of what was last warned of
+	toldDelays   map[string]string // what was last warned of: summaries, with why
 	requests     []request         // to reconcile; under mu
 	requested    chan struct{}     // gets a value when there are requests
 	heeded       []request         // taken up, and not answered yet
@@ -176,10 +181,10 @@ func assemble(o Options, s state.State) *Reconciler {
 	}
 	r := &Reconciler{
 		o: o, state: s, names: known, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, sent: map[string]string{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
+		gone: map[incarnation]bool{}, warnedFiles: map[string]bool{}, sent: map[string]string{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
 	}
-	r.scope = o.Scope
-	r.scope.Replace = append(slices.Clone(r.scope.Replace), plan.Replacements(s.Jobs, o.Replace)...)
+	r.scope = o.Scope.Named(o.Jobs, s.Jobs)
+	r.scope.Replace = append(slices.Clone(r.scope.Replace), plan.Replacements(s.Jobs, plan.Named(o.Replace, o.Jobs, s.Jobs))...)
 	r.flights, r.preparations = newFlights(r), newPreparations(r)
 	return r
 }
@@ -251,14 +256,13 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	for _, n := range r.snapshot.Nodes {
 		labels[n.Name] = n.Labels
 	}
+	r.preparations.turn()
 	for name, rec := range p.Records {
 		uids[rec.UID] = true
-		want, here := p.Wants[name]
-		if !here {
-			continue // it runs where its provider does not look now
-		}
+		want, here := p.Wants[name] // or else it runs where its provider does not look now
 		group, startable := p.Groups[name]
-		if !startable {
+		if !here || !startable {
+			r.preparations.cease(rec.UID)
 			continue
 		}
 		token, prepared := r.preparations.ask(ctx, rec, group)

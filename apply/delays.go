@@ -36,16 +36,18 @@ func (r *Reconciler) enterDelays() {
 	r.mu.Unlock()
 }
 
-// tellDelays warns of what does not come about, once for as long as it is so.
+// tellDelays warns of what does not come about, once for as long as it is so for one reason.
 func (r *Reconciler) tellDelays() {
-	now := map[string]bool{}
+	now := map[string]string{}
 	for _, w := range r.delays() {
-		summary := "Job " + w.Job + " is held up"
-		now[summary] = true
-		r.view(func(v View) { v.Warned(summary, w.Reasons[0]) })
+		summary, why := "Job "+w.Job+" is held up", w.Reasons[0]
+		now[summary] = why
+		if r.toldDelays[summary] != why {
+			r.view(func(v View) { v.Warned(summary, why) })
+		}
 	}
 	for _, summary := range slices.Sorted(maps.Keys(r.toldDelays)) {
-		if !now[summary] {
+		if now[summary] == "" {
 			r.view(func(v View) { v.Recovered(summary) })
 		}
 	}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -21,6 +22,10 @@ const (
 	// filesRescan finds what no event told: network file systems, lost events, and other files that the
 	// configuration reads. It always counts as a change.
 	filesRescan = 30 * time.Second
+	// filesStill is how long the files have to be as they are before it is believed that a job is in them no more. Until
+	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
+	// restores a file. The longest checkout that was measured, of 8,000 files, takes half a second.
+	filesStill = 5 * time.Second
 )
 
 // FileWatcher tells when the configuration of a directory may have changed. It watches directories, never
@@ -35,7 +40,9 @@ type FileWatcher struct {
 	working sync.WaitGroup
 
 	mu      sync.Mutex
-	modules []string // further directories that the configuration is read from
+	modules []string  // further directories that the configuration is read from
+	print   string    // the fingerprint when it was last looked at
+	since   time.Time // when it was first seen to be that
 }
 
 // WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value
@@ -47,7 +54,7 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	}
 	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), stop: make(chan struct{}), events: events}
 	w.rewatch()
-	seen := Fingerprint(w.directories()...)
+	seen := w.look()
 	w.changed <- struct{}{}
 	w.working.Go(func() { w.follow(seen) })
 	return w, nil
@@ -75,6 +82,43 @@ func (w *FileWatcher) directories() []string {
 	return append([]string{w.dir}, w.modules...)
 }
 
+// look is what the files are now, and takes note of when they became that.
+func (w *FileWatcher) look() string {
+	now := Fingerprint(w.directories()...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now != w.print {
+		w.print, w.since = now, time.Now()
+	}
+	return now
+}
+
+// Still is an UnsteadyError until the files have been as they are for a while. Whoever finds jobs gone asks.
+func (w *FileWatcher) Still() error {
+	w.look()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until := w.since.Add(filesStill)
+	if !time.Now().Before(until) {
+		return nil
+	}
+	return &UnsteadyError{Since: w.since, Again: until, Text: fmt.Sprintf(
+		"Jobs are in the files no more, which is believed once nobody has written there for %s. Until then what is in force stays so.", filesStill)}
+}
+
+// Git is an UnsteadyError while git is at work on the files. caution is what to know of a lock that a killed git has left,
+// if there is one.
+func (w *FileWatcher) Git() (caution string, err error) {
+	lock := lockOfGit(w.directories())
+	switch {
+	case lock.path == "":
+		return "", nil
+	case lock.left(time.Now()):
+		return lock.leftBehind(), nil
+	}
+	return "", lock.unsteady()
+}
+
 // Changed gets a value when the files may have changed. Values coalesce; any event is only a hint.
 func (w *FileWatcher) Changed() <-chan struct{} { return w.changed }
 
@@ -89,8 +133,8 @@ func (w *FileWatcher) Close() error {
 func (w *FileWatcher) follow(seen string) {
 	debounce := time.NewTimer(time.Hour)
 	debounce.Stop()
-	waiting, last := false, seen
-	look := func() {
+	waiting, last, told := false, seen, false
+	soon := func() {
 		if !waiting {
 			waiting = true
 			debounce.Reset(filesDebounce)
@@ -108,7 +152,7 @@ func (w *FileWatcher) follow(seen string) {
 				return
 			}
 			if event.Op != fsnotify.Chmod {
-				look()
+				soon()
 			}
 			continue
 		case err, open := <-w.events.Errors:
@@ -116,12 +160,12 @@ func (w *FileWatcher) follow(seen string) {
 				return
 			}
 			w.log.Warn("watching the configuration", "error", err)
-			look() // events may be lost
+			soon() // events may be lost
 			continue
 		case <-debounce.C:
 			// A file that is still being written may be cut at a place where it is valid, and declare less than
 			// it is to. So the files have to look the same twice.
-			if now := Fingerprint(w.directories()...); now != last {
+			if now := w.look(); now != last {
 				last = now
 				debounce.Reset(filesDebounce)
 				continue
@@ -133,32 +177,35 @@ func (w *FileWatcher) follow(seen string) {
 			seen = ""
 		}
 		w.rewatch() // a directory that was replaced is another one
-		if now := Fingerprint(w.directories()...); now != seen {
-			seen = now
-			select {
-			case w.changed <- struct{}{}:
-			default:
+		var unsteady *UnsteadyError
+		if _, err := w.Git(); errors.As(err, &unsteady) {
+			if !told && time.Since(unsteady.Since) >= unsteadyTold {
+				told, seen = true, "" // that it is over is told as well
+				w.hint()
 			}
+			soon()
+			continue
 		}
+		told = false
+		if now := w.look(); now != seen {
+			seen = now
+			w.hint()
+		}
+	}
+}
+
+// hint has the files looked at.
+func (w *FileWatcher) hint() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 
 // rewatch watches every directory that a change of the files can show in, and no other. Adding one again does
 // nothing.
 func (w *FileWatcher) rewatch() {
-	wanted := map[string]bool{}
-	for _, dir := range w.directories() {
-		trail(dir, wanted)
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			w.log.Debug("reading a directory of the configuration", "error", err)
-		}
-		for _, e := range entries {
-			if e.Type()&fs.ModeSymlink != 0 {
-				trail(filepath.Join(dir, e.Name()), wanted)
-			}
-		}
-	}
+	wanted := ways(w.directories())
 	for _, dir := range w.events.WatchList() {
 		if !wanted[dir] {
 			w.events.Remove(dir) // it may be gone, which has ended the watch
@@ -169,6 +216,21 @@ func (w *FileWatcher) rewatch() {
 			w.log.Debug("watching a directory", "dir", dir, "error", err)
 		}
 	}
+}
+
+// ways are the directories in which it shows when a file of the configuration in dirs becomes another one.
+func ways(dirs []string) map[string]bool {
+	all := map[string]bool{}
+	for _, dir := range dirs {
+		trail(dir, all)
+		entries, _ := os.ReadDir(dir) // one that cannot be read is an error of who reads the files
+		for _, e := range entries {
+			if e.Type()&fs.ModeSymlink != 0 {
+				trail(filepath.Join(dir, e.Name()), all)
+			}
+		}
+	}
+	return all
 }
 
 // maxLinks bounds the links on one path, as Linux does: a loop ends there.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -21,6 +22,8 @@ type Files struct {
 	Outputs map[string]state.Output
 	// Commit names what the files are of, for a person; "" if that is not known. It is there with an error, too.
 	Commit string
+	// Caution is what is doubtful about how the files came to be as they are; "" if nothing.
+	Caution string
 }
 
 // UnusableError is why the files cannot be taken up. Brief is one sentence of Text, which has all that is wrong.
@@ -28,28 +31,79 @@ type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
-// filesTrouble is the summary of a warning.
-const filesTrouble = "The configuration has errors; the last good one stays in force"
+// FilesTrouble is the summary of a warning, which says of every job why it is held back.
+const FilesTrouble = "The configuration has errors; the last good one stays in force"
 
-// reload takes up changed files, or says why not: then the jobs go on, and are Degraded.
-func (r *Reconciler) reload(w *Watch) {
+// The summaries of further warnings about the files.
+const (
+	unsteadyTrouble = "The files are not read while they are being written"
+	filesCaution    = "The files may be half of what was to be written"
+)
+
+// reload takes up changed files, or says why not: then the jobs go on, and are Degraded. It is false if they are not to be
+// read yet: then all stays as it is, and they are read later.
+func (r *Reconciler) reload(w *Watch) (read bool) {
 	files, err := w.Reload()
+	if unsteady := (*UnsteadyError)(nil); errors.As(err, &unsteady) {
+		r.unsteady, r.again = earliest(r.unsteady, unsteady.Since), unsteady.Again
+		if r.o.Clock().Sub(r.unsteady) >= unsteadyTold {
+			r.warnFiles(unsteadyTrouble, unsteady.Text)
+		}
+		return false
+	}
+	r.unsteady, r.again = time.Time{}, time.Time{}
+	r.recoverFiles(unsteadyTrouble)
+	if files.Caution != "" {
+		r.warnFiles(filesCaution, files.Caution)
+	} else {
+		r.recoverFiles(filesCaution)
+	}
 	if err != nil {
 		brief := err.Error()
 		if unusable := (*UnusableError)(nil); errors.As(err, &unusable) {
 			brief = unusable.Brief
 		}
-		r.stale = "The configuration has errors" + since(files.Commit) + "; the last good one stays in force" + since(r.revision) + ". " + brief
-		r.view(func(v View) { v.Warned(filesTrouble, err.Error()) })
-		return
+		r.stale = r.inForce(files.Commit) + " " + brief
+		detail := err.Error()
+		if files.Commit != "" {
+			detail += "\n\n" + r.inForce(files.Commit)
+		}
+		r.view(func(v View) { v.Warned(FilesTrouble, detail) })
+		return true
 	}
 	r.Declare(files.Jobs)
 	r.o.Blocks, r.o.Outputs, r.unmet, r.stale = files.Blocks, files.Outputs, nil, ""
-	if files.Commit != r.revision && files.Commit != "" {
-		r.note(job.Notice{Time: r.o.Clock(), Type: "configuration", Message: "commit " + files.Commit + " was taken up"})
+	if files.Commit != r.revision {
+		r.taken = files.Commit
 	}
 	r.revision = files.Commit
-	r.view(func(v View) { v.Recovered(filesTrouble) })
+	r.view(func(v View) { v.Recovered(FilesTrouble) })
+	return true
+}
+
+// warnFiles warns of how the files are written, and has it journalled, once while it lasts.
+func (r *Reconciler) warnFiles(summary, why string) {
+	if !r.warnedFiles[summary] {
+		r.warnedFiles[summary] = true
+		r.note(job.Notice{Time: r.o.Clock(), Type: "configuration", Message: summary + ": " + why})
+	}
+	r.view(func(v View) { v.Warned(summary, why) })
+}
+
+// recoverFiles tells that what warnFiles told is over, if it was told.
+func (r *Reconciler) recoverFiles(summary string) {
+	if r.warnedFiles[summary] {
+		delete(r.warnedFiles, summary)
+		r.view(func(v View) { v.Recovered(summary) })
+	}
+}
+
+// inForce says that the files, which are of a commit or have been edited since, have errors, and what holds in their place.
+func (r *Reconciler) inForce(commit string) string {
+	if commit != "" && commit == r.revision {
+		return "The configuration has errors (edited since commit " + commit + "); the last good one stays in force."
+	}
+	return "The configuration has errors" + since(commit) + "; the last good one stays in force" + since(r.revision) + "."
 }
 
 // since names a commit in a sentence; nothing if there is none.
@@ -95,7 +149,7 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	why := map[string]string{}
 	for name, n := range removals {
 		why[name] = fmt.Sprintf("The files%s would have %s of it removed or replaced, %d in all, and -max-destroy=%d allows no more than that: it goes on as it was last applied. "+
-			"If that is meant, apply by hand without -max-destroy, or raise it.", since(r.revision), count(n, "slot"), all, *most)
+			"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.", since(r.revision), count(n, "slot"), all, *most)
 	}
 	in = plan.Withhold(in, why)
 	return in, plan.Make(in)
@@ -113,6 +167,46 @@ func (r *Reconciler) tellWithheld(in *plan.Input, p *plan.Plan) {
 			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: "over: it is what the files say again"})
 		}
 	}
+}
+
+// tellTaken enters that a commit was taken up before the plan's notices, and what of it was not.
+func (r *Reconciler) tellTaken(in *plan.Input, p *plan.Plan) {
+	if r.taken == "" {
+		return
+	}
+	message := "commit " + r.taken + " was taken up"
+	if r.stale == "" && len(in.Withheld) > 0 {
+		var held []string
+		for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
+			held = append(held, "job."+name)
+		}
+		message = "commit " + r.taken + " was read; held back is " + strings.Join(held, ", ")
+	}
+	p.Notices = slices.Insert(p.Notices, 0, job.Notice{Time: in.Now, Type: "configuration", Message: message})
+}
+
+// tellLeft enters which jobs are left only because they are not to be removed, once for as long as they are.
+func (r *Reconciler) tellLeft(in *plan.Input, p *plan.Plan) []plan.Wait {
+	left := plan.Left(in)
+	is := func(name string, of []plan.Wait) bool {
+		return slices.ContainsFunc(of, func(w plan.Wait) bool { return w.Job == name })
+	}
+	for _, w := range left {
+		if !is(w.Job, r.left) {
+			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: w.Reasons[0]})
+		}
+	}
+	for _, w := range r.left {
+		if !is(w.Job, left) && in.Records[w.Job] != nil {
+			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "over: it is in the files again"})
+		}
+	}
+	return left
+}
+
+// aboutFiles tells whether a notice says what becomes of the files. It comes before what is done about them.
+func aboutFiles(n job.Notice) bool {
+	return n.Type == "configuration" || n.Type == "withheld" || n.Type == "left"
 }
 
 // tellRefusals warns of what the files ask for and must not be done, and of what they hold to be true of the jobs and
@@ -170,19 +264,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, asked elastic.ReconcileReque
 	return elastic.ReconcileReply{Status: elastic.ReconcileQueued}
 }
 
-// heed takes up the requests that are there. The next turn answers them; until it has, what they confirm holds.
+// heed reads the files, and takes up the requests that are there. The next turn answers them; until it has, what they
+// confirm holds. If the files are not to be read yet the requests wait as well.
 func (r *Reconciler) heed(w *Watch) {
 	r.mu.Lock()
 	fresh := r.requests
 	r.requests = nil
 	r.mu.Unlock()
+	if !r.reload(w) {
+		r.mu.Lock()
+		r.requests = append(fresh, r.requests...)
+		r.mu.Unlock()
+		return
+	}
 	for _, one := range fresh {
 		if n := one.maxDestroy; n != nil && (r.confirmed == nil || *n > *r.confirmed) {
 			r.confirmed = n
 		}
 	}
 	r.heeded = append(r.heeded, fresh...)
-	r.reload(w)
 }
 
 // answer tells those who asked for it what the turn does.

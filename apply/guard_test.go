@@ -107,7 +107,8 @@ func TestFilesWithErrorsLeaveTheLastGoodInForceAndSayWhichCommit(t *testing.T) {
 	if got := view.messages("withheld"); !slices.Equal(got, []string{"job.a: " + want, "job.b: " + want}) {
 		t.Errorf("events %q", got)
 	}
-	if want := []string{filesTrouble + ": " + broken.Text}; !slices.Equal(view.warned, want) {
+	const commits = `The configuration has errors (commit 2222222 "Break it"); the last good one stays in force (commit 1a2b3c4 "Add b").`
+	if want := []string{FilesTrouble + ": " + broken.Text + "\n\n" + commits}; !slices.Equal(view.warned, want) {
 		t.Errorf("warned %q", view.warned)
 	}
 	view.notices = nil
@@ -120,6 +121,34 @@ func TestFilesWithErrorsLeaveTheLastGoodInForceAndSayWhichCommit(t *testing.T) {
 	}
 	if got, want := view.messages("configuration"), []string{`commit 3333333 "Mend it" was taken up`}; !slices.Equal(got, want) {
 		t.Errorf("events %q", got)
+	}
+}
+
+// What was edited since the commit is none of its doing.
+func TestAnErrorInWhatWasEditedIsNotTheCommits(t *testing.T) {
+	b, _ := guarded(t, func(o *Options) { o.Commit = `1a2b3c4 "Add b"` })
+	b.reload(reading(Files{Commit: `1a2b3c4 "Add b"`}, errors.New("it ends early")))
+	const want = `The configuration has errors (edited since commit 1a2b3c4 "Add b"); the last good one stays in force. it ends early`
+	if got := waitsOf(b.turn(t), "a"); !strings.Contains(got, want) {
+		t.Errorf("a waits: %s", got)
+	}
+}
+
+func TestACommitIsToldBeforeWhatItHoldsBack(t *testing.T) {
+	most := 0
+	b, view := guarded(t, func(o *Options) { o.MaxDestroy = &most })
+	b.reload(reading(Files{Jobs: two(2)[:1], Commit: "4444444"}, nil))
+	view.notices = nil
+	b.turn(t)
+	if len(view.notices) != 2 || view.notices[0].Message != "commit 4444444 was read; held back is job.b" || view.notices[1].Address != "job.b" {
+		t.Fatalf("told %+v", view.notices)
+	}
+	if why := view.notices[1].Message; !strings.Contains(why, "max_destroy from a POST to /v1/reconcile") {
+		t.Errorf("how to confirm it is not said: %s", why)
+	}
+	b.turn(t)
+	if len(view.notices) != 2 {
+		t.Errorf("told again: %+v", view.notices[2:])
 	}
 }
 
@@ -219,15 +248,28 @@ func TestAFurtherMasterHoldsTheSameBack(t *testing.T) {
 }
 
 func TestWithoutPruneAJobThatIsDeclaredNoMoreGoesOn(t *testing.T) {
-	b, _ := guarded(t, func(o *Options) { o.Keep = true })
+	b, view := guarded(t, func(o *Options) { o.Keep = true })
 	b.reload(reading(Files{Jobs: two(2)[:1]}, nil))
 	if p := b.turn(t); len(removed(p)) > 0 {
 		t.Errorf("removed %v", removed(p))
+	}
+	const left = "job.b is not in the files any more, and is left only because of -prune=false"
+	b.turn(t)
+	if got := view.messages("left"); len(got) != 1 || !strings.Contains(got[0], left) {
+		t.Errorf("events %q", got)
+	}
+	if got := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); !strings.Contains(got, left) {
+		t.Errorf("status says %q", got)
 	}
 	b.cluster.Agents()[3].Kill()
 	b.turns(t)
 	if n := b.cluster.running(); n != 4 {
 		t.Errorf("%d agents after one of the job was killed: it is not looked after", n)
+	}
+	b.reload(reading(Files{Jobs: two(2)}, nil))
+	b.turn(t)
+	if got := view.messages("left"); len(got) != 2 || !strings.Contains(got[1], "over") || len(b.Live().Waits) > 0 {
+		t.Errorf("events %q, status %+v", got, b.Live().Waits)
 	}
 }
 

@@ -59,7 +59,7 @@ func (r *Reconciler) Live() Live {
 		}
 		records[name] = &copied
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(r.waits, refusals)}
+	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(r.waits, refusals, r.left)}
 }
 
 // LiveServer answers Fetch on this machine until Close.

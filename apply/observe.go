@@ -192,7 +192,8 @@ func (r *Reconciler) recordedAs(name string, records job.Records) string {
 }
 
 // fits asks the providers where the roles of all jobs can be and what they take there: as they are declared, or as they
-// were last applied if they are not any more. What they could not see is told beside what they can. Each answer costs a fraction of a millisecond, so nothing is asked twice.
+// were last applied if they are not any more. What they could not see is told beside what they can, each once: roles by the
+// thousand have the same caveat. Each answer costs a fraction of a millisecond, so nothing is asked twice.
 func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
 	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
 	ask := func(j *job.Job) {
@@ -208,9 +209,11 @@ func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, ex
 			if !fit.Extra.Equal(job.Resources{}) {
 				extra[role] = fit.Extra
 			}
-			if can := in.Capabilities[j.Provider]; len(fit.Caveats) > 0 {
-				can.Caveats = slices.Concat(can.Caveats, fit.Caveats)
-				in.Capabilities[j.Provider] = can
+			for _, caveat := range fit.Caveats {
+				if can := in.Capabilities[j.Provider]; !slices.Contains(can.Caveats, caveat) {
+					can.Caveats = append(slices.Clip(can.Caveats), caveat) // the provider's own stay as they are
+					in.Capabilities[j.Provider] = can
+				}
 			}
 		}
 	}

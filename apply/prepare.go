@@ -24,6 +24,7 @@ type preparations struct {
 
 	mu     sync.Mutex
 	jobs   map[string]*preparation        // by UID
+	asked  map[string]bool                // of these, what the newest turn asked for
 	places map[*queue]*semaphore.Weighted // by what bounds the changes of the job's provider
 }
 
@@ -40,7 +41,7 @@ type preparation struct {
 }
 
 func newPreparations(r *Reconciler) *preparations {
-	return &preparations{r: r, jobs: map[string]*preparation{}, places: map[*queue]*semaphore.Weighted{}}
+	return &preparations{r: r, jobs: map[string]*preparation{}, asked: map[string]bool{}, places: map[*queue]*semaphore.Weighted{}}
 }
 
 // placesOf bounds how many jobs of a provider are prepared at the same time: as many as it takes changes, or the user lets
@@ -55,10 +56,18 @@ func (ps *preparations) placesOf(provider string) *semaphore.Weighted {
 	return ps.places[q]
 }
 
+// turn begins a turn: nothing was asked for yet.
+func (ps *preparations) turn() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.asked = map[string]bool{}
+}
+
 // ask gives the job's token, if it was prepared, and begins to prepare it if that is due.
 func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (token string, prepared bool) {
 	prov := ps.r.o.Providers[rec.Spec.Provider]
 	if prov == nil {
+		ps.cease(rec.UID)
 		return "", false // the plan says that it is not configured
 	}
 	if ps.begin(rec.UID, g, deletedAt(rec)) {
@@ -86,6 +95,7 @@ func (ps *preparations) begin(uid string, g job.Group, deleted time.Time) bool {
 		ps.jobs[uid] = p
 	}
 	p.newest = g
+	ps.asked[uid] = true
 	now := ps.r.o.Clock()
 	p.lapsed = p.lapsed || p.done && p.begun.Before(deleted)
 	current := p.done && !p.lapsed && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
@@ -95,6 +105,23 @@ func (ps *preparations) begin(uid string, g job.Group, deleted time.Time) bool {
 	p.flying, p.begun = true, now
 	return true
 }
+
+// cease ends the pause of a job that is not to be prepared as things are: that it failed is over, and nothing of it is due.
+// One that is under way ends first.
+func (ps *preparations) cease(uid string) {
+	ps.mu.Lock()
+	p := ps.jobs[uid]
+	if p == nil || p.flying || p.pause.failures == 0 {
+		ps.mu.Unlock()
+		return
+	}
+	p.pause = pause{}
+	summary := cannotPrepare(p.newest.Name)
+	ps.mu.Unlock()
+	ps.r.view(func(v View) { v.Recovered(summary) })
+}
+
+func cannotPrepare(name string) string { return "Job " + name + " cannot be prepared" }
 
 // deletedAt is when the newest slot was found deleted that is to be started again for it; zero if none is.
 func deletedAt(rec *job.Record) (at time.Time) {
@@ -128,7 +155,7 @@ func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted,
 	}
 	token, err := ps.call(ctx, prov, g)
 	places.Release(1)
-	summary := "Job " + g.Name + " cannot be prepared"
+	summary := cannotPrepare(g.Name)
 	failures := 0
 	ps.land(g, func(p *preparation) {
 		failures = p.pause.failures
@@ -218,12 +245,13 @@ func (ps *preparations) failing() bool {
 	return false
 }
 
-// due is when the next one that failed is tried again; zero is never.
+// due is when the next one that failed is tried again; zero is never. One that was not asked for, as while its provider
+// cannot be observed, is tried by no turn.
 func (ps *preparations) due() (at time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for _, p := range ps.jobs {
-		if !p.flying && p.pause.failures > 0 {
+	for uid, p := range ps.jobs {
+		if ps.asked[uid] && !p.flying && p.pause.failures > 0 {
 			at = earliest(at, p.pause.until)
 		}
 	}

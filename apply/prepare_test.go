@@ -28,6 +28,8 @@ type cluster struct {
 	observe func()
 	held    map[string]string
 	delayed map[string]string
+	unseen  error // why it cannot be observed
+	fit     job.Fit
 	can     job.Capabilities
 	barred  int // times that it was asked for bars
 
@@ -47,7 +49,7 @@ func (c *cluster) Prepare(ctx context.Context, g job.Group) (string, error) {
 
 func (c *cluster) Capabilities() job.Capabilities { return c.can }
 
-func (c *cluster) Fit(*job.Role) job.Fit { c.barred++; return job.Fit{} }
+func (c *cluster) Fit(*job.Role) job.Fit { c.barred++; return c.fit }
 
 func (c *cluster) Launch(ctx context.Context, l job.Launch) error {
 	if err := c.launch(ctx, l); err != nil {
@@ -67,6 +69,9 @@ func (c *cluster) running() int {
 
 func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
 	c.observe()
+	if c.unseen != nil {
+		return providers.Observation{}, c.unseen
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, err := c.Cluster.Observe(ctx)
@@ -261,9 +266,18 @@ func TestWhatIsHeldUpIsToldOnce(t *testing.T) {
 	b.cluster.delayed = nil
 	b.turn(t)
 	b.turn(t)
-	told := slices.Compact(b.warned) // the view tells a warning once
-	if want := []string{"Job a is held up: create pods of worker: no answer", "recovered: Job a is held up"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, not %q", told, want)
+	b.cluster.delayed = map[string]string{"u": "its PodGroup: no answer"}
+	b.turn(t)
+	b.cluster.delayed = map[string]string{"u": "its PodGroup: refused"}
+	b.turn(t)
+	b.cluster.delayed = nil
+	b.turn(t)
+	want := []string{
+		"Job a is held up: create pods of worker: no answer", "recovered: Job a is held up",
+		"Job a is held up: its PodGroup: no answer", "Job a is held up: its PodGroup: refused", "recovered: Job a is held up",
+	}
+	if !slices.Equal(b.warned, want) {
+		t.Errorf("told %q, not %q", b.warned, want)
 	}
 	if live := b.Live(); len(live.Waits) > 0 {
 		t.Errorf("it is over, and status has %+v", live.Waits)
@@ -282,9 +296,66 @@ func TestARefusedJobIsNotPrepared(t *testing.T) {
 	b.cluster.can.Refused = ""
 	b.turn(t)
 	b.cluster.can.Refused = "No job is let in."
+	urgent := jobtest.Job("a", jobtest.Role("worker", 2))
+	urgent.Priority = 1
+	b.Declare([]job.Job{urgent})
 	b.turn(t) // it was begun: what it lacks is made
-	if n := len(b.cluster.groups); n != 1 || len(b.cluster.Agents()) != 2 {
-		t.Errorf("it was prepared %d times, and %d agents run", n, len(b.cluster.Agents()))
+	if n := len(b.cluster.groups); n != 2 || b.cluster.groups[1].Priority != 1 || len(b.cluster.Agents()) != 2 {
+		t.Errorf("it was prepared with %+v, and %d agents run", b.cluster.groups, len(b.cluster.Agents()))
+	}
+}
+
+// A job that could not be prepared, and by now is not to be, is due no more: the loop rests, and a run ends. When it is let
+// in again it is prepared at once.
+func TestARefusedJobThatCouldNotBePreparedIsNotDue(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.Schedules, b.cluster.can.Places = false, true
+	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(1))) // there is no room for it, so it is not begun
+	b.cluster.prepare = func(job.Group) error { return errors.New("the API server is down") }
+	_, due, err := b.Turn(t.Context())
+	must(t, err)
+	if !due.After(b.now) {
+		t.Fatalf("what failed is due at %v", due)
+	}
+	b.cluster.can.Refused = "No job is let in."
+	b.now = b.now.Add(time.Hour)
+	p, due, err := b.Turn(t.Context())
+	must(t, err)
+	if !due.IsZero() && !due.After(b.now) {
+		t.Errorf("at %v it is due since %v: the loop never rests", b.now, due)
+	}
+	if !b.settled(&p) || len(p.Waits) != 1 || p.Waits[0].Reasons[0] != "No job is let in." {
+		t.Errorf("settled: %t, and it waits for %+v", b.settled(&p), p.Waits)
+	}
+	if want := []string{"Job a cannot be prepared: the API server is down", "recovered: Job a cannot be prepared"}; !slices.Equal(b.warned, want) {
+		t.Errorf("told %q, not %q", b.warned, want)
+	}
+	b.cluster.can.Refused = ""
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.turn(t)
+	if n := len(b.cluster.groups); n != 1 {
+		t.Errorf("it was prepared %d times", n)
+	}
+}
+
+// While a provider cannot be observed nothing of its jobs is tried, and what failed of them is not due either.
+func TestNothingIsDueOfAProviderThatCannotBeObserved(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.prepare = func(job.Group) error { return errors.New("the API server is down") }
+	b.turn(t)
+	b.cluster.unseen = errors.New("the API server is down")
+	b.now = b.now.Add(time.Hour)
+	_, due, err := b.Turn(t.Context())
+	must(t, err)
+	if want := b.now.Add(retryObserve); !due.Equal(want) {
+		t.Errorf("the next turn is due at %v, not %v", due, want)
+	}
+	b.cluster.unseen = nil
+	if _, due, err = b.Turn(t.Context()); err != nil || !due.After(b.now) {
+		t.Errorf("due at %v, %v", due, err)
+	}
+	if want := "Job a cannot be prepared: the API server is down"; b.warned[0] != want || slices.Contains(b.warned[1:], want) {
+		t.Errorf("told %q: of the preparation nothing was over", b.warned)
 	}
 }
 
@@ -428,6 +499,25 @@ func TestBarsAreAskedOncePerRoleInATurn(t *testing.T) {
 		if n := b.cluster.barred - before; n != 1 {
 			t.Errorf("asked %d times with %d jobs declared", n, len(jobs))
 		}
+	}
+}
+
+// Roles by the thousand have the same caveat. What the provider said stays its own.
+func TestACaveatOfManyRolesIsToldOnce(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Jobs = []job.Job{jobtest.Job("a", jobtest.Role("worker", 1), jobtest.Role("data", 1)), jobtest.Job("b", jobtest.Role("worker", 1))}
+		o.NewUID = func(name string) string { return name }
+	})
+	own := append(make([]string, 0, 4), "no gangs")
+	b.cluster.can.Caveats = own
+	b.cluster.fit.Caveats = []string{"taints are not known", "no gangs", "quotas are not known"}
+	b.observe(t.Context())
+	in := b.input(b.now)
+	if got, want := in.Capabilities["local"].Caveats, []string{"no gangs", "taints are not known", "quotas are not known"}; !slices.Equal(got, want) {
+		t.Errorf("the caveats are %q, not %q", got, want)
+	}
+	if after := own[:2][1]; after != "" {
+		t.Errorf("%q was written behind the provider's own", after)
 	}
 }
 

@@ -96,7 +96,8 @@ func (r *Reconciler) Replan(recorded plan.Input) Decision {
 		in.Rerun[name] = r.o.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded
 	}
 	in.Jobs = r.o.Jobs
-	in.Scope.Replace = plan.Replacements(in.Records, r.o.Replace)
+	in.Scope = r.o.Scope.Named(in.Jobs, in.Records)
+	in.Scope.Replace = plan.Replacements(in.Records, plan.Named(r.o.Replace, in.Jobs, in.Records))
 	in, p := r.decide(in)
 	return Decision{in, p}
 }

@@ -56,7 +56,8 @@ func isRefused(err error) bool {
 type Watch struct {
 	// Changed gets a value when the files may have changed.
 	Changed <-chan struct{}
-	// Reload reads them. With an error the last good jobs stay.
+	// Reload reads them. With an error the last good jobs stay: an UnusableError says what is wrong with them, and an
+	// UnsteadyError that it is too early.
 	Reload func() (Files, error)
 }
 
@@ -87,8 +88,8 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	reload, requested := watch.changed(), r.requested
 	if watch == nil {
 		requested = nil
-	} else if r.revision != "" {
-		r.note(job.Notice{Time: r.o.Clock(), Type: "configuration", Message: "commit " + r.revision + " was taken up"})
+	} else {
+		r.taken = r.revision
 	}
 	var rest rest
 	unstored := 0 // turns in a row
@@ -121,6 +122,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			return p, nil
 		}
 		rested := time.Now()
+		due = earliest(due, r.again)
 		timer := time.NewTimer(r.untilDue(due))
 	wait:
 		select {
@@ -136,7 +138,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		case <-r.flights.landed:
 		case <-timer.C:
 		case <-reload:
-			r.reload(watch)
+			r.heed(watch)
 		case <-requested:
 			r.heed(watch)
 		case <-progress.C:
@@ -147,6 +149,9 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			}
 		}
 		timer.Stop()
+		if !r.again.IsZero() && !r.o.Clock().Before(r.again) {
+			r.heed(watch)
+		}
 		rest.waited(time.Since(rested))
 	}
 }
@@ -240,13 +245,18 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 		r.o.Approve = nil
 	}
+	r.tellTaken(&in, &p)
 	r.tellWithheld(&in, &p)
+	left := r.tellLeft(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
 	if err := r.commit(ctx, in, &p); err != nil {
 		return p, due, err
 	}
-	r.withheld = in.Withheld
+	r.withheld, r.taken = in.Withheld, ""
+	r.mu.Lock()
+	r.left = left
+	r.mu.Unlock()
 	if r.flights.grounded() {
 		return p, due, lockLost(r.o.Lock)
 	}
@@ -260,11 +270,18 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	told := p
 	r.view(func(v View) {
 		v.Recovered(storeTrouble)
+		for _, n := range told.Notices {
+			if aboutFiles(n) {
+				v.Noticed(n)
+			}
+		}
 		if begins || waits || told.Resizes() {
 			v.Planned(&told)
 		}
 		for _, n := range told.Notices {
-			v.Noticed(n)
+			if !aboutFiles(n) {
+				v.Noticed(n)
+			}
 		}
 	})
 	p.Waits = append(p.Waits, r.refusals()...)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -232,6 +233,89 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	if trees, _ := os.ReadDir(filepath.Join(r.root, "sync/trees")); len(trees) != 1 {
 		t.Errorf("%d checkouts are left", len(trees))
 	}
+}
+
+// A checkout in place takes files away for a moment, and a person who restores one does: no job ends by that.
+func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
+	s := newSite(t, nil)
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "user.name=A", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Dir = s.dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	sleeping := func(name string) string {
+		return "job \"" + name + "\" {\n  role \"worker\" {\n    replicas   = 1\n    command    = [\"sh\", \"-c\", \"echo step 1; exec sleep 600\"]\n    stop_grace = \"1s\"\n    resources { cpu = 0.1 }\n  }\n}\n"
+	}
+	// What is written between the removal of b.hcl and the writing of z.hcl takes git a while.
+	data := func(text string) {
+		if err := os.MkdirAll(filepath.Join(s.dir, "data"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2000 {
+			if err := os.WriteFile(filepath.Join(s.dir, "data", strconv.Itoa(i)), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	git("init", "-q", "-b", "main")
+	s.write("a.hcl", sleeping("a"))
+	s.write("b.hcl", sleeping("b"))
+	data("one")
+	git("add", "a.hcl", "b.hcl", "data")
+	git("commit", "-q", "-m", "One")
+	git("checkout", "-q", "-b", "other")
+	git("mv", "b.hcl", "z.hcl")
+	data("two")
+	git("commit", "-q", "-a", "-m", "Two")
+	git("checkout", "-q", "main")
+
+	s.watch()
+	formed := func(j jobStatus) bool { return j.Phase == "Running" && j.WorldSize == 1 }
+	before := s.await("b", "its world", formed)
+	s.await("a", "its world", formed)
+	unhurt := func(what string) {
+		t.Helper()
+		if out := s.must("events"); strings.Contains(out, "Canceling") {
+			t.Errorf("%s: something is stopped:\n%s", what, out)
+		}
+		if now := s.job("b"); now.UID != before.UID || now.Generation != before.Generation {
+			t.Fatalf("%s: b is %s of generation %d, was %s of %d", what, now.UID, now.Generation, before.UID, before.Generation)
+		}
+	}
+	taken := func(subject string, times int) {
+		t.Helper()
+		s.until("taking "+subject+" up", func() bool { return strings.Count(s.must("events"), `"`+subject+`" was taken up`) == times })
+		unhurt(subject)
+	}
+	for i := range 3 {
+		git("checkout", "-q", "other")
+		taken("Two", i+1)
+		git("checkout", "-q", "main")
+		taken("One", i+2)
+	}
+	// Longer than a reading takes to be made, shorter than files have to be still: see docs/gitops.md.
+	const restored = time.Second
+	for _, gone := range []func() error{
+		func() error { return os.Remove(filepath.Join(s.dir, "b.hcl")) },
+		func() error { return os.Truncate(filepath.Join(s.dir, "b.hcl"), 0) },
+	} {
+		if err := gone(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(restored)
+		unhurt("b.hcl is away")
+		git("checkout", "-q", "b.hcl")
+		time.Sleep(restored)
+		unhurt("b.hcl is back")
+	}
+	// What is meant is done.
+	git("rm", "-q", "b.hcl")
+	git("commit", "-q", "-m", "Without b")
+	s.await("b", "its end", func(j jobStatus) bool { return j.Address == "" })
 }
 
 // used is a command of eltrain's as somebody runs it in a script: at the beginning of a line, or after what separates

@@ -19,6 +19,10 @@ variable "pem" {
   type      = string
   sensitive = true
 }
+variable "pin" {
+  type      = number
+  sensitive = true
+}
 variable "unused" {
   type      = string
   sensitive = true
@@ -26,8 +30,8 @@ variable "unused" {
 job "s" {
   role "worker" {
     replicas   = 2
-    command    = ["sh", "-c", "echo step 1 loss 1; while [ ! -e crash ]; do sleep 0.05; done; rm -f crash; echo \"bad token $TOKEN\" >&2; echo \"$PEM\" >&2; exit 3", "--token=${var.token}"]
-    env        = { TOKEN = var.token, PEM = var.pem, HEADER = "Bearer ${var.token}", ROOM = "${slot.index}-${var.token}" }
+    command    = ["sh", "-c", "echo step 1 loss 1; while [ ! -e crash ]; do sleep 0.05; done; rm -f crash; echo \"bad token $TOKEN\" >&2; echo \"$PEM\" >&2; exit 3", "--token=${var.token}", var.pin]
+    env        = { TOKEN = var.token, PEM = var.pem, HEADER = "Bearer ${var.token}", PIN = var.pin, ROOM = "${slot.index}-${var.token}" }
     stop_grace = "1s"
     resources { cpu = 0.1 }
   }
@@ -45,11 +49,12 @@ func ofPrograms(path string) bool {
 func TestNoSecretIsLeftBehind(t *testing.T) {
 	const token, other = "s3cr3t-hunter2", "0ther-hunter3"
 	const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
-	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4"}
+	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4", "98765432"}
 	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
 	set := func(value string) {
 		t.Setenv("ELTRAIN_VAR_token", value)
 		t.Setenv("ELTRAIN_VAR_pem", pem)
+		t.Setenv("ELTRAIN_VAR_pin", "98765432")
 		t.Setenv("ELTRAIN_VAR_unused", "never-used-hunter4")
 	}
 	set(token)

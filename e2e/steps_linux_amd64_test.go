@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,33 +23,40 @@ const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | uni
 // syscallStop is what a stop for a system call has for a signal, by PTRACE_O_TRACESYSGOOD.
 const syscallStop = unix.SIGTRAP | 0x80
 
+// tracedBound is how long a traced run may take: each of its system calls stops it twice.
+const tracedBound = 2 * bound
+
 // trace is a run of eltrain, stopped at its steps.
 type trace struct {
 	dir    string // only what is written to files in it is a step
 	leader int
 	inside map[int]bool // threads between the beginning and the end of a system call
+	steps  int          // that it has come to
+	last   string       // of them
 }
 
 // killedBefore runs a command and kills it right before its n-th step, from 1. step says what that would have been; it is
 // "" if the run ended by itself before, which it has to do with success.
 func (s *site) killedBefore(n int, args ...string) (step string) {
 	s.t.Helper()
-	type result struct {
-		step string
-		err  error
+	step, err := s.traced(n, args)
+	if err != nil {
+		s.t.Fatalf("eltrain %v, to be killed before step %d: %v", args, n, err)
 	}
-	done := make(chan result, 1)
+	return step
+}
+
+// traced is trace in a thread of its own. The tracer is a thread, and all its requests have to come from there. It ends with
+// this function.
+func (s *site) traced(n int, args []string) (step string, err error) {
+	done := make(chan struct{})
 	go func() {
-		// The tracer is a thread, and all its requests have to come from there. It ends with this function.
+		defer close(done)
 		runtime.LockOSThread()
-		step, err := s.trace(n, args)
-		done <- result{step, err}
+		step, err = s.trace(n, args)
 	}()
-	got := <-done
-	if got.err != nil {
-		s.t.Fatalf("eltrain %v, to be killed before step %d: %v", args, n, got.err)
-	}
-	return got.step
+	<-done
+	return step, err
 }
 
 func (s *site) trace(n int, args []string) (step string, err error) {
@@ -63,35 +71,60 @@ func (s *site) trace(n int, args []string) (step string, err error) {
 		return "", err
 	}
 	defer null.Close()
-	pid, err := syscall.ForkExec(binary, append([]string{binary}, args...), &syscall.ProcAttr{
+	run, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{
 		Dir: s.dir, Env: append(os.Environ(), "NO_COLOR=1", "PWD="+s.dir),
-		Files: []uintptr{null.Fd(), out.Fd(), out.Fd()}, Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true},
+		Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true},
 	})
 	if err != nil {
 		return "", err
 	}
-	t := trace{dir: s.dir, leader: pid, inside: map[int]bool{}}
+	defer run.Release()
+	late := time.AfterFunc(tracedBound, func() { run.Kill() })
+	t := trace{dir: s.dir, leader: run.Pid, inside: map[int]bool{}}
 	step, status, err := t.run(n)
 	if err != nil {
-		unix.Kill(pid, unix.SIGKILL)
-		return "", err
+		run.Kill()
+		t.reap()
 	}
-	if step == "" && (!status.Exited() || status.ExitStatus() != 0) {
-		text, _ := os.ReadFile(out.Name())
+	text, _ := os.ReadFile(out.Name())
+	switch {
+	case !late.Stop():
+		return "", fmt.Errorf("it had not ended after %s; the last of %d steps was to %s\n%s", tracedBound, t.steps, t.last, text)
+	case err != nil:
+		return "", fmt.Errorf("%w\n%s", err, text)
+	case step == "" && (!status.Exited() || status.ExitStatus() != 0):
 		return "", fmt.Errorf("it ended with %#x\n%s", int(status), text)
 	}
 	return step, nil
 }
 
-// run lets the process go from stop to stop, and kills it before its n-th step. It returns when all of it is gone.
+// wait takes the next event of the run. It is of the run's process group, since this thread may have started other
+// processes, for which others wait.
+func (t *trace) wait(ws *unix.WaitStatus) (tid int, err error) {
+	for {
+		tid, err = unix.Wait4(-t.leader, ws, unix.WALL|unix.WNOTHREAD, nil)
+		if err != unix.EINTR {
+			return tid, err
+		}
+	}
+}
+
+// reap waits until all of a run that was killed is gone.
+func (t *trace) reap() {
+	for {
+		if _, err := t.wait(nil); err != nil {
+			return
+		}
+	}
+}
+
+// run lets the process go from stop to stop, and kills it before its n-th step. It returns when all of it is gone, or with
+// an error.
 func (t *trace) run(n int) (step string, status unix.WaitStatus, err error) {
 	for begun := false; ; {
 		var ws unix.WaitStatus
-		// Of its group, since this thread may have started other processes, for which others wait.
-		tid, err := unix.Wait4(-t.leader, &ws, unix.WALL|unix.WNOTHREAD, nil)
+		tid, err := t.wait(&ws)
 		switch {
-		case err == unix.EINTR:
-			continue
 		case err == unix.ECHILD:
 			return step, status, nil
 		case err != nil:
@@ -110,7 +143,8 @@ func (t *trace) run(n int) (step string, status unix.WaitStatus, err error) {
 		} else if step == "" && ws.StopSignal() == syscallStop {
 			if t.inside[tid] = !t.inside[tid]; t.inside[tid] {
 				if what := t.step(tid); what != "" {
-					if n--; n == 0 {
+					t.steps, t.last = t.steps+1, what
+					if t.steps == n {
 						step = what
 						unix.Kill(t.leader, unix.SIGKILL)
 						continue
@@ -183,19 +217,14 @@ func (t *trace) on(what string, tid int, address uint64, is bool) string {
 	return what + " " + string(text[:max(end, 0)])
 }
 
-// needTracing skips a test where no process may be traced, unless CI says that there everything has to be tested.
+// needTracing skips a test where no process may be traced, unless WITH_PTRACE or CI says that there everything has to be
+// tested.
 func needTracing(t *testing.T) {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir()}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		_, err := s.trace(1<<30, []string{"version"})
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("no process can be traced here: %v", err)
+	if _, err := s.traced(1<<30, []string{"version"}); err != nil {
+		if os.Getenv("CI") != "" || os.Getenv("WITH_PTRACE") != "" {
+			t.Fatalf("processes have to be traced here, and none can be: %v", err)
 		}
 		t.Skipf("no process can be traced here: %v", err)
 	}

@@ -53,6 +53,14 @@ func decode(body io.Reader, into any) error {
 	return nil
 }
 
+// UnmarshalJSON takes no field that is not there: a mistyped one would be a confirmation that is not heard.
+func (r *ReconcileRequest) UnmarshalJSON(raw []byte) error {
+	type plain ReconcileRequest
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode((*plain)(r))
+}
+
 func (r *RegisterRequest) check() error {
 	switch {
 	case r.Host == "" || len(r.Host) > maxHost || strings.ContainsFunc(r.Host, notInHost):

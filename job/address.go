@@ -58,6 +58,9 @@ type Selector struct {
 	Job    string
 	Role   string
 	Ranges [][2]int
+	// Declared is what ParseTarget read, up to the role: the module or the job as the files write it. Without a key where
+	// they have one it stands for several jobs, see Covers. Job is "" for a module.
+	Declared string `json:",omitempty"`
 }
 
 // maxIndex bounds what a selector may name, so that a typed range cannot ask for billions of slots.
@@ -67,15 +70,30 @@ const maxIndex = 1_000_000
 // several made by for_each, or is in a module, may also be written as the files declare it:
 // job.NAME["KEY"] is job.NAME-KEY, and module.M["KEY"].job.NAME is job.M-KEY-NAME (see InstanceName).
 func ParseSelector(s string) (Selector, error) {
+	sel, err := ParseTarget(s)
+	if err == nil && sel.Job == "" {
+		return Selector{}, fmt.Errorf("%q is not an address of jobs: after a module comes what of it is meant, module.NAME.job.NAME", s)
+	}
+	sel.Declared = ""
+	return sel, err
+}
+
+// ParseTarget reads what ParseSelector does, and module.M or module.M["KEY"].
+func ParseTarget(s string) (Selector, error) {
 	bad := func(why string) (Selector, error) {
-		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*]", s, why)
+		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*], with module.NAME. before it for what is in a module", s, why)
 	}
 	var path []string
 	rest := s
 	for strings.HasPrefix(rest, "module.") {
 		parts, after, ok := cutInstance(rest[len("module."):])
-		if !ok || !strings.HasPrefix(after, ".") {
-			return bad("the module's name is missing or malformed")
+		switch {
+		case !ok:
+			return bad("the module's name or key is missing or malformed")
+		case after == "":
+			return Selector{Declared: s}, nil
+		case after[0] != '.':
+			return bad("after the module comes a \".\"")
 		}
 		path, rest = append(path, parts...), after[1:]
 	}
@@ -88,8 +106,9 @@ func ParseSelector(s string) (Selector, error) {
 	if !ok || !ValidName(name) {
 		return bad("the job's name is missing or malformed")
 	}
+	declared := strings.TrimSuffix(s, rest)
 	if rest == "" {
-		return Selector{Job: name}, nil
+		return Selector{Job: name, Declared: declared}, nil
 	}
 	rest, ok = strings.CutPrefix(rest, ".")
 	if !ok {
@@ -99,7 +118,7 @@ func ParseSelector(s string) (Selector, error) {
 	if !ValidName(role) {
 		return bad("the role's name is missing or malformed")
 	}
-	sel := Selector{Job: name, Role: role}
+	sel := Selector{Job: name, Role: role, Declared: declared}
 	if !hasSet {
 		return sel, nil
 	}
@@ -171,7 +190,47 @@ func (s Selector) Matches(a Address) bool {
 	return len(s.Ranges) == 0
 }
 
+// Covers tells whether a job is among those that Declared stands for: it is in that module, or it is that job, with any
+// key where Declared has none. address is what the job is declared as, module.eval["de"].job.gpt.
+func (s Selector) Covers(address string) bool {
+	wanted, path := steps(s.Declared), steps(address)
+	if len(wanted) == 0 || len(wanted) > len(path) {
+		return false
+	}
+	for i, w := range wanted {
+		if w.kind != path[i].kind || w.name != path[i].name || w.key != "" && w.key != path[i].key {
+			return false
+		}
+	}
+	return true
+}
+
+// step is one part of an address as it is declared: module.eval["de"].
+type step struct{ kind, name, key string }
+
+// steps are those of a module or a job; nil if the address is of neither.
+func steps(address string) []step {
+	var out []step
+	for address != "" {
+		kind, rest, _ := strings.Cut(address, ".")
+		parts, after, ok := cutInstance(rest)
+		if !ok {
+			return nil
+		}
+		st := step{kind: kind, name: parts[0]}
+		if len(parts) > 1 {
+			st.key = parts[1]
+		}
+		out = append(out, st)
+		address = strings.TrimPrefix(after, ".")
+	}
+	return out
+}
+
 func (s Selector) String() string {
+	if s.Job == "" {
+		return s.Declared
+	}
 	out := "job." + s.Job
 	if s.Role == "" {
 		return out

@@ -88,6 +88,50 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// A module is all that is in it, and a key that is left out is any.
+func TestTargetsCover(t *testing.T) {
+	for text, jobs := range map[string]struct{ covered, others []string }{
+		"module.x": {[]string{"module.x.job.a", `module.x["de"].job.a["k"]`, `module.x["de"].module.y.job.a`},
+			[]string{"job.x", "module.xx.job.a", "module.y.module.x.job.a", ""}},
+		`module.x["de"]`:              {[]string{`module.x["de"].job.a`}, []string{`module.x["fr"].job.a`, "module.x.job.a"}},
+		"module.x.module.y":           {[]string{`module.x["de"].module.y["k"].job.a`}, []string{"module.x.job.y"}},
+		"job.a":                       {[]string{"job.a", `job.a["k"]`}, []string{"job.b", "module.x.job.a"}},
+		`job.a["k"].worker[3]`:        {[]string{`job.a["k"]`}, []string{`job.a["l"]`, "job.a"}},
+		"module.x.job.a.worker":       {[]string{`module.x["de"].job.a["k"]`}, []string{"module.x.job.b", "module.x.module.a.job.a"}},
+		`module.x["de"].job.a["k"].w`: {[]string{`module.x["de"].job.a["k"]`}, []string{`module.x["fr"].job.a["k"]`}},
+	} {
+		sel, err := ParseTarget(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		for _, address := range jobs.covered {
+			if !sel.Covers(address) {
+				t.Errorf("%s does not cover %s", text, address)
+			}
+		}
+		for _, address := range jobs.others {
+			if sel.Covers(address) {
+				t.Errorf("%s covers %s", text, address)
+			}
+		}
+	}
+	if sel, err := ParseTarget(`module.x["de"]`); err != nil || sel.String() != `module.x["de"]` {
+		t.Errorf("a module is written %s, %v", sel, err)
+	}
+	for text, want := range map[string]string{
+		"module.x":        "after a module comes what of it is meant, module.NAME.job.NAME",
+		`module.x["a"]`:   "after a module comes",
+		"module.x.a":      `it does not begin with "job."`,
+		"module..job.a":   "the module's name or key is missing or malformed",
+		`module.x["a"]jo`: `after the module comes a "."`,
+	} {
+		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func FuzzParseSelector(f *testing.F) {
 	for _, s := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[3]", "job.a.b[0-3,7]", "job.a.b[*]", "job.a.b[-]", "job.a.b[,]",
 		`job.a["k"]`, `job.a["k"].b[3]`, `module.m["k"].job.a["k"].b[*]`, `module.m.module.n.job.a`, `job.a["`, "module."} {

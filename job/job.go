@@ -24,10 +24,15 @@ type Job struct {
 
 	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"What must not be done to the job, and what of it others may change."`
 
+	// Address is what it was declared as, as people write it: job.gpt, module.eval["de"].job.gpt. Of a record it is "" if
+	// that was made before addresses were kept, or has another name by now that no declaration has had yet.
+	Address string `hcl:"-" json:",omitempty"`
 	// Source is where the job was declared.
 	Source Source `hcl:"-"`
 	// Secrets are the sensitive values that occur in the job's strings; views redact them by value.
 	Secrets []string `hcl:"-" json:"-"`
+	// Places are where in its roles sensitive numbers and truth values are, which as texts may be anywhere.
+	Places []Place `hcl:"-" json:"-"`
 }
 
 // Source is a place in a file that a person wrote. The zero value is unknown.

@@ -33,13 +33,13 @@ type Record struct {
 func (r *Record) LaunchedAs(name string) string { return cmp.Or(r.Launched, name) }
 
 // Renamed is the record of a job that was called from, under another name. What runs goes on under the name that it was
-// launched under.
+// launched under. As what it is declared now is not known from its name.
 func (r *Record) Renamed(from, to string) *Record {
 	moved := *r
 	if moved.Launched = r.LaunchedAs(from); moved.Launched == to {
 		moved.Launched = ""
 	}
-	moved.Spec.Name = to
+	moved.Spec.Name, moved.Spec.Address = to, ""
 	moved.Slots = slices.Clone(r.Slots)
 	for i := range moved.Slots {
 		moved.Slots[i].Address.Job = to
@@ -205,7 +205,7 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld"
+	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left"
 	Address string    `json:"address,omitempty"` // of what it is about
 	Message string    `json:"message"`
 	// Incident is set with Type "incident".

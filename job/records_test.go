@@ -18,12 +18,16 @@ func twoJobs() Records {
 
 func TestMoveGivesAJobAnotherName(t *testing.T) {
 	records := twoJobs()
+	records["a"].Spec.Address = "module.m.job.a"
 	moved, err := records.Move("a", "c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if moved["a"] != nil || moved["c"].UID != "u-a" || moved["c"].LaunchedAs("c") != "a" || moved["c"].Slots[2].Address.String() != "job.c.worker[1]" {
 		t.Errorf("moved is %+v", moved["c"])
+	}
+	if at := moved["c"].Spec.Address; at != "" {
+		t.Errorf("under its new name it is held to be declared as %s", at)
 	}
 	if err := moved.Check(); err != nil {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -148,6 +149,16 @@ func wordRune(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
 }
 
+// Place is where in a role a sensitive value is that cannot be found by what it is: in which argument of its program, or in
+// "pod", and there under which names and indices, outermost first.
+type Place struct {
+	Role, Argument string
+	Within         []string
+}
+
+// Sensitive tells whether anything that the job is started from is sensitive.
+func (j *Job) Sensitive() bool { return len(j.Secrets)+len(j.Places) > 0 }
+
 // Sealer puts seals in the place of sensitive values, and gives the values back where something is started with them.
 // So the planner, the state, the journal and saved plans never have them. A nil Sealer knows no value. It may be used
 // by several goroutines.
@@ -156,6 +167,7 @@ type Sealer struct {
 	key     []byte
 	secrets Secrets
 	values  map[string]string // by seal
+	plain   map[string]any    // by seal: what is no text in a pod
 }
 
 // Keyed tells whether the sealer has its key. It needs one before it is given jobs that have secrets.
@@ -169,7 +181,7 @@ func (s *Sealer) Keyed() bool {
 func (s *Sealer) SetKey(key []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.key, s.values = bytes.Clone(key), map[string]string{}
+	s.key, s.values, s.plain = bytes.Clone(key), map[string]string{}, map[string]any{}
 }
 
 // idle tells whether there is nothing to seal.
@@ -179,7 +191,7 @@ func (s *Sealer) idle() bool {
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.secrets.sorted) == 0
+	return len(s.secrets.sorted)+len(s.values)+len(s.plain) == 0
 }
 
 // Jobs gives the jobs with every sensitive value in what they are started from sealed. What an argument means is left
@@ -193,14 +205,94 @@ func (s *Sealer) Jobs(jobs []Job) []Job {
 		s.secrets.Add(jobs[i].Secrets...)
 	}
 	s.mu.Unlock()
-	if s.idle() {
+	if s.idle() && !slices.ContainsFunc(jobs, func(j Job) bool { return j.Sensitive() }) {
 		return jobs
 	}
 	sealed := make([]Job, len(jobs))
 	for i := range jobs {
 		sealed[i] = jobs[i].withTexts(s.Text)
+		s.places(&sealed[i])
 	}
 	return sealed
+}
+
+// places seals what is at the job's places, whatever it is. The job is a copy that nobody has seen.
+func (s *Sealer) places(j *Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range j.Places {
+		for i := range j.Roles {
+			if r := &j.Roles[i]; r.Name == p.Role {
+				s.place(r, p)
+			}
+		}
+	}
+}
+
+// place seals what is at a place of a role. s.mu is held.
+func (s *Sealer) place(r *Role, p Place) {
+	if p.Argument == "pod" {
+		s.within(r.Pod, p.Within)
+		return
+	}
+	s.argument(&r.Program, p)
+	for i := range r.PerSlot {
+		s.argument(&r.PerSlot[i], p)
+	}
+}
+
+func (s *Sealer) argument(program *Program, p Place) {
+	switch {
+	case p.Argument == "image":
+		program.Image = s.seal(program.Image)
+	case p.Argument == "working_dir":
+		program.WorkingDir = s.seal(program.WorkingDir)
+	case len(p.Within) == 0: // of a list or a map there are only elements
+	case p.Argument == "command":
+		if i, err := strconv.Atoi(p.Within[0]); err == nil && i < len(program.Command) {
+			program.Command[i] = s.seal(program.Command[i])
+		}
+	case p.Argument == "env":
+		if value, is := program.Env[p.Within[0]]; is {
+			program.Env[p.Within[0]] = s.seal(value)
+		}
+	}
+}
+
+// within seals a value in decoded YAML or JSON, in its place.
+func (s *Sealer) within(in any, path []string) {
+	if len(path) == 0 {
+		return
+	}
+	switch in := in.(type) {
+	case map[string]any:
+		inner, is := in[path[0]]
+		switch {
+		case is && len(path) == 1:
+			in[path[0]] = s.sealPlain(inner)
+		case is:
+			s.within(inner, path[1:])
+		}
+	case []any:
+		i, err := strconv.Atoi(path[0])
+		switch {
+		case err != nil || i >= len(in):
+		case len(path) == 1:
+			in[i] = s.sealPlain(in[i])
+		default:
+			s.within(in[i], path[1:])
+		}
+	}
+}
+
+// sealPlain is what stands for a number or a truth value. One that was sealed is a text. s.mu is held.
+func (s *Sealer) sealPlain(value any) any {
+	if _, sealed := value.(string); sealed {
+		return value
+	}
+	text := s.digest(fmt.Sprintf("\x00%T %v", value, value)) // no text is the same
+	s.plain[text] = value
+	return text
 }
 
 // Text is a text with every sensitive value that is known in it sealed.
@@ -231,11 +323,15 @@ func (s *Sealer) seal(value string) string {
 	if seal.MatchString(value) {
 		return value
 	}
-	digest := hmac.New(sha256.New, s.key)
-	digest.Write([]byte(value))
-	text := sealBegin + hex.EncodeToString(digest.Sum(nil)[:sealDigest]) + ")"
+	text := s.digest(value)
 	s.values[text] = value
 	return text
+}
+
+func (s *Sealer) digest(value string) string {
+	digest := hmac.New(sha256.New, s.key)
+	digest.Write([]byte(value))
+	return sealBegin + hex.EncodeToString(digest.Sum(nil)[:sealDigest]) + ")"
 }
 
 // Texts is Text of each.
@@ -297,7 +393,7 @@ var ErrSealed = errors.New("a sensitive value that it was declared with is not k
 func (s *Sealer) Launch(l Launch) (Launch, error) {
 	missing := false
 	open := func(text string) string { return s.open(text, &missing) }
-	l.Program, l.Pod = l.Program.withTexts(open), mapValues(l.Pod, open)
+	l.Program, l.Pod = l.Program.withTexts(open), mapValues(l.Pod, s.opened(open))
 	l.Checkpoint, l.Progress = l.Checkpoint.withTexts(open), l.Progress.withTexts(open)
 	if missing {
 		return l, ErrSealed
@@ -308,7 +404,12 @@ func (s *Sealer) Launch(l Launch) (Launch, error) {
 // Knows tells whether every sensitive value of a sealed job is known.
 func (s *Sealer) Knows(j *Job) bool {
 	missing := false
-	j.withTexts(func(text string) string { return s.open(text, &missing) })
+	for i := range j.Roles {
+		s.openRole(&j.Roles[i], &missing)
+	}
+	open := func(text string) string { return s.open(text, &missing) }
+	j.Checkpoint.withTexts(open)
+	j.Progress.withTexts(open)
 	return !missing
 }
 
@@ -318,8 +419,30 @@ func (s *Sealer) Role(r *Role) *Role {
 		return r
 	}
 	missing := false
-	opened := r.withTexts(func(text string) string { return s.open(text, &missing) })
+	opened := s.openRole(r, &missing)
 	return &opened
+}
+
+func (s *Sealer) openRole(r *Role, missing *bool) Role {
+	open := func(text string) string { return s.open(text, missing) }
+	opened := r.withPrograms(open)
+	opened.Pod = mapValues(r.Pod, s.opened(open))
+	return opened
+}
+
+// opened is open for decoded YAML or JSON, where a seal may stand for what is no text.
+func (s *Sealer) opened(open func(string) string) func(string) any {
+	return func(text string) any {
+		if s != nil && strings.HasPrefix(text, sealBegin) {
+			s.mu.RLock()
+			value, known := s.plain[text]
+			s.mu.RUnlock()
+			if known {
+				return value
+			}
+		}
+		return open(text)
+	}
 }
 
 func (s *Sealer) open(text string, missing *bool) string {
@@ -351,7 +474,13 @@ func (j Job) withTexts(by func(string) string) Job {
 }
 
 func (r Role) withTexts(by func(string) string) Role {
-	r.Program, r.Pod = r.Program.withTexts(by), mapValues(r.Pod, by)
+	r = r.withPrograms(by)
+	r.Pod = mapValues(r.Pod, func(text string) any { return by(text) })
+	return r
+}
+
+func (r Role) withPrograms(by func(string) string) Role {
+	r.Program = r.Program.withTexts(by)
 	if r.PerSlot != nil {
 		programs := r.PerSlot
 		r.PerSlot = make([]Program, len(programs))
@@ -399,7 +528,7 @@ func mapTexts(texts []string, by func(string) string) []string {
 }
 
 // mapValues replaces the texts in decoded YAML or JSON.
-func mapValues(values map[string]any, by func(string) string) map[string]any {
+func mapValues(values map[string]any, by func(string) any) map[string]any {
 	out := maps.Clone(values)
 	for name, value := range out {
 		out[name] = mapValue(value, by)
@@ -407,7 +536,7 @@ func mapValues(values map[string]any, by func(string) string) map[string]any {
 	return out
 }
 
-func mapValue(value any, by func(string) string) any {
+func mapValue(value any, by func(string) any) any {
 	switch value := value.(type) {
 	case string:
 		return by(value)

@@ -201,3 +201,55 @@ func TestKeysAreTheirOwn(t *testing.T) {
 		t.Error("the key is shared")
 	}
 }
+
+// What is sensitive by its place is sealed there and nowhere else, and started with as what it was.
+func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
+	const truth = "true"
+	program := Program{Command: []string{"sleep", "7", "7"}, Env: map[string]string{"ON": truth, "PLAIN": truth}}
+	plain := Job{Name: "gpt", Roles: []Role{{Name: "worker", Program: program, PerSlot: []Program{program, program},
+		Pod: map[string]any{"spec": map[string]any{"hostNetwork": true, "list": []any{int64(30), 1.5, map[string]any{"port": int64(80), "plain": int64(80)}}}}}},
+		Places: []Place{
+			{"worker", "command", []string{"1"}}, {"worker", "env", []string{"ON"}}, {"worker", "pod", []string{"spec", "hostNetwork"}},
+			{"worker", "pod", []string{"spec", "list", "0"}}, {"worker", "pod", []string{"spec", "list", "2", "port"}},
+			{"worker", "command", []string{"9"}}, {"worker", "env", []string{"GONE"}}, {"worker", "pod", []string{"gone", "x"}}, {"other", "env", []string{"ON"}},
+		}}
+	if !plain.Sensitive() {
+		t.Fatal("nobody would ask for a key")
+	}
+	s := keyed("k")
+	sealed := s.Jobs([]Job{plain})[0]
+	r := &sealed.Roles[0]
+	var hidden Secrets
+	for _, p := range append([]Program{r.Program}, r.PerSlot...) {
+		if !hidden.In(p.Command[1]) || p.Command[2] != "7" || !hidden.In(p.Env["ON"]) || p.Env["PLAIN"] != truth {
+			t.Errorf("sealed as %+v", p)
+		}
+	}
+	spec := r.Pod["spec"].(map[string]any)
+	list := spec["list"].([]any)
+	inner := list[2].(map[string]any)
+	for _, v := range []any{spec["hostNetwork"], list[0], inner["port"]} {
+		if text, is := v.(string); !is || !hidden.In(text) {
+			t.Errorf("%v is in clear", v)
+		}
+	}
+	if list[1] != 1.5 || inner["plain"] != int64(80) {
+		t.Errorf("what is not sensitive became %v", list)
+	}
+	if diff := cmp.Diff(sealed, s.Jobs([]Job{sealed})[0]); diff != "" {
+		t.Errorf("sealed twice:\n%s", diff)
+	}
+	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod})
+	if diff := cmp.Diff(Launch{Program: program, Pod: plain.Roles[0].Pod}, opened); err != nil || diff != "" {
+		t.Errorf("launched otherwise than declared, %v:\n%s", err, diff)
+	}
+	if !s.Knows(&sealed) || !reflect.DeepEqual(s.Role(r).Pod, plain.Roles[0].Pod) {
+		t.Error("it does not know its own values")
+	}
+	if other := keyed("k"); other.Knows(&sealed) {
+		t.Error("another process claims to know them")
+	}
+	if _, err := keyed("k").Launch(Launch{Pod: r.Pod}); !errors.Is(err, ErrSealed) {
+		t.Errorf("launched by one who does not know the values: %v", err)
+	}
+}

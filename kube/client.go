@@ -9,6 +9,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -163,10 +164,10 @@ func Of[T, L any, PT interface {
 	return Resource[PT, PL]{gentype.NewClientWithList(resource, g.Interface, g.Parameters, namespace, one, list), g}
 }
 
-// Apply makes the object as it is said here, by server-side apply: fields that are zero are left to others. Its status is
-// the cluster's. client-go's apply configurations would tell a zero that is meant from one that is not, which nothing here
-// needs, and link the clientset.
-func (r Resource[T, L]) Apply(ctx context.Context, o T, options metav1.ApplyOptions) (T, error) {
+// Apply makes the object as it is said here, by server-side apply: fields that are zero are left to others, but for the
+// counts of its spec that are named, of which 0 is meant. Its status is the cluster's. client-go's apply configurations,
+// which tell the two apart for every field, would link the clientset.
+func (r Resource[T, L]) Apply(ctx context.Context, o T, options metav1.ApplyOptions, counts ...string) (T, error) {
 	var none T
 	kinds, _, err := r.group.scheme.ObjectKinds(o)
 	if err != nil {
@@ -178,6 +179,14 @@ func (r Resource[T, L]) Apply(ctx context.Context, o T, options metav1.ApplyOpti
 	}
 	fields["apiVersion"], fields["kind"] = kinds[0].ToAPIVersionAndKind()
 	delete(fields, "status")
+	for _, name := range counts {
+		if _, set, _ := unstructured.NestedFieldNoCopy(fields, "spec", name); set {
+			continue
+		}
+		if err := unstructured.SetNestedField(fields, int64(0), "spec", name); err != nil {
+			return none, err
+		}
+	}
 	text, err := json.Marshal(fields)
 	if err != nil {
 		return none, err

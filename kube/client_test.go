@@ -70,6 +70,16 @@ func TestApplySendsWhatIsSaid(t *testing.T) {
 	if path := "PATCH /api/v1/namespaces/ml/services/gpt?fieldManager=eltrain&force=true"; asked != path {
 		t.Errorf("asked was %s", asked)
 	}
+	for port, want := range map[int32]float64{0: 0, 30000: 30000} { // a 0 that is meant
+		if _, err := client.CoreV1().Services("ml").Apply(t.Context(), &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "gpt"}, Spec: corev1.ServiceSpec{HealthCheckNodePort: port},
+		}, options, "healthCheckNodePort"); err != nil {
+			t.Error(err)
+		}
+		if got := sent["spec"]; !reflect.DeepEqual(got, map[string]any{"healthCheckNodePort": want}) {
+			t.Errorf("sent of it is %v, want %v", got, want)
+		}
+	}
 }
 
 // A limit of the user's is one for all that is asked, not one for each group.

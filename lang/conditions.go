@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -36,6 +37,38 @@ type verdict struct {
 	holds   bool
 	told    bool
 	message string
+}
+
+// Checked is what the conditions came to of one thing that is declared: of a check block, of a job or of an output.
+type Checked struct {
+	Kind   string // "check", "job" or "output"
+	Module string // as module.eval["de"]; "" for what is in the job directory itself
+	Name   string // its label
+	Key    string // of a job with for_each
+	// Status is one of Terraform's: "pass", "fail" or "error", which is that a condition cannot be evaluated.
+	Status   string
+	Problems []string // the messages of what does not hold
+}
+
+// checked enters what all the conditions of one thing came to. What is on trial is not there; and how things are
+// declared does not change with what runs.
+func (l *loader) checked(c Checked, came []verdict) {
+	if len(came) == 0 || l.trial || l.observed != nil {
+		return
+	}
+	c.Module, c.Status = strings.TrimSuffix(l.address, "."), "pass"
+	for _, v := range came {
+		switch {
+		case v.told:
+			c.Status = "error"
+		case !v.holds:
+			c.Problems = append(c.Problems, v.message)
+		}
+	}
+	if c.Status == "pass" && len(c.Problems) > 0 {
+		c.Status = "fail"
+	}
+	l.cfg.Checked = append(l.cfg.Checked, c)
 }
 
 // evaluateCondition tells whether a condition holds, and what to say if not.
@@ -86,9 +119,10 @@ func (l *loader) conditionMessage(c condition) string {
 }
 
 // require reports conditions that do not hold as errors.
-func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *hcl.EvalContext) {
+func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *hcl.EvalContext) (came []verdict) {
 	for _, b := range blocks {
 		held := l.evaluateCondition(condition{holds: b.Condition, message: b.ErrorMessage, scope: s, ctx: ctx})
+		came = append(came, held)
 		if held.told || held.holds {
 			continue
 		}
@@ -97,6 +131,7 @@ func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *
 			Subject: b.Condition.Range().Ptr(), Expression: b.Condition, EvalContext: ctx, Extra: unmet{},
 		})
 	}
+	return came
 }
 
 // unmet marks the diagnostic of a condition that does not hold: the files mean what they say, and it is not to be
@@ -114,22 +149,21 @@ func Unsound(diags hcl.Diagnostics) bool {
 
 // requireOf checks a job's pre- and postconditions. self, for the latter, is the job as declared; unknown if
 // something about it is wrong.
-func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) {
+func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) (came []verdict) {
 	s := scope{vars: true, locals: true, modules: true, each: e.tree.attrs["for_each"] != nil, where: "a precondition of a job"}
-	l.require("Job precondition failed", b.Lifecycle.Preconditions, s, e.ctx)
+	came = l.require("Job precondition failed", b.Lifecycle.Preconditions, s, e.ctx)
 	if len(b.Lifecycle.Postconditions) == 0 {
-		return
+		return came
 	}
 	s.self, s.where = true, "a postcondition of a job"
 	if !sound {
 		ctx := e.ctx.NewChild()
 		ctx.Variables = map[string]cty.Value{"self": cty.DynamicVal}
-		l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)
-		return
+		return append(came, l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)...)
 	}
 	p := postconditions{job: b.Job, blocks: b.Lifecycle.Postconditions, scope: s, ctx: e.ctx, owner: l}
-	l.requirePost(&p)
 	l.shared.postconditions = append(l.shared.postconditions, p)
+	return append(came, l.requirePost(&p)...)
 }
 
 // checks evaluates the check blocks: what does not hold is a warning, whatever the reason.
@@ -145,13 +179,15 @@ func (l *loader) checks() {
 		if len(decl.Asserts) == 0 {
 			l.complain(&t.def, t, "Check without an assertion", "A check block needs at least one assert block, or it checks nothing.")
 		}
+		var came []verdict
 		for _, a := range decl.Asserts {
-			l.assert(decl.Name, a)
+			came = append(came, l.assert(decl.Name, a))
 		}
+		l.checked(Checked{Kind: "check", Name: decl.Name}, came)
 	}
 }
 
-func (l *loader) assert(name string, a conditionBlock) {
+func (l *loader) assert(name string, a conditionBlock) verdict {
 	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "a check block"}
 	ctx := l.withJobs(a.Condition, a.ErrorMessage)
 	before := len(l.diags)
@@ -163,11 +199,12 @@ func (l *loader) assert(name string, a conditionBlock) {
 		}
 	}
 	if held.told || held.holds {
-		return
+		return held
 	}
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "Check block assertion failed",
 		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It stops nothing.", held.message, name),
 		Subject: a.Condition.Range().Ptr(), Expression: a.Condition, EvalContext: ctx,
 	})
+	return held
 }

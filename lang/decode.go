@@ -193,8 +193,8 @@ type decoder struct {
 	eval evaluator
 	// references reads a field of kind References or Paths.
 	references func(t *tree, attr *hcl.Attribute) []string
-	// sensitive is told every marked value that was decoded.
-	sensitive func(cty.Value)
+	// sensitive is told every marked value that was decoded, and of which argument.
+	sensitive func(*tree, job.Field, cty.Value)
 }
 
 // plain is an evaluator without a scope of its own.
@@ -268,6 +268,10 @@ func (d *decoder) evaluate(to reflect.Value, f job.Field, t *tree) {
 	d.l.report(diags...)
 	if diags.HasErrors() || !d.store(to, f, attr, val, ctx) {
 		t.failed[f.Name] = true
+		return
+	}
+	if d.sensitive != nil && val.ContainsMarked() {
+		d.sensitive(t, f, val)
 	}
 }
 
@@ -280,6 +284,9 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 	bad := func(err error) bool {
 		d.l.report(unsuitable(attr, err, len(marks) > 0, ctx))
 		return false
+	}
+	if plain.IsNull() { // nothing, of whatever type it is nothing
+		plain = cty.NullVal(cty.DynamicPseudoType)
 	}
 	converted, err := convert.Convert(plain, ValueType(f.Type))
 	if err != nil {
@@ -298,9 +305,6 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		return bad(err)
 	}
 	to.Set(fresh)
-	if len(marks) > 0 && d.sensitive != nil {
-		d.sensitive(val)
-	}
 	return true
 }
 
@@ -321,6 +325,11 @@ func setDefault(to reflect.Value, f job.Field) {
 // maxShown is how long a value may be to be shown as it should have been written: longer is not read.
 const maxShown = 100
 
+// plainWords tells whether blanks alone divide a text into its words: no shell would see more in it.
+func plainWords(text string) bool {
+	return len(text) < maxShown && strings.TrimSpace(text) != "" && !strings.ContainsAny(text, "'\"`\\$;&|<>()*?~#")
+}
+
 // conversionError says what the argument takes.
 func conversionError(f job.Field, val cty.Value, err error) error {
 	if path, ok := err.(cty.PathError); ok && len(path.Path) > 0 {
@@ -335,10 +344,10 @@ func conversionError(f job.Field, val cty.Value, err error) error {
 		return fmt.Errorf("write a number of cores: 0.5, 1, 16 …")
 	case t.Kind() == reflect.Bool:
 		return fmt.Errorf("true or false is required")
-	case t.Kind() == reflect.Slice && given == cty.String && len(val.AsString()) < maxShown:
+	case t.Kind() == reflect.Slice && given == cty.String && plainWords(val.AsString()):
 		return fmt.Errorf("a list is required: write [%s]", quoted(strings.Fields(val.AsString()), ", "))
 	case t.Kind() == reflect.Slice && given.IsPrimitiveType():
-		return fmt.Errorf("a list is required, as [a, b]")
+		return fmt.Errorf(`a list is required, each word an item of its own, as ["a", "b"]`)
 	case t.Kind() == reflect.Map && !given.IsObjectType() && !given.IsMapType():
 		return fmt.Errorf("an object is required, as { name = value }")
 	}

@@ -67,17 +67,19 @@ func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance 
 		return []instance{onTrial()}
 	}
 	var out []instance
+	sound := true
 	for it := val.ElementIterator(); it.Next(); {
 		key, value := it.Element()
 		if val.Type().IsSetType() {
 			key = value
 		}
 		if !l.checkKey(key, attr.Expr, ctx) {
-			return []instance{onTrial()}
+			sound = false
+			continue
 		}
 		out = append(out, instance{key: key.AsString(), each: eachObject(key, value)})
 	}
-	if len(out) == 0 {
+	if !sound || len(out) == 0 {
 		return []instance{onTrial()}
 	}
 	slices.SortFunc(out, func(a, b instance) int { return strings.Compare(a.key, b.key) })

@@ -94,14 +94,19 @@ func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) (j job.Job, ok b
 	block := b.AsHCLBlock()
 	name := job.InstanceName(append(slices.Clone(l.path), inst.parts(b.Labels[0])...)...)
 	taken := !l.trial && !inst.trial
+	address := l.address + inst.address("job", b.Labels[0])
 	if taken && job.ValidName(b.Labels[0]) {
-		l.checkName(name, place{l.address + inst.address("job", b.Labels[0]), b.LabelRanges[0]})
+		l.checkName(name, place{address, b.LabelRanges[0]})
 	}
 	block.Labels = []string{name}
 	ctx := inst.in(l.ctx)
 	read := l.jobTree(b, block, inst, ctx)
 	e := &jobEval{l: l, ctx: ctx, tree: read, nodes: map[string]*node{}}
 	j = l.job(e, before)
+	j.Address = address
+	if taken {
+		l.checked(Checked{Kind: "job", Name: b.Labels[0], Key: inst.key}, e.conditions)
+	}
 	return j, taken
 }
 
@@ -161,8 +166,8 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 		e.collect("role."+r.label(), r)
 	}
 	var block jobBlock
-	var secret []cty.Value
-	d := decoder{l: l, eval: e.value, references: e.references, sensitive: func(v cty.Value) { secret = append(secret, v) }}
+	var secret secrets
+	d := decoder{l: l, eval: e.value, references: e.references, sensitive: secret.add}
 	d.into(reflect.ValueOf(&block).Elem(), e.tree)
 	j := &block.Job
 	j.Source = sourceOf(e.tree.def)
@@ -172,8 +177,8 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 		l.perSlot(&d, e, &j.Roles[i], r)
 	}
 	l.checkJob(j, e.tree)
-	j.Secrets = l.secretsIn(secret)
-	l.requireOf(e, &block, !l.diags[before:].HasErrors())
+	j.Secrets, j.Places = l.secretsIn(secret.values), secret.places
+	e.conditions = l.requireOf(e, &block, !l.diags[before:].HasErrors())
 	return *j
 }
 
@@ -199,6 +204,8 @@ type jobEval struct {
 	nodes map[string]*node
 	path  []*node // being evaluated, outermost first
 	slot  *cty.Value
+	// conditions are what the job's pre- and postconditions came to.
+	conditions []verdict
 }
 
 type node struct {
@@ -505,9 +512,15 @@ func appendStrings(to []string, v cty.Value) []string {
 	if !v.IsKnown() || v.IsNull() {
 		return to
 	}
-	if v.Type() == cty.String {
+	switch v.Type() {
+	case cty.String:
 		if v.AsString() != "" {
 			to = append(to, v.AsString())
+		}
+		return to
+	case cty.Number:
+		if text := v.AsBigFloat().Text('f', -1); len(text) >= shortestNumber {
+			to = append(to, text)
 		}
 		return to
 	}

@@ -19,7 +19,7 @@ import (
 func TestDefaults(t *testing.T) {
 	j := mustParse(t, inJob("")).Jobs[0]
 	want := job.Job{
-		Name: "j", Provider: "local",
+		Name: "j", Address: "job.j", Provider: "local",
 		Roles: []job.Role{{
 			Name: "worker", Replicas: 1, Processes: 1, Ranked: true, StopGrace: 30e9,
 			Program: job.Program{Command: []string{"true"}, WorkingDir: "."},

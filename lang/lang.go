@@ -63,6 +63,7 @@ type Config struct {
 	Moved     []Moved
 	Removed   []Removed
 	Imports   []Import
+	Checked   []Checked // what conditions came to, but those of variables
 	// Directories are those that were read: the job directory, then its modules'.
 	Directories []string
 	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
@@ -436,6 +437,9 @@ func readBounded(path string, limit int64) ([]byte, error) {
 }
 
 func unreadable(path string, err error) *hcl.Diagnostic {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read configuration", Detail: fmt.Sprintf("There is no file or directory %s.", path)}
+	}
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Cannot read configuration",

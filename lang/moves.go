@@ -27,6 +27,8 @@ type Moved struct {
 type Removed struct {
 	Job    string // its whole name; "" for a module
 	Module string // what the names of its jobs begin with; no declared job has such a name. "" for a job
+	// Address is what was removed, as people write it, with its modules and keys.
+	Address string
 	// Destroy is whether it is ended. If not, it goes on, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
@@ -313,7 +315,7 @@ func (l *loader) collectRemoved(moved *moves) {
 				}
 				decl.Destroy = inner.Destroy
 			}
-			removed := Removed{Job: from.name, Destroy: decl.Destroy, Source: sourceOf(b.DefRange())}
+			removed := Removed{Job: from.name, Address: from.text, Destroy: decl.Destroy, Source: sourceOf(b.DefRange())}
 			if from.module {
 				removed.Job, removed.Module = "", from.name
 			}
@@ -349,8 +351,8 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 	return true
 }
 
-// checkRemovedModule holds that no job is declared that could be taken for one of the module's. Once a module is gone,
-// its jobs are known by what their names begin with.
+// checkRemovedModule holds that no job is declared that could be taken for one of the module's: a job of the same name takes
+// the record over, and of what runs without a record only the name is known.
 func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, format string, args ...any) bool) bool {
 	if !l.meter.spend(len(l.names) + len(moved.several)) {
 		l.meter.blame(r.at)

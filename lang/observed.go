@@ -40,10 +40,10 @@ func (c *Config) CheckObserved(slots map[string]map[string]int) hcl.Diagnostics 
 }
 
 // requirePost evaluates a job's postconditions. self is the job as it is declared, or observed.
-func (l *loader) requirePost(p *postconditions) {
+func (l *loader) requirePost(p *postconditions) []verdict {
 	ctx := p.ctx.NewChild()
 	ctx.Variables = map[string]cty.Value{"self": l.jobObject(&p.job)}
-	l.require("Job postcondition failed", p.blocks, p.scope, ctx)
+	return l.require("Job postcondition failed", p.blocks, p.scope, ctx)
 }
 
 // asObserved is a job with the number of slots that it has where that is known.

@@ -55,9 +55,11 @@ func (l *loader) outputs() {
 
 func (l *loader) outputValue(o *outputBlock) cty.Value {
 	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "an output"}
+	var came []verdict
 	for _, c := range o.Preconditions {
-		l.require("Output precondition failed", []conditionBlock{c}, s, l.withJobs(c.Condition, c.ErrorMessage))
+		came = append(came, l.require("Output precondition failed", []conditionBlock{c}, s, l.withJobs(c.Condition, c.ErrorMessage))...)
 	}
+	l.checked(Checked{Kind: "output", Name: o.Name}, came)
 	if o.Value == nil {
 		return cty.DynamicVal
 	}

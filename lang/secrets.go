@@ -2,10 +2,67 @@ package lang
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
 )
+
+// shortestNumber is how many characters a sensitive number has to have to be kept out of sight wherever it occurs. A
+// shorter one, or true and false, is hidden in its place: a 2 is in every plan.
+const shortestNumber = 4
+
+// secrets are what of a job is sensitive, as it is decoded.
+type secrets struct {
+	values []cty.Value
+	places []job.Place
+	placed map[string]bool // slots have most places in common
+}
+
+// add notes the value of an argument with something sensitive in it. A number or a truth value that is acted upon, as
+// replicas, cannot be kept out of sight.
+func (s *secrets) add(t *tree, f job.Field, v cty.Value) {
+	if ty := ValueType(f.Type); ty == cty.Number || ty == cty.Bool {
+		return
+	}
+	s.values = append(s.values, v)
+	if t.typ == reflect.TypeFor[job.Role]() && (f.Late || f.Kind == job.Any) {
+		s.place(job.Place{Role: t.label(), Argument: f.Name}, v, false)
+	}
+}
+
+// place notes where in a value numbers and truth values are sensitive. within tells that all of it is.
+func (s *secrets) place(at job.Place, v cty.Value, within bool) {
+	plain, marks := v.Unmark()
+	within = within || len(marks) > 0
+	switch {
+	case !plain.IsKnown() || plain.IsNull():
+	case plain.Type() == cty.Number || plain.Type() == cty.Bool:
+		if name := fmt.Sprintf("%q", at); within && !s.placed[name] {
+			if s.placed == nil {
+				s.placed = map[string]bool{}
+			}
+			s.placed[name] = true
+			s.places = append(s.places, at)
+		}
+	case plain.CanIterateElements():
+		i := 0
+		for it := plain.ElementIterator(); it.Next(); i++ {
+			step := strconv.Itoa(i)
+			key, elem := it.Element()
+			if plain.Type().IsMapType() || plain.Type().IsObjectType() {
+				step = key.AsString()
+			}
+			inner := at
+			inner.Within = append(slices.Clone(at.Within), step)
+			s.place(inner, elem, within)
+		}
+	}
+}
 
 // Secrets are the texts that are to be kept out of sight: in jobs, and of sensitive variables and outputs that no job
 // uses. After errors it is those that are known.

@@ -206,9 +206,9 @@ func TestRemovedModules(t *testing.T) {
 	const removed = "removed {\n  from    = module.x\n  destroy = false\n}\n"
 	module := map[string]string{"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("")}
 	for name, c := range map[string]struct{ files, want, err string }{
-		"gone":             {inJob("") + removed, "x-", ""},
-		"one key":          {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"a\"]\n}\n", "x-a-", ""},
-		"in a module":      {use("y", "./m") + "removed {\n  from = module.y.module.gone\n}\n", "y-gone-", ""},
+		"gone":             {inJob("") + removed, "module.x: x-", ""},
+		"one key":          {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"a\"]\n}\n", `module.x["a"]: x-a-`, ""},
+		"in a module":      {use("y", "./m") + "removed {\n  from = module.y.module.gone\n}\n", "module.y.module.gone: y-gone-", ""},
 		"still there":      {use("x", "./m") + removed, "", "Removed module still exists: module.x is still declared, at"},
 		"key still there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"b\"]\n}\n", "", "Remove its key from the module's for_each"},
 		"empty but there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = {}\n}\n" + removed, "", "Removed module still exists"},
@@ -216,10 +216,10 @@ func TestRemovedModules(t *testing.T) {
 		"a namesake":       {strings.ReplaceAll(inJob(""), `"j"`, `"x-other"`) + removed, "", `Name of a removed module's job: job.x-other, at`},
 		"namesake module":  {use("x-y", "./m") + removed, "", `Name of a removed module's job: module.x-y.module.deep.job.j, at`},
 		"moved":            {use("z", "./m") + "moved {\n  from = module.x\n  to = module.z\n}\n" + removed, "", "Removed module was moved: module.x becomes module.z"},
-		"one moved out":    {inJob("") + "moved {\n  from = module.x.job.a\n  to   = job.j\n}\n" + removed, "x-", ""},
+		"one moved out":    {inJob("") + "moved {\n  from = module.x.job.a\n  to   = job.j\n}\n" + removed, "module.x: x-", ""},
 		"twice":            {inJob("") + removed + removed, "", "Duplicate removed block: There is one for module.x already"},
 		"one of its jobs":  {inJob("") + removed + "removed {\n  from = module.x[\"a\"].job.j\n}\n", "", `module.x["a"].job.j is in module.x, for which there is one already`},
-		"of another block": {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "", ""},
+		"of another block": {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "job.x: ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(module)
@@ -230,10 +230,31 @@ func TestRemovedModules(t *testing.T) {
 				return
 			}
 			cfg, diags := Load(dir, options())
-			if len(diags) > 0 || cfg.Removed[0].Module != c.want {
+			if len(diags) > 0 || cfg.Removed[0].Address+": "+cfg.Removed[0].Module != c.want {
 				t.Errorf("removed is %+v\n%s", cfg.Removed, render(cfg, diags))
 			}
 		})
+	}
+}
+
+// Every job knows what it is declared as, written as removed blocks write it.
+func TestJobsKnowTheirAddresses(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"job.hcl": inJob("") + strings.Replace(inJob("for_each = toset([\"a\"])"), `"j"`, `"k"`, 1) +
+			"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\n",
+		"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("for_each = toset([\"c\"])"),
+	})
+	cfg, diags := Load(dir, options())
+	if len(diags) > 0 {
+		t.Fatal(render(cfg, diags))
+	}
+	got := map[string]string{}
+	for _, j := range cfg.Jobs {
+		got[j.Name] = j.Address
+	}
+	want := map[string]string{"j": "job.j", "k-a": `job.k["a"]`, "x-b-j": `module.x["b"].job.j`, "x-b-deep-j-c": `module.x["b"].module.deep.job.j["c"]`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *pass) remove(w *work) {
 			continue
 		}
 		if _, most := role.Bounds(); s.Address.Index >= most {
-			w.because(s, "index [%d] is out of range: at most %s", s.Address.Index, slotCount(most))
+			w.because(s, "its role is to have at most %s", slotCount(most))
 			p.cancel(w, s)
 		}
 	}
@@ -160,7 +160,14 @@ func (p *pass) remove(w *work) {
 
 // revise takes up what was edited: in place where no process is concerned, by replacing slots where one is.
 func (p *pass) revise(w *work) {
-	if !w.declared || w.rec.Phase.Ended() {
+	if !w.declared {
+		return
+	}
+	if w.rec.Spec.Address != w.spec.Address {
+		w.rec.Spec.Address = w.spec.Address
+		p.out.Dirty = true
+	}
+	if w.rec.Phase.Ended() {
 		return
 	}
 	diff := job.Diff(w.rec.Spec, *w.spec)

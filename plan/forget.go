@@ -10,6 +10,9 @@ import (
 
 // forgetting is Forget, and of the modules that are let go the jobs that there are: recorded, or seen to run. One that
 // has another name now, or is declared, is not one of theirs.
+//
+// A record says what its job was declared as. Where it does not (see job.Job.Address), and of what is seen without a record,
+// only the name tells.
 func (in *Input) forgetting() map[string]bool {
 	if len(in.ForgetWithin) == 0 {
 		return in.Forget
@@ -19,7 +22,7 @@ func (in *Input) forgetting() map[string]bool {
 		all = map[string]bool{}
 	}
 	enter := func(name string) {
-		within := slices.ContainsFunc(in.ForgetWithin, func(begins string) bool { return strings.HasPrefix(name, begins) })
+		within := slices.ContainsFunc(in.ForgetWithin, func(m Module) bool { return m.has(name, in.Records[name]) })
 		if _, moved := in.Moved[name]; within && !moved && in.declared(name) < 0 {
 			all[name] = true
 		}
@@ -31,6 +34,14 @@ func (in *Input) forgetting() map[string]bool {
 		enter(in.Snapshot.Incarnations[i].Slot.Job)
 	}
 	return all
+}
+
+// has tells whether a job is, or was, of the module. rec is nil if it has none.
+func (m *Module) has(name string, rec *job.Record) bool {
+	if !strings.HasPrefix(name, m.Begins) || rec == nil || rec.Spec.Address == "" {
+		return strings.HasPrefix(name, m.Begins)
+	}
+	return strings.HasPrefix(rec.Spec.Address, m.Address+".") || strings.HasPrefix(rec.Spec.Address, m.Address+"[")
 }
 
 // forget takes the jobs out of the records that removed blocks let go. What of them runs, runs on: as long as it does

@@ -57,10 +57,16 @@ type Blocks struct {
 	Moved map[string]string `json:"moved,omitempty"`
 	// Forget names jobs that are declared no more and are to run on, with nobody looking after them.
 	Forget map[string]bool `json:"forget,omitempty"`
-	// ForgetWithin says the same of modules, each by what the names of its jobs begin with.
-	ForgetWithin []string `json:"forget_within,omitempty"`
+	// ForgetWithin says the same of all jobs of modules.
+	ForgetWithin []Module `json:"forget_within,omitempty"`
 	// Imports are what runs and is to be looked after from now on.
 	Imports []Import `json:"imports,omitempty"`
+}
+
+// Module is a module that is declared no more, with all its keys if it has no key here.
+type Module struct {
+	Address string `json:"address"` // module.eval, module.eval["de"], module.eval.module.deep
+	Begins  string `json:"begins"`  // what the names of its jobs begin with
 }
 
 // Plan is the outcome. With no Changes, what runs is what should run, as far as it can (see Waits).
@@ -143,7 +149,8 @@ type Wait struct {
 	Job     string   `json:"job"`
 	Role    string   `json:"role,omitempty"`
 	Reasons []string `json:"reasons"` // full sentences with wanted and available, per node
-	// Never: no waiting helps, the declaration has to change.
+	// Never: no waiting helps, the declaration has to change. A site that starts no job as things are, as by a closed queue,
+	// may do so later.
 	Never bool `json:"never,omitempty"`
 	// Passing: what was started is queued on its infrastructure, not yet for so long that it looks stuck.
 	Passing bool `json:"passing,omitempty"`

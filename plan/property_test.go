@@ -494,7 +494,8 @@ func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
 			t.Fatalf("%s.%s went from %d to %d slots, which is no legal size:\n%s%s", j.Name, r.Name, nWas, n, c.status(), c.shown)
 		}
 	}
-	if j.Limits != nil && was != nil && total.CPU > *j.Limits.CPU && total.CPU > totalWas.CPU {
+	limits := is.Spec.Limits // those in force: a scope with a part of the job leaves the declared ones out
+	if limits != nil && was != nil && total.CPU > *limits.CPU && total.CPU > totalWas.CPU {
 		t.Fatalf("%s holds %s, over its limits:\n%s%s", j.Name, total, c.status(), c.shown)
 	}
 }

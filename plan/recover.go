@@ -18,7 +18,7 @@ func (p *pass) recover() {
 				p.keepPlace(w, sp, s)
 				continue
 			}
-			if s.Node != "" || w.bound(s) || !holds(s) || s.Phase != job.Pending && s.Phase != job.Scheduling {
+			if s.Node != "" || w.bound(s) || !holds(s) || s.Phase != job.Pending && !startedPhase(s) {
 				continue
 			}
 			if role := w.spec.Role(s.Address.Role); role == nil || w.succeeded(role.Name) {
@@ -67,9 +67,10 @@ func (p *pass) begin(s *job.Slot) {
 }
 
 // placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
-// next start is held back.
+// next start is held back. One that is heard of has one: where the scheduler bound it is seen in a moment.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing || w.bound(s)
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing || w.bound(s) ||
+		w.launched(s) && heard(w.current(s))
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.

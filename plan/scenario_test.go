@@ -46,6 +46,7 @@ import (
 //	capabilities   what the provider can, instead of placing: scheduler, needs-image, shared, nodes-unknown, owner=, site=
 //	schedule       binds what fits, in the scheduler's own order
 //	bind           one a line: SLOT NODE [starting] (it is bound, and not up yet)
+//	registers      one a line: SLOT: its agent has registered, and where it is bound is not seen yet
 //	waiting        one a line: SLOT TEXT: why it is not up yet
 //	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
 //	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none any more
@@ -140,7 +141,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 	case "removed":
 		w.removed[arg] = true
 	case "removed-module":
-		w.modules = append(w.modules, arg+"-")
+		w.modules = append(w.modules, plan.Module{Address: "module." + arg, Begins: arg + "-"})
 	case "import":
 		to, err := job.ParseSelector("job." + arg)
 		w.imports = append(w.imports, plan.Import{To: to, ID: d.CmdArgs[1].Key})
@@ -187,7 +188,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", w.setCapabilities(d)
 	case "schedule":
 		w.schedule()
-	case "bind", "waiting", "drift":
+	case "bind", "registers", "waiting", "drift":
 		for _, line := range lines(d.Input) {
 			if err := w.setIncarnation(d.Cmd, line); err != nil {
 				return "", err
@@ -310,6 +311,8 @@ func (w *world) setIncarnation(what, line string) error {
 	switch {
 	case what == "waiting":
 		inc.Waiting = rest
+	case what == "registers":
+		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now}
 	case what == "drift":
 		inc.Drift = append(inc.Drift, job.FieldChange{Path: words[0], Before: words[1], After: words[2]})
 	case len(words) == 2 && words[1] == "starting":
@@ -494,6 +497,8 @@ func setJob(j *job.Job, key, value string) error {
 	n, _ := strconv.Atoi(value)
 	var err error
 	switch key {
+	case "address":
+		j.Address = value
 	case "priority":
 		j.Priority = n
 	case "restarts":

@@ -59,6 +59,82 @@ func Replacements(records job.Records, selectors []job.Selector) []Replacement {
 	return out
 }
 
+// Named are the selectors with each that stands for several jobs, declared or recorded, replaced by those of the jobs: a
+// module, and a job without its keys.
+func Named(selectors []job.Selector, jobs []job.Job, records job.Records) []job.Selector {
+	declared := map[string][]string{} // addresses by name: a record may be of another one than the declaration
+	for i := range jobs {
+		declared[jobs[i].Name] = append(declared[jobs[i].Name], jobs[i].Address)
+	}
+	for name, rec := range records {
+		declared[name] = append(declared[name], rec.Spec.Address)
+	}
+	var out []job.Selector
+	for _, sel := range selectors {
+		found := false
+		for _, name := range slices.Sorted(maps.Keys(declared)) {
+			if name == sel.Job || slices.ContainsFunc(declared[name], sel.Covers) {
+				found = true
+				out = append(out, job.Selector{Job: name, Role: sel.Role, Ranges: sel.Ranges})
+			}
+		}
+		if !found {
+			out = append(out, sel)
+		}
+	}
+	return out
+}
+
+// Named is the scope with Targets and Excludes as the function Named gives them.
+func (s Scope) Named(jobs []job.Job, records job.Records) Scope {
+	s.Targets, s.Excludes = Named(s.Targets, jobs, records), Named(s.Excludes, jobs, records)
+	return s
+}
+
+// Absent are the slots that a selector names by their numbers and that the job neither has nor may have.
+func (in *Input) Absent(sel job.Selector) []int {
+	there := map[int]bool{}
+	for _, spec := range in.specs(sel.Job) {
+		if r := spec.Role(sel.Role); r != nil {
+			_, most := r.Bounds()
+			for i := range most {
+				there[i] = true
+			}
+		}
+	}
+	if _, rec := in.recorded(sel.Job); rec != nil {
+		for i := range rec.Slots {
+			if rec.Slots[i].Address.Role == sel.Role {
+				there[rec.Slots[i].Address.Index] = true
+			}
+		}
+	}
+	return besides(sel, there)
+}
+
+// Unreplaced are the slots that a selector names by their numbers and that cannot start anew, because they do not run.
+func (in *Input) Unreplaced(sel job.Selector) []int {
+	there := map[int]bool{}
+	for _, r := range Replacements(in.Records, []job.Selector{sel}) {
+		there[r.Slot.Index] = true
+	}
+	return besides(sel, there)
+}
+
+// besides are the numbers that a selector names and that are not there.
+func besides(sel job.Selector, there map[int]bool) []int {
+	var out []int
+	for _, r := range sel.Ranges {
+		for i := r[0]; i <= r[1]; i++ {
+			if !there[i] {
+				out = append(out, i)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func matchesAny(selectors []job.Selector, a job.Address) bool {
 	return slices.ContainsFunc(selectors, func(sel job.Selector) bool { return sel.Matches(a) })
 }
@@ -66,6 +142,9 @@ func matchesAny(selectors []job.Selector, a job.Address) bool {
 // Knows tells whether a selector names anything that is declared or recorded. Otherwise known are the addresses that
 // could have been meant.
 func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
+	if sel.Job == "" {
+		return in.modules(), false // Named finds the jobs of one that has any
+	}
 	rec := in.Records[sel.Job]
 	specs := in.specs(sel.Job)
 	if len(specs) == 0 {
@@ -98,6 +177,23 @@ func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
 	}
 	slices.Sort(known)
 	return slices.Compact(known), false
+}
+
+// modules are those that jobs are in, as they are declared.
+func (in *Input) modules() []string {
+	known := map[string]bool{}
+	add := func(address string) {
+		if at := strings.LastIndex(address, ".job."); at > 0 {
+			known[address[:at]] = true
+		}
+	}
+	for i := range in.Jobs {
+		add(in.Jobs[i].Address)
+	}
+	for _, rec := range in.Records {
+		add(rec.Spec.Address)
+	}
+	return slices.Sorted(maps.Keys(known))
 }
 
 // specs are a job as declared and as last applied, those that there are.
@@ -384,7 +480,7 @@ func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
 // partOf is the declaration that holds of a job of which only a part is in scope: of the roles that are wholly.
 func (p *pass) partOf(j *job.Job, rec *job.Record, e *extent) job.Job {
 	spec := rec.Spec
-	spec.Name, spec.Secrets, spec.Source, spec.Roles = j.Name, j.Secrets, j.Source, nil
+	spec.Name, spec.Address, spec.Secrets, spec.Source, spec.Roles = j.Name, j.Address, j.Secrets, j.Source, nil
 	for i := range j.Roles {
 		declared := &j.Roles[i]
 		applied := rec.Spec.Role(declared.Name)

@@ -57,7 +57,7 @@ func fulfilment(count int, r *job.Role) float64 {
 func (p *pass) admit() {
 	for _, w := range p.turn {
 		if why := p.refused(w); why != "" {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: !w.admitted()})
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: !w.admitted() && !p.siteRefuses(w)})
 			continue
 		}
 		if w.admitted() {
@@ -80,7 +80,11 @@ func (p *pass) admit() {
 	}
 }
 
-// refused says what the job asks of its provider that this one does not do.
+// siteRefuses tells whether the job's provider can start no job as things are: a queue is closed, or there is no
+// namespace. That passes, and no declaration has to change for it.
+func (p *pass) siteRefuses(w *work) bool { return p.in.Capabilities[w.spec.Provider].Refused != "" }
+
+// refused says why the job cannot be started: its provider starts none, or does not do what this one asks of it.
 func (p *pass) refused(w *work) string {
 	c, known := p.in.Capabilities[w.spec.Provider]
 	if !known {
@@ -185,24 +189,21 @@ func (w *work) within(added []*job.Slot) bool {
 // fitByShrinking places the slots with elastic roles of jobs that do not go before this one shrunk, one legal
 // step at a time in a scratch copy. It commits only if they then fit.
 func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
-	var given []offer
 	victims := p.victims(w)
 	need := t.sp.total(gang)
 	for v := mostOf(victims); v != nil; v = mostOf(victims) {
-		step := v.offer()
-		for _, s := range step.slots {
+		for _, s := range v.step() {
 			t.sp.leave(s)
 		}
-		given = append(given, step)
 		if need.fits(t.sp.room()) && t.putAll(gang) {
-			for _, o := range given {
-				p.carryOut(o, w)
+			for _, v := range victims {
+				p.carryOut(v, w)
 			}
 			return true
 		}
 	}
-	for _, o := range given {
-		for _, s := range o.slots {
+	for _, v := range victims {
+		for _, s := range v.given() {
 			t.sp.retake(s)
 		}
 	}
@@ -215,14 +216,6 @@ type victim struct {
 	role *job.Role
 	held []*job.Slot // those that go first are first
 	left int         // of held, from its end
-}
-
-// offer is one shrinking step of another job.
-type offer struct {
-	w        *work
-	role     *job.Role
-	slots    []*job.Slot
-	from, to int
 }
 
 // victims lists the roles that may shrink for w, those whose turn is last first.
@@ -263,19 +256,22 @@ func mostOf(victims []*victim) *victim {
 	return best
 }
 
-// offer takes the victim down to its next smaller legal size.
-func (v *victim) offer() offer {
-	from, to := v.left, v.role.Floor(v.left-1)
-	begin := len(v.held) - from
-	v.left = to
-	return offer{v.w, v.role, v.held[begin : begin+from-to], from, to}
+// step takes the victim down to its next smaller legal size, and gives the slots that go.
+func (v *victim) step() []*job.Slot {
+	before := len(v.given())
+	v.left = v.role.Floor(v.left - 1)
+	return v.given()[before:]
 }
 
-// carryOut shrinks for real. The space knows already that the slots leave.
-func (p *pass) carryOut(o offer, ahead *work) {
-	for _, s := range o.slots {
-		o.w.because(s, "job.%s waits and fits with %s at %d instead of %d slots", ahead.name, o.role.Name, o.to, o.from)
-		p.cancel(o.w, s)
+// given are the slots that go, by all steps so far.
+func (v *victim) given() []*job.Slot { return v.held[:len(v.held)-v.left] }
+
+// carryOut shrinks for real. The space knows already that the slots leave. However many steps it took, it is one decision:
+// each slot has the same reason.
+func (p *pass) carryOut(v *victim, ahead *work) {
+	for _, s := range v.given() {
+		v.w.because(s, "job.%s waits and fits with %s at %d instead of %d slots", ahead.name, v.role.Name, v.left, len(v.held))
+		p.cancel(v.w, s)
 	}
 }
 

@@ -51,7 +51,7 @@ type world struct {
 	// What the files say besides, and what is remembered of jobs that were forgotten.
 	moved    map[string]string
 	removed  map[string]bool
-	modules  []string // removed ones, by what the names of their jobs begin with
+	modules  []plan.Module // removed ones
 	imports  []plan.Import
 	destroy  bool
 	scope    plan.Scope

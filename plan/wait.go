@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ func (p *pass) wait(w *work, role, reason string) {
 // nodesNamed bounds how many nodes a shortage names, or tells of together.
 const nodesNamed = 8
 
-const stillStopping = "Slots of it are still being stopped."
+const stillStopping = "Slots of it are still being stopped. Once they have ended new ones start, if they fit."
 
 // shortage says what is wanted and what is available, for a person.
 func (p *pass) shortage(w *work, slots []*job.Slot) string {
@@ -126,7 +127,7 @@ func (sp *space) supply(pl *place, roles []*job.Slot) supply {
 	name := pl.node.Name
 	switch sp.barredTo(pl, roles) {
 	case 0:
-		return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl)}
+		return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl, roles)}
 	case len(roles):
 		return supply{name: name, nodes: 1, useless: true, barred: true, text: sp.bars.of(roles[0]).at(name)}
 	}
@@ -136,7 +137,7 @@ func (sp *space) supply(pl *place, roles []*job.Slot) supply {
 			not = append(not, "not for "+s.Address.Role+": "+why)
 		}
 	}
-	return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl), but: " (" + strings.Join(not, "; ") + ")"}
+	return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl, roles), but: " (" + strings.Join(not, "; ") + ")"}
 }
 
 // full tells whether no slot can come to the node, whatever it asks for.
@@ -163,8 +164,8 @@ func (sp *space) wanted(slots []*job.Slot) string {
 	return strings.Join(parts, ", ")
 }
 
-// left is what a node has free, of what it has.
-func (sp *space) left(pl *place) string {
+// left is what a node has free, of what it has. What slots of these roles want and none is left of is named too.
+func (sp *space) left(pl *place, roles []*job.Slot) string {
 	switch {
 	case pl.node.Closed != "":
 		return pl.node.Closed
@@ -175,9 +176,35 @@ func (sp *space) left(pl *place) string {
 	}
 	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
 	for name, i := range sp.dims {
-		free.Devices[name] = int(max(pl.free[i], 0))
+		if n := int(pl.free[i]); n > 0 {
+			free.Devices[name] = n
+		}
 	}
-	return free.String() + " free"
+	if free.Equal(job.Resources{}) {
+		return "nothing free"
+	}
+	return strings.Join(append(lacking(free, roles), free.String()), ", ") + " free"
+}
+
+// lacking are the kinds of resource that slots of these roles want and of which nothing is free.
+func lacking(free job.Resources, roles []*job.Slot) []string {
+	var want job.Resources
+	for _, s := range roles {
+		want = want.Add(s.Reserved)
+	}
+	var out []string
+	if want.CPU > 0 && free.CPU == 0 {
+		out = append(out, "0 cpu")
+	}
+	if want.Memory > 0 && free.Memory == 0 {
+		out = append(out, "0 memory")
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.Devices)) {
+		if want.Devices[name] > 0 && free.Devices[name] == 0 {
+			out = append(out, "0 "+name)
+		}
+	}
+	return out
 }
 
 // never tells whether the job's min cannot run even on empty nodes, or within the job's own limits.

@@ -49,6 +49,7 @@ var controlplane = module{
 		ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
 		Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
 		KWOK:              "sigs.k8s.io/kwok/cmd/kwok",
+		Kubectl:           "k8s.io/kubernetes/cmd/kubectl",
 	},
 	built:     map[string]string{"server": Etcd},
 	linkFlags: kubernetesLinkFlags(),

@@ -72,6 +72,7 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	KWOK              = "kwok"
+	Kubectl           = "kubectl" // no component: for tests that do what a page says
 	VolcanoScheduler  = "vc-scheduler"
 	VolcanoController = "vc-controller-manager"
 )

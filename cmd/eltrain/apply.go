@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/plan"
 )
 
 type applyArgs struct {
@@ -28,7 +31,7 @@ func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
 	fs.BoolVar(&a.input, "input", true, "Ask nothing. What would have to be asked is an error.")
 	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
-	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
 	a.faces.declare(fs)
 	a.planning.declare(fs)
@@ -45,7 +48,7 @@ func (a *applyArgs) declareApply(fs *flags) {
 		a.maxDestroy = &n
 		return nil
 	})
-	fs.BoolVar(&a.prune, "prune", true, "Leave jobs alone that are no longer in the files.")
+	declarePrune(fs, &a.prune)
 	fs.BoolVar(&a.watch, "watch", false, "Go on for ever: take up changes of the files, heal, scale.")
 	a.declare(fs)
 	a.declareRest(fs, "Only find out what runs otherwise than it was last applied, and record that. Nothing that runs is changed.")
@@ -62,8 +65,8 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 		a.planFile = others[0]
 		return a, a.checkSaved()
 	}
-	if a.destroy && !a.prune {
-		return a, errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
+	if err := a.checkPrune(a.prune); err != nil {
+		return a, err
 	}
 	if a.destroy && a.maxDestroy != nil {
 		return a, errors.New("-destroy and -max-destroy exclude each other: a destroy removes everything")
@@ -77,8 +80,8 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 	if a.watch && a.detailedExitCode {
 		return a, errors.New("-watch and -detailed-exitcode exclude each other: a watch has no end of which it could tell")
 	}
-	if a.refreshOnly && (!a.prune || a.maxDestroy != nil) {
-		return a, errors.New("-prune=false and -max-destroy do not go with -refresh-only, which removes nothing")
+	if a.refreshOnly && a.maxDestroy != nil {
+		return a, errors.New("-max-destroy does not go with -refresh-only, which removes nothing")
 	}
 	if a.watch && a.destroy {
 		return a, errors.New("-watch and -destroy exclude each other: a destroy ends when nothing is left")
@@ -136,8 +139,8 @@ func (a *applyArgs) check(s *session) error {
 	if !a.autoApprove && a.json {
 		return errors.New("nobody can be asked for approval in JSON: apply a saved plan, or use -auto-approve")
 	}
-	if !a.autoApprove && (!a.input || !s.streams.Interactive) {
-		return errors.New("nobody can be asked for approval here: the input is no terminal, or -input=false was given. Look at eltrain plan, then use -auto-approve")
+	if !a.autoApprove && !a.input {
+		return errors.New("nobody can be asked for approval with -input=false. Look at eltrain plan, then use -auto-approve")
 	}
 	return nil
 }
@@ -239,7 +242,10 @@ func (s *session) apply(a applyArgs) int {
 
 // applyFiles shows the plan, has it approved, and carries it out under the state's lock.
 func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
-	cfg, ok := s.readFor(a.planning)
+	if a.watch && !s.awaitGit(ctx) {
+		return s.interruptedEarly(a, "while git was at work on the files")
+	}
+	cfg, warnings, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
 	}
@@ -247,6 +253,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if !ok {
 		return exitError
 	}
+	d.warnings = warnings
 	defer d.close(s)
 	m := newMaster(s, d, a)
 	defer closeServer(s, m.server)
@@ -261,6 +268,9 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.fail("The state cannot be locked", err)
 	}
 	defer s.unlock(lock)
+	if waited && a.watch && !s.awaitGit(ctx) {
+		return s.interruptedEarly(a, "while git was at work on the files")
+	}
 	if waited && !s.reread(d, a.planning) || !a.offline() && !s.connect(d) {
 		return exitError
 	}
@@ -285,10 +295,16 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	}
 	model := view.NewPlan(facts, &s.redactor)
 	s.showPreview(model)
-	s.diagnose(append(a.cautions(), forgetting(&facts.Plan)...)...)
-	if model.Applyable && !a.autoApprove && !s.approved(ctx, a.question()) {
-		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
-		return exitError
+	s.diagnose(slices.Concat(d.warnings, a.cautions(facts.Input), forgetting(&facts.Plan))...)
+	if model.Applyable && !a.autoApprove {
+		yes, err := s.approved(ctx, a.question())
+		if err != nil {
+			return s.fail("Nobody has answered", err)
+		}
+		if !yes {
+			fmt.Fprintln(s.streams.Out, "Apply cancelled.")
+			return exitError
+		}
 	}
 	fmt.Fprintln(s.streams.Out)
 	if a.offline() {
@@ -299,9 +315,19 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 			return s.notApplied(a, err)
 		}
 	}
-	m.progress.Shown(&facts.Plan)
+	shown := facts.Plan
+	shown.Waits = slices.Concat(shown.Waits, plan.Left(&facts.Input))
+	m.progress.Shown(&shown)
 	m.withheld = facts.Input.Withheld
 	return m.run(ctx, lock)
+}
+
+// awaitGit waits until git is not at work on the files, so that a master that is started then does not take half a
+// checkout for all that is wanted. It is false after an interrupt.
+func (s *session) awaitGit(ctx context.Context) bool {
+	return apply.AwaitGit(ctx, s.home(), func(why string) {
+		s.diagnose(view.Caution("The files are not read while they are being written", why))
+	}) == nil
 }
 
 // firstLook makes the plan that is to be approved. One that was made without asking the providers is carried out as a

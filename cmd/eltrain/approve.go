@@ -9,38 +9,48 @@ import (
 )
 
 // question is what has to be approved before something is done.
-type question struct{ ask, explain string }
+type question struct {
+	ask, explain string
+	instead      string // the option with which nobody is asked
+}
 
 var (
 	applyQuestion = question{
 		"Do you want to perform these actions?",
 		"eltrain will perform the actions described above.",
+		"-auto-approve",
 	}
 	destroyQuestion = question{
 		"Do you really want to destroy all jobs?",
 		"eltrain will stop everything that is shown above. There is no undo.",
+		"-auto-approve",
 	}
 )
 
-// approved asks for a typed "yes". Anything else, the end of the input and an interrupt are a no.
-func (s *session) approved(ctx context.Context, q question) bool {
+// approved asks for a typed "yes", of a person or of what a program has written. Anything else and an interrupt are a no;
+// that there is no answer is an error.
+func (s *session) approved(ctx context.Context, q question) (yes bool, err error) {
 	fmt.Fprintf(s.streams.Out, "\n%s\n  %s\n  Only 'yes' will be accepted to approve.\n\n  Enter a value: ", q.ask, q.explain)
-	answer := make(chan string, 1)
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
 	// A read of a terminal cannot be ended from here: after an interrupt this goroutine stays in it until the
 	// process exits, which is next.
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(s.streams.In, 1<<10)).ReadString('\n')
-		if err != nil && line == "" {
-			line = "no"
-		}
-		answer <- strings.TrimSpace(line)
+		answers <- answer{line, err}
 	}()
 	select {
-	case text := <-answer:
+	case given := <-answers:
 		fmt.Fprintln(s.streams.Out)
-		return text == "yes"
+		if given.err != nil && given.line == "" {
+			return false, fmt.Errorf("the input ended without an answer (%w). Where nobody can be asked, use %s", given.err, q.instead)
+		}
+		return strings.TrimSpace(given.line) == "yes", nil
 	case <-ctx.Done():
 		fmt.Fprintln(s.streams.Out)
-		return false
+		return false, nil
 	}
 }

@@ -22,7 +22,7 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 		switch {
 		case r.Destroy: // what is declared no more is ended anyway
 		case r.Module != "":
-			b.ForgetWithin = append(b.ForgetWithin, r.Module)
+			b.ForgetWithin = append(b.ForgetWithin, plan.Module{Address: r.Address, Begins: r.Module})
 		default:
 			b.Forget[r.Job] = true
 		}

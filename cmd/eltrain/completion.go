@@ -13,18 +13,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // programName is the name that completion is installed for, whatever this file is called.
 const programName = "eltrain"
 
 // completionLine and completionPoint are the environment variables in which a shell gives what is typed so far, and how
-// many bytes of it stand before the cursor. Then it asks for what may follow, a line for each.
+// many characters of it stand before the cursor (bash before 4.2: bytes). Then it asks for what may follow, a line for each.
+//
+// bash takes the answers as they are for what stands behind the last "=". The settings of other shells set
+// completionWhole: those compare whole words, and quote what they insert.
 const (
 	completionLine  = "COMP_LINE"
 	completionPoint = "COMP_POINT"
+	completionWhole = "ELTRAIN_COMPLETION_WHOLE"
 )
 
 // completionTimeout bounds how long the person waits who pressed Tab: a state may be far away.
@@ -34,35 +36,56 @@ const completionTimeout = 2 * time.Second
 // Whatever is wrong leaves the person without suggestions: they are in the middle of a line.
 func (s *session) complete(line string) int {
 	s.streams.Err.Writer = io.Discard
-	if point, err := strconv.Atoi(s.getenv(completionPoint)); err == nil && point >= 0 && point < len(line) {
-		line = line[:point]
+	runes := []rune(line)
+	if point, err := strconv.Atoi(s.getenv(completionPoint)); err == nil && point >= 0 && point < len(runes) {
+		line = string(runes[:point])
 	}
-	words := strings.Fields(line)
-	if last, _ := utf8.DecodeLastRuneInString(line); unicode.IsSpace(last) {
-		words = append(words, "")
-	}
+	const cursor = "\x00" // no shell has it in a line: the last word is there even if nothing of it is
+	words, open := splitWords(line + cursor)
 	if len(words) < 2 {
 		return exitDone
 	}
-	before, begun := words[1:len(words)-1], words[len(words)-1]
-	if option, value, valued := strings.Cut(begun, "="); valued && strings.HasPrefix(option, "-") {
-		before, begun = append(before, option), value
-	}
+	before, begun := words[1:len(words)-1], strings.TrimSuffix(words[len(words)-1], cursor)
 	if _, err := changeDirectory(before); err != nil {
 		return exitDone
 	}
-	for _, word := range s.following(before, begun) {
-		if strings.HasPrefix(word, begun) {
-			fmt.Fprintln(s.streams.Out, word)
+	whole := s.getenv(completionWhole) != ""
+	prefix := ""
+	if option, value, valued := strings.Cut(begun, "="); valued && strings.HasPrefix(option, "-") {
+		before, begun = append(before, option), value
+		if whole {
+			prefix = option + "="
 		}
 	}
+	for _, word := range s.following(before, begun) {
+		if !strings.HasPrefix(word, begun) {
+			continue
+		}
+		if !whole && !open {
+			word = escaped(word)
+		}
+		fmt.Fprintln(s.streams.Out, prefix+word)
+	}
 	return exitDone
+}
+
+// escaped is a word with a backslash before each character that means something to bash.
+func escaped(word string) string {
+	var b strings.Builder
+	for _, r := range word {
+		if strings.ContainsRune(" \t\\'\"$`*?[]{}()<>|&;!#~", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // following is what may stand after the words before, where begun has been typed of it.
 func (s *session) following(before []string, begun string) []string {
 	var all []string
-	if l := readLine(before, allCommands()); l.command != nil && !l.command.internal {
+	l := readLine(before, allCommands())
+	if l.command != nil && !l.command.internal {
 		options := s.optionsOf(l.command)
 		if len(l.args) > 0 {
 			if values := options["-"+strings.TrimLeft(l.args[len(l.args)-1], "-")]; values != nil {
@@ -80,12 +103,21 @@ func (s *session) following(before []string, begun string) []string {
 		}
 		return append(all, dashed(begun, slices.Sorted(maps.Keys(options)))...)
 	}
+	if n := len(l.global); l.command == nil && n > 0 && "-"+strings.TrimLeft(l.global[n-1], "-") == chdirOption {
+		return predictDirectories(begun)
+	}
 	for _, c := range slices.Concat(mainCommands(), otherCommands()) {
 		if !c.internal {
 			all = append(all, c.name)
 		}
 	}
-	return append(all, dashed(begun, []string{"-help", "-version", "-" + installFlag, "-" + uninstallFlag})...)
+	options := []string{"-help", "-version", chdirOption + "=", installOption, uninstallOption}
+	if strings.HasPrefix(begun, chdirOption[:2]) { // with directories: a shell ends a word that nothing else can be
+		for _, dir := range append(predictDirectories(""), "../") {
+			options = append(options, chdirOption+"="+dir)
+		}
+	}
+	return append(all, dashed(begun, options)...)
 }
 
 // dashed are the options, which are offered to those who have typed a dash.

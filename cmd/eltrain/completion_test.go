@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
@@ -56,13 +57,18 @@ func TestCompletion(t *testing.T) {
 		"eltrain plan --var-file p":              "prod.vars",
 		"eltrain plan -var ":                     "",
 		"eltrain plan -out=no":                   "nodes/ nodes/rack.txt",
-		"eltrain -chdir=n":                       "",
+		"eltrain plan -out=job.h":                "job.hcl",
+		"eltrain -ch":                            "-chdir= -chdir=../ -chdir=nodes/",
+		"eltrain -chdir=n":                       "nodes/",
+		"eltrain --chdir=n":                      "nodes/",
+		"eltrain -chdir=nodes/ plan -out=r":      "rack.txt",
 		"eltrain graph -plan j":                  "job.hcl",
 		"eltrain status j":                       "job.a job.big",
+		"eltrain logs 'job.big.ps[":              "job.big.ps[0]", // the quote is there already
 		"eltrain logs job.b":                     "job.big",
 		"eltrain logs job.big":                   "job.big job.big.ps job.big.worker",
-		"eltrain logs job.big.ps":                "job.big.ps job.big.ps[0]",
-		"eltrain logs -f job.big.worker[1":       "job.big.worker[1]",
+		"eltrain logs job.big.ps":                `job.big.ps job.big.ps\[0\]`,
+		"eltrain logs -f job.big.worker[1":       `job.big.worker\[1\]`,
 		"eltrain -chdir=" + dir + " logs job.bi": "job.big",
 		"eltrain -chdir=/missing/at/all logs j":  "",
 		"eltrain frobnicate -":                   "*-help *-version",
@@ -86,12 +92,39 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// What stands behind the cursor is not looked at.
+// What stands behind the cursor is not looked at. The cursor is counted in characters.
 func TestCompletionIsAtTheCursor(t *testing.T) {
-	const line = "eltrain va -json"
-	s := newScreenless("", completionLine+"="+line, completionPoint+"="+strconv.Itoa(len("eltrain va")))
-	if code := s.run(nil); code != exitDone || s.out.String() != "validate\n" {
-		t.Errorf("code %d, %q", code, s.out.String())
+	t.Chdir(directoryWith(t, map[string]string{"é1.vars": "", "é2.vars": "", "é1.old": ""}))
+	for _, c := range []struct{ before, behind, want string }{
+		{"eltrain va", " -json", "validate\n"},
+		{"eltrain plan -var-file é1.v", "", "é1.vars\n"},
+		{"eltrain plan -var-file é1.v", "x", "é1.vars\n"},
+	} {
+		s := newScreenless("", completionLine+"="+c.before+c.behind, completionPoint+"="+strconv.Itoa(utf8.RuneCountInString(c.before)))
+		if code := s.run(nil); code != exitDone || s.out.String() != c.want {
+			t.Errorf("%q|%q: code %d, %q, want %q", c.before, c.behind, code, s.out.String(), c.want)
+		}
+	}
+}
+
+// bash inserts what it gets behind the last "="; other shells want the whole word, and quote it.
+func TestCompletionIsAsTheShellTakesIt(t *testing.T) {
+	t.Chdir(directoryWith(t, map[string]string{"my $1.vars": ""}))
+	for _, c := range []struct{ line, bash, others string }{
+		{"eltrain plan -var-file=m", `my\ \$1.vars`, "-var-file=my $1.vars"},
+		{"eltrain plan -var-file m", `my\ \$1.vars`, "my $1.vars"},
+		{`eltrain plan -var-file my\ `, `my\ \$1.vars`, "my $1.vars"},
+		{`eltrain plan -var-file "my `, "my $1.vars", "my $1.vars"},
+	} {
+		for want, setting := range map[string]string{c.bash: "", c.others: completionWhole + "=1"} {
+			if c.bash == c.others {
+				setting = ""
+			}
+			s := newScreenless("", completionLine+"="+c.line, setting)
+			if code := s.run(nil); code != exitDone || s.out.String() != want+"\n" {
+				t.Errorf("%s with %q: code %d, %q, want %q", c.line, setting, code, s.out.String(), want)
+			}
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,5 +154,62 @@ func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 	}
 	if len(slots) != 4 {
 		t.Errorf("there are %d slots", len(slots))
+	}
+}
+
+// What a check came to is in every face of a plan, in a saved one too, and is told again when that is applied.
+func TestChecksAreInEveryFaceOfAPlan(t *testing.T) {
+	const says = "1 is not enough."
+	files := growing("", `check "enough" {
+  assert {
+    condition     = job.elastic.role.worker.replicas > 1
+    error_message = "${job.elastic.role.worker.replicas} is not enough."
+  }
+}
+output "n" {
+  value = 1
+  precondition {
+    condition     = true
+    error_message = "Never."
+  }
+}
+`)
+	dir := directoryWith(t, map[string]string{"main.hcl": files})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Failed checks:\n  - check.enough: "+says, "Warning: Check block assertion failed")
+	eltrain(t, dir, "show", "p").check(t, exitDone, "check.enough: "+says)
+	var both bytes.Buffer // as on a terminal
+	cmd := commandIn(dir, "plan", "-target=job.elastic")
+	cmd.Stdout, cmd.Stderr = &both, &both
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+	at := func(text string) int { return strings.Index(both.String(), text) }
+	if plan, check, target := at("Plan: 1 to add"), at("Warning: Check block"), at("Warning: Resource targeting"); plan < 0 || check < plan || target < plan {
+		t.Errorf("the warnings do not stand below the plan together:\n%s", both.String())
+	}
+	for _, o := range []outcome{eltrain(t, dir, "plan", "-markdown"), eltrain(t, dir, "show", "-markdown", "p")} {
+		o.check(t, exitDone, "**Failed checks**", "- check.enough: "+says)
+	}
+	statuses := func(plan string) (got []string) {
+		var p tfjson.Plan
+		if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", plan).check(t, exitDone).out), &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Checks {
+			got = append(got, c.Address.ToDisplay+" "+string(c.Status))
+			for _, problem := range c.Instances[0].Problems {
+				got = append(got, problem.Message)
+			}
+		}
+		return got
+	}
+	if got, want := statuses("p"), []string{"output.n pass", "check.enough fail", says}; !slices.Equal(got, want) {
+		t.Errorf("the checks are %q", got)
+	}
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Warning: Check block assertion failed", says, "Apply complete!")
+	eltrain(t, dir, "plan", "-destroy", "-out=end").check(t, exitDone)
+	if got, want := statuses("end"), []string{"output.n unknown", "check.enough unknown"}; !slices.Equal(got, want) {
+		t.Errorf("the checks of a destroy are %q", got)
 	}
 }

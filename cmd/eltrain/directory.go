@@ -55,6 +55,7 @@ type directory struct {
 	providers map[string]providers.Provider
 	prior     map[string]state.Output // as they were stored when that was read last
 	looks     bool                    // nothing that is kept is made from it
+	warnings  []view.Diagnostic       // of the files, that are still to be told
 }
 
 // readValid reads the configuration for a command that acts on it: errors in it end the command. What is
@@ -105,10 +106,11 @@ func (s *session) connect(d *directory) (ok bool) {
 
 // reread takes up what the files say by now, but for the eltrain block, by which the state was opened.
 func (s *session) reread(d *directory, a planning) (ok bool) {
-	cfg, ok := s.readFor(a)
+	cfg, warnings, ok := s.readFor(a)
 	if !ok {
 		return false
 	}
+	d.warnings = warnings
 	cfg.Settings = d.config.Settings
 	d.config = cfg
 	return true
@@ -127,7 +129,7 @@ func (d *directory) seal(ctx context.Context) error {
 
 // sealed are the jobs with seals in the place of their sensitive values, which the directory's sealer knows then.
 func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
-	if slices.ContainsFunc(jobs, func(j job.Job) bool { return len(j.Secrets) > 0 }) && !d.sealer.Keyed() {
+	if slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Sensitive() }) && !d.sealer.Keyed() {
 		key, err := d.key(ctx)
 		if err != nil {
 			return nil, err

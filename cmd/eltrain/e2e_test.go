@@ -433,7 +433,18 @@ func TestApplyCancelled(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	onTerminal(t, commandIn(dir, "apply", "-no-color"), "no\n").check(t, exitError, "Plan: 2 to add", "Only 'yes' will be accepted to approve.", "Apply cancelled.")
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
-	onTerminal(t, commandIn(dir, "apply", "-input=false"), "").check(t, exitError, "Nobody can be asked for approval here")
+	onTerminal(t, commandIn(dir, "apply", "-input=false"), "").check(t, exitError, "Nobody can be asked for approval with -input=false")
+	piped := func(answer string, args ...string) *exec.Cmd {
+		cmd := commandIn(dir, args...)
+		cmd.Stdin = strings.NewReader(answer)
+		return cmd
+	}
+	run(t, piped("no\n", "apply")).check(t, exitError, "Plan: 2 to add", "Apply cancelled.")
+	run(t, piped("", "apply")).check(t, exitError, "The input ended without an answer", "-auto-approve")
+	run(t, piped("yes\n", "apply", "-input=false")).check(t, exitError, "-input=false")
+	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
+	run(t, piped("yes\n", "apply")).check(t, exitDone, "Apply complete!")
+	run(t, piped("yes\n", "destroy")).check(t, exitDone, "Destroy complete!")
 }
 
 // status reads `eltrain status -json`.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mitchellh/go-wordwrap"
 
@@ -53,6 +54,25 @@ func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 		s.streams.Out.Colour, s.streams.Err.Colour = false, false
 	}
 	return others, nil
+}
+
+// waitVar declares an option that says how long to wait at most; 0 if it is not given.
+func (fs *flags) waitVar(to *time.Duration, name, usage string) {
+	fs.Var((*wait)(to), name, usage)
+}
+
+// wait is how long to wait at most: a time with its unit, not negative.
+type wait time.Duration
+
+func (w *wait) String() string { return time.Duration(*w).String() }
+
+func (w *wait) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return errors.New("write a time with its unit, as 30s or 5m, from 0s")
+	}
+	*w = wait(d)
+	return nil
 }
 
 // hinted makes a sentence of the flag package's error, with the flag that was perhaps meant.

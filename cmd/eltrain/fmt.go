@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,10 +114,12 @@ func (f *formatter) input() error {
 // path formats a file, or the files of a directory. It goes on after an error with the other files.
 func (f *formatter) path(path string) error {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no file or directory %s", path)
+	case err != nil:
 		return err
-	}
-	if !info.IsDir() {
+	case !info.IsDir():
 		return f.file(path)
 	}
 	entries, err := os.ReadDir(path)

@@ -34,6 +34,7 @@ seconds elsewhere.`,
 var unlockQuestion = question{
 	"Do you really want to force-unlock?",
 	"eltrain will remove the lock on the state. This will allow other eltrain commands to\n  modify it, even though it may still be in use.",
+	"-force",
 }
 
 func runForceUnlock(s *session, args []string) int {
@@ -43,8 +44,6 @@ func runForceUnlock(s *session, args []string) int {
 	case err != nil:
 	case len(others) == 0:
 		err = errors.New("the ID of the lock is needed: the message that the state is locked tells it")
-	case !a.force && !s.streams.Interactive:
-		err = errors.New("nobody can be asked for confirmation here: the input is no terminal. Use -force")
 	}
 	if err != nil {
 		return s.misused("force-unlock", err)
@@ -56,9 +55,15 @@ func runForceUnlock(s *session, args []string) int {
 	if !ok {
 		return exitError
 	}
-	if !a.force && !s.approved(ctx, unlockQuestion) {
-		fmt.Fprintln(s.streams.Out, "force-unlock cancelled.")
-		return exitError
+	if !a.force {
+		yes, err := s.approved(ctx, unlockQuestion)
+		if err != nil {
+			return s.fail("Nobody has answered", err)
+		}
+		if !yes {
+			fmt.Fprintln(s.streams.Out, "force-unlock cancelled.")
+			return exitError
+		}
 	}
 	breaking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/lang/importer"
+	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
 type importArgs struct {
@@ -84,19 +85,25 @@ func runImport(s *session, args []string) int {
 	return exitDone
 }
 
+// kubernetesChecks are what validate will ask of imported jobs, with the provider's block as it is written for them.
+var kubernetesChecks = importer.Checks{
+	Role:      kubernetes.Config{}.Check,
+	Namespace: func(name string) error { return errors.Join(kubernetes.Config{Namespace: name}.Validate()...) },
+}
+
 func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
 	switch {
 	case a.command != nil:
 		return importer.CommandLine(a.command), nil
 	case a.file == "-":
-		return importer.Manifests("<stdin>", stdin), nil
+		return importer.Manifests("<stdin>", stdin, kubernetesChecks), nil
 	}
 	f, err := os.Open(a.file)
 	if err != nil {
 		return importer.Result{}, err
 	}
 	defer f.Close()
-	return importer.Manifests(a.file, f), nil
+	return importer.Manifests(a.file, f, kubernetesChecks), nil
 }
 
 func (a *importArgs) write(stdout io.Writer, src []byte) error {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/eltrain/eltrain/lang/importer/importertest"
 )
 
 const manifest = `apiVersion: batch/v1
@@ -54,15 +59,107 @@ func TestImportedJobsAreValid(t *testing.T) {
 			if !strings.Contains(s.err.String(), "Warning: Not imported") {
 				t.Errorf("nothing is told of what was not imported: %s", s.err.String())
 			}
-			if err := os.WriteFile("job.hcl", s.out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
+			valid(t, s.out.Bytes())
+		})
+	}
+}
+
+// refusedManifest has what the provider's overlay refuses, or what is no pod template at all, in a pod that is one.
+const refusedManifest = `apiVersion: batch/v1
+kind: Job
+metadata: {name: demo, namespace: Not_A_Namespace}
+spec:
+  completionMode: Indexed
+  completions: 2
+  template:
+    metadata:
+      labels: {app: x, 5: 6}
+    spec:
+      activeDeadlineSeconds: 60
+      affinity: 7
+      nodeSelector: {accelerator: a100}
+      containers:
+      - name: c
+        image: registry.example/c:1
+        command: [python3, train.py]
+        terminationMessagePath: /dev/x
+        imagePullPolicy: Always
+        unknownOfContainer: 1
+        env: [{name: POD_IP, value: 10.0.0.1}, {name: KEEP, value: "1"}]
+      - name: log-shipper
+        image: registry.example/l:1
+      - {name: istio-proxy}
+      initContainers:
+      - {name: prepare, image: "registry.example/p:1", unknownOfInit: 1}
+`
+
+// What the provider refuses is a warning that names the field and its line, and all around it stays.
+func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := newScreenless(refusedManifest)
+	if code := s.run([]string{"import", "-"}); code != exitDone {
+		t.Fatalf("import ends with %d: %s", code, s.err.String())
+	}
+	told := s.err.String()
+	for i, line := range strings.Split(refusedManifest, "\n") {
+		for text, path := range map[string]string{
+			"Not_A_Namespace":        "metadata.namespace",
+			"5: 6":                   `spec.template.metadata.labels["5"]`,
+			"activeDeadlineSeconds:": "spec.template.spec.activeDeadlineSeconds",
+			"affinity:":              "spec.template.spec.affinity",
+			"terminationMessagePath": "spec.template.spec.containers[0].terminationMessagePath",
+			"unknownOfContainer":     "spec.template.spec.containers[0].unknownOfContainer",
+			"POD_IP":                 "spec.template.spec.containers[0].env[0]",
+			"- name: log-shipper":    "spec.template.spec.containers[1]",
+			"istio-proxy":            "spec.template.spec.containers[2]",
+			"unknownOfInit":          "spec.template.spec.initContainers[0].unknownOfInit",
+		} {
+			if strings.Contains(line, text) && (!strings.Contains(told, fmt.Sprintf("<stdin> line %d:", i+1)) || !strings.Contains(told, path+": ")) {
+				t.Errorf("nothing is told of %s in line %d", path, i+1)
 			}
-			for _, check := range [][]string{{"validate"}, {"fmt", "-check"}} {
-				s := newScreenless("")
-				if code := s.run(check); code != exitDone {
-					t.Errorf("%v ends with %d: %s%s", check, code, s.out.String(), s.err.String())
+		}
+	}
+	if t.Failed() || strings.Contains(told, "Go struct") || !strings.Contains(told, "sidecar") {
+		t.Fatal(told)
+	}
+	for _, kept := range []string{`app = "x"`, `accelerator = "a100"`, `imagePullPolicy = "Always"`, `KEEP = "1"`, `name = "prepare"`} {
+		if !strings.Contains(strings.Join(strings.Fields(s.out.String()), " "), kept) {
+			t.Errorf("%s is lost: %s", kept, s.out.String())
+		}
+	}
+	valid(t, s.out.Bytes())
+}
+
+// valid holds that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
+func valid(t rapid.TB, src []byte) {
+	t.Helper()
+	if err := os.WriteFile("job.hcl", src, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range [][]string{{"validate"}, {"fmt", "-check"}} {
+		s := newScreenless("")
+		if code := s.run(check); code != exitDone {
+			t.Errorf("%v ends with %d: %s%s\n%s", check, code, s.out.String(), s.err.String(), src)
+		}
+	}
+}
+
+// Whatever is imported is valid, also for the provider that is to run it.
+func TestImportsOfEachKindAreValid(t *testing.T) {
+	for kind, draw := range importertest.Jobs {
+		t.Run(kind, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			rapid.Check(t, func(t *rapid.T) {
+				src := draw(t)
+				t.Logf("%s", src)
+				s := newScreenless(string(src))
+				if code := s.run([]string{"import", "-"}); s.out.Len() == 0 && code != exitError {
+					t.Fatalf("import ends with %d: %s", code, s.err.String())
 				}
-			}
+				if s.out.Len() > 0 {
+					valid(t, s.out.Bytes())
+				}
+			})
 		})
 	}
 }

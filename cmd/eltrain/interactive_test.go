@@ -32,15 +32,22 @@ func TestCompletionInShells(t *testing.T) {
 				t.Skipf("no %s here", shell.name)
 			}
 			home := t.TempDir()
-			dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "prod.vars": ""})
+			dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "prod.vars": "", "my é.vars": "", "nodes/a": ""})
 			remember(t, filepath.Join(dir, defaultState))
 			settings := filepath.Join(home, shell.file)
 			if err := os.MkdirAll(filepath.Dir(settings), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			writeFile(t, settings, shell.settings)
-			env := []string{"HOME=" + home, "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "TERM=xterm", "HISTFILE=", "LANG=C.UTF-8"}
-			install := exec.Command(binary, "-install-autocomplete")
+			program := filepath.Join(t.TempDir(), "it's my bin", programName)
+			if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Link(binary, program); err != nil {
+				t.Fatal(err)
+			}
+			env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "HISTFILE=", "LANG=C.UTF-8"}
+			install := exec.Command(program, "-install-autocomplete")
 			install.Dir, install.Env = dir, env
 			if out, err := install.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -49,16 +56,20 @@ func TestCompletionInShells(t *testing.T) {
 			cmd.Dir, cmd.Env = dir, env
 			sh := startShell(t, cmd)
 			for begun, whole := range map[string]string{
-				"prov":                 "providers",
-				"plan -detailed":       "plan -detailed-exitcode",
-				"plan -var-file pr":    "plan -var-file prod.vars",
-				"logs job.bi":          "logs job.big",
-				"state pul":            "state pull",
-				"-chdir=/ validate -j": "-chdir=/ validate -json",
+				"prov":                  "providers",
+				"plan -detailed":        "plan -detailed-exitcode",
+				"plan -var-file pr":     "plan -var-file prod.vars",
+				"plan -var-file=pr":     "plan -var-file=prod.vars",
+				"plan -var-file my":     "plan -var-file my é.vars",
+				"plan -var-file=my\\ é": "plan -var-file=my é.vars",
+				"-chdir=no":             "-chdir=nodes/",
+				"logs job.bi":           "logs job.big",
+				"state pul":             "state pull",
+				"-chdir=/ validate -j":  "-chdir=/ validate -json",
 			} {
 				sh.shows("ready> ")
 				sh.types("eltrain " + begun + "\t\r")
-				sh.shows("<" + whole)
+				sh.shows("<" + whole + ">")
 			}
 			sh.shows("ready> ")
 			sh.types("exit\r")

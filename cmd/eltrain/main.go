@@ -181,13 +181,16 @@ func named(known []*command, name string) *command {
 	return nil
 }
 
+// chdirOption comes before all others: see changeDirectory.
+const chdirOption = "-chdir"
+
 // The options of every command, and of none.
 var (
 	helpFlags    = []string{"-h", "-help", "--help"}
 	versionFlags = []string{"-v", "-version", "--version"}
 )
 
-// asksForHelp tells whether help is asked for. After "--" nothing is an option.
+// asksForHelp tells whether a command's help is asked for behind it. After "--" nothing is an option.
 func (l line) asksForHelp() bool {
 	for _, a := range l.args {
 		if a == "--" {
@@ -197,7 +200,36 @@ func (l line) asksForHelp() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(l.global, func(o string) bool { return slices.Contains(helpFlags, o) })
+	return false
+}
+
+// globals are the options of eltrain itself.
+type globals struct{ help, version, install, uninstall bool }
+
+// readGlobals reads the options before the command. Each is known, or none is obeyed.
+func (l line) readGlobals() (globals, error) {
+	var g globals
+	for _, option := range l.global {
+		switch {
+		case slices.Contains(helpFlags, option):
+			g.help = true
+		case slices.Contains(versionFlags, option):
+			g.version = true
+		case option == installOption || option == "-"+installOption:
+			g.install = true
+		case option == uninstallOption || option == "-"+uninstallOption:
+			g.uninstall = true
+		default:
+			return globals{}, fmt.Errorf("there is no option %s of eltrain itself; those of a command stand after the command", option)
+		}
+	}
+	switch {
+	case g.install && g.uninstall:
+		return globals{}, fmt.Errorf("%s and %s are opposites: write one of them", installOption, uninstallOption)
+	case (g.install || g.uninstall) && l.name != "":
+		return globals{}, fmt.Errorf("%s and %s take no command beside them", installOption, uninstallOption)
+	}
+	return g, nil
 }
 
 // execute carries out a line and returns the exit code.
@@ -212,25 +244,25 @@ func (s *session) execute(l line) int {
 		s.unknown(programName, l.name, names)
 		return exitError
 	}
-	for _, option := range l.global {
-		name := strings.TrimLeft(option, "-")
-		switch {
-		case slices.Contains(versionFlags, option):
-			fmt.Fprintln(s.streams.Out, versionText())
-			return exitDone
-		case name == installFlag || name == uninstallFlag:
-			return s.changeShells(l.global)
-		case !slices.Contains(helpFlags, option):
-			return s.misused("", fmt.Errorf("there is no option %s of eltrain itself; those of a command stand after the command", option))
-		}
+	g, err := l.readGlobals()
+	if err != nil {
+		return s.misused("", err)
 	}
+	help := g.help || l.asksForHelp()
 	switch {
-	case l.asksForHelp() && l.command == nil:
+	case g.version:
+		fmt.Fprintln(s.streams.Out, versionText())
+		return exitDone
+	case help && l.command == nil:
 		fmt.Fprintln(s.streams.Out, overview())
 		return exitDone
-	case l.asksForHelp():
+	case help:
 		io.WriteString(s.streams.Out, l.command.help())
 		return exitDone
+	case g.install:
+		return s.installCompletion()
+	case g.uninstall:
+		return s.uninstallCompletion()
 	case l.command == nil:
 		fmt.Fprintln(s.streams.Err, overview())
 		return exitError
@@ -334,9 +366,9 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 	}
 	var extra []string
 	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS" + suffix} {
-		words, err := splitWords(getenv(name))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		words, open := splitWords(getenv(name))
+		if open {
+			return nil, fmt.Errorf("%s: %q ends within a quote or after a backslash", name, getenv(name))
 		}
 		extra = append(extra, words...)
 	}
@@ -344,9 +376,8 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 }
 
 // splitWords splits as a shell does: at spaces, but not within quotes; a backslash takes the next
-// character as it is, except within single quotes.
-func splitWords(s string) ([]string, error) {
-	var words []string
+// character as it is, except within single quotes. open: it ends within a quote or after a backslash.
+func splitWords(s string) (words []string, open bool) {
 	var word strings.Builder
 	var quote rune
 	inWord, escaped := false, false
@@ -374,13 +405,10 @@ func splitWords(s string) ([]string, error) {
 			word.WriteRune(r)
 		}
 	}
-	if quote != 0 || escaped {
-		return nil, fmt.Errorf("%q ends within a quote or after a backslash", s)
-	}
 	if inWord {
 		words = append(words, word.String())
 	}
-	return words, nil
+	return words, quote != 0 || escaped
 }
 
 // logger writes records of the given level and above as text; none at all when level is empty.

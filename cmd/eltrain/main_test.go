@@ -82,14 +82,17 @@ func TestParseApply(t *testing.T) {
 			a.watch, a.prune, a.keep, a.rerun, a.lockTimeout = true, false, true, false, 30*time.Second
 		}},
 		{args: "-destroy -auto-approve", want: func(a *applyArgs) { a.destroy, a.rerun = true, false }},
-		{args: "", err: "nobody can be asked"},
+		{args: "", want: func(a *applyArgs) { a.autoApprove = false }},
+		{args: "-auto-approve -prune=false -destroy", err: "exclude each other"},
+		{args: "-auto-approve -prune=false -refresh-only", err: "-refresh-only"},
 		{args: "-input=false", err: "nobody can be asked"},
 		{args: "-auto-approve -watch -destroy", err: "exclude each other"},
 		{args: "-auto-approve -parallelism=0"},
 		{args: "-auto-approve -parallelism=-1", err: "from 1"},
 		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
 		{args: "-auto-approve plan extra", err: `"extra" is not expected`},
-		{args: "-auto-approve -lock-timeout=30", err: "lock-timeout"},
+		{args: "-auto-approve -lock-timeout=30", err: "-lock-timeout: write a time with its unit, as 30s"},
+		{args: "-auto-approve -lock-timeout=-5s", err: "-lock-timeout: write a time with its unit, as 30s"},
 		{args: "-auto-approve -json -json-into=f", err: "-json and -json-into exclude each other"},
 		{args: "-json -json-into=f p", err: "-json and -json-into exclude each other"},
 	}
@@ -131,6 +134,9 @@ func TestParsePlan(t *testing.T) {
 		"-json -json-into=f":     "-json and -json-into exclude each other",
 		"-json -markdown":        "-json and -markdown exclude each other",
 		"-markdown -json-into=f": "",
+		"-prune=false":           "",
+		"-prune=false -destroy":  "exclude each other",
+		"-lock-timeout=abc":      "as 30s",
 	} {
 		_, err := parsePlan(&newScreenless("").session, strings.Fields(args))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -231,14 +237,14 @@ func TestSplitWords(t *testing.T) {
 		{`a\ b ''`, []string{"a b", ""}},
 		{`'a\b'`, []string{`a\b`}},
 	} {
-		got, err := splitWords(c.in)
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%q splits to %q, %v; want %q", c.in, got, err, c.want)
+		got, open := splitWords(c.in)
+		if open || !slices.Equal(got, c.want) {
+			t.Errorf("%q splits to %q, %t; want %q", c.in, got, open, c.want)
 		}
 	}
 	for _, bad := range []string{`'a`, `"a`, `a\`} {
-		if _, err := splitWords(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
+		if _, open := splitWords(bad); !open {
+			t.Errorf("%q has an end", bad)
 		}
 	}
 }
@@ -429,13 +435,21 @@ func TestAgentHelpListsItsFlags(t *testing.T) {
 }
 
 func TestApproval(t *testing.T) {
-	for input, want := range map[string]bool{"yes\n": true, "yes": true, " yes \n": true, "y\n": false, "YES\n": false, "no\n": false, "\n": false, "": false, "yes please\n": false} {
+	for input, want := range map[string]bool{"yes\n": true, "yes": true, " yes \n": true, "y\n": false, "YES\n": false, "no\n": false, "\n": false, "yes please\n": false} {
 		s := newScreenless(input)
-		if got := s.approved(context.Background(), applyQuestion); got != want {
-			t.Errorf("%q approves: %t", input, got)
+		if got, err := s.approved(context.Background(), applyQuestion); got != want || err != nil {
+			t.Errorf("%q approves: %t, %v", input, got, err)
 		}
 		if !strings.Contains(s.out.String(), "Only 'yes' will be accepted to approve.") {
 			t.Errorf("the question is %q", s.out.String())
+		}
+	}
+}
+
+func TestNoAnswerIsAnErrorThatSaysWhatToDo(t *testing.T) {
+	for _, q := range []question{applyQuestion, destroyQuestion, refreshQuestion, unlockQuestion} {
+		if yes, err := newScreenless("").approved(context.Background(), q); yes || err == nil || !strings.Contains(err.Error(), "use "+q.instead) || q.instead == "" {
+			t.Errorf("%s %t, %v", q.ask, yes, err)
 		}
 	}
 }
@@ -447,8 +461,8 @@ func TestApprovalEndsWithAnInterrupt(t *testing.T) {
 	s.streams.In = r
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if s.approved(ctx, applyQuestion) {
-		t.Error("an interrupt approves")
+	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
+		t.Errorf("an interrupt approves: %t, %v", yes, err)
 	}
 	w.Close() // lets go of the read that an interrupt cannot end
 }

@@ -10,8 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -121,18 +119,9 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	})
 }
 
-// How much a master's heap may grow between collections: gcPercent of what lives, and of ballast, which is never touched
-// and so takes no memory. What it knows of 10,000 slots is some 75 MB, and with Go's 100 % that is 200 MB at the worst
-// moment; by a small percentage alone a small heap would be collected every few MB, for a third of the processor time.
-const (
-	gcPercent = 25
-	ballast   = 96 << 20
-)
-
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
-	debug.SetGCPercent(gcPercent)
-	defer runtime.KeepAlive(make([]byte, ballast))
+	defer m.bound(masterGarbage)()
 	journal, err := m.openJournal(lock)
 	if err != nil {
 		return m.fail("The journal cannot be written", err)
@@ -312,10 +301,22 @@ func (m *master) cautionSwap() {
 
 // reload reads the files again, and has them watched where they are by now. An error leaves everything as it is.
 func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
+	caution, err := files.Git()
+	if err != nil {
+		return apply.Files{}, err
+	}
 	cfg, diags := m.load(m.args.vars)
+	if _, err := files.Git(); err != nil {
+		return apply.Files{}, err // it began meanwhile
+	}
+	if !diags.HasErrors() && losesJobs(m.inForce, cfg) {
+		if err := files.Still(); err != nil {
+			return apply.Files{}, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
 	defer cancel()
-	read := apply.Files{Commit: commitOf(ctx, cfg)}
+	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
 		m.follow(files, slices.Compact(slices.Sorted(slices.Values(append(modulesOf(m.config), modulesOf(cfg)...))))) // what mends it may be in any
 		var text bytes.Buffer
@@ -329,12 +330,24 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 			return read, fmt.Errorf("provider %q: %w", name, err)
 		}
 	}
-	var err error
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
 	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err == nil {
 		m.inForce = cfg
 	}
 	return read, err
+}
+
+// losesJobs tells whether jobs of before are in now no more, and nothing there says why.
+func losesJobs(before, now *lang.Config) bool {
+	declared := map[string]bool{}
+	for i := range now.Jobs {
+		declared[now.Jobs[i].Name] = true
+	}
+	said := blocksOf(now)
+	return slices.ContainsFunc(before.Jobs, func(j job.Job) bool {
+		within := func(m plan.Module) bool { return strings.HasPrefix(j.Name, m.Begins) }
+		return !declared[j.Name] && said.Moved[j.Name] == "" && !said.Forget[j.Name] && !slices.ContainsFunc(said.ForgetWithin, within)
+	})
 }
 
 // reconfigure gives a provider that is open its newest configuration, where before is the one that it was opened
@@ -462,7 +475,7 @@ func (m *master) problem(name, summary string, details ...string) view.Diagnosti
 func (m *master) problems(last plan.Plan) []view.Diagnostic {
 	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &m.redactor)
 	out := m.heldBack(last)
-	scope := plan.Scope{Targets: m.args.targets, Excludes: m.args.excludes}
+	scope := plan.Scope{Targets: m.args.targets, Excludes: m.args.excludes}.Named(m.inForce.Jobs, last.Records)
 	for _, j := range status.Jobs {
 		name := strings.TrimPrefix(j.Address, "job.")
 		// Of one that can never be, or that runs where its provider does not look, the phase is an old one.

@@ -16,6 +16,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
 )
 
 // sleeper is a job that runs until it is stopped. more is written into it.
@@ -300,11 +301,11 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 }
 
-// Of a removed block only what is not to be ended concerns the planner: a job by its name, a module by how those of its
-// jobs begin.
+// Of a removed block only what is not to be ended concerns the planner: a job by its name, a module by its address and
+// by how the names of its jobs begin.
 func TestRemovedBlocksReachThePlanner(t *testing.T) {
-	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a"}, {Job: "b", Destroy: true}, {Module: "m-"}, {Module: "n-", Destroy: true}}})
-	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetWithin, []string{"m-"}) {
+	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a"}, {Job: "b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
+	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.m", Begins: "m-"}}) {
 		t.Errorf("forgotten are %v and all within %v", b.Forget, b.ForgetWithin)
 	}
 }

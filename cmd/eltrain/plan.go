@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,19 +38,40 @@ func (a *planning) declare(fs *flags) {
 	a.vars.declare(fs)
 }
 
+// declarePrune declares -prune, which plan and apply take: beside a master that leaves what is not in the files, a plan
+// without it would promise what is not done.
+func declarePrune(fs *flags, prune *bool) {
+	fs.BoolVar(prune, "prune", true, "Leave jobs alone that are no longer in the files.")
+}
+
+// checkPrune tells what -prune=false does not go with.
+func (a *planning) checkPrune(prune bool) error {
+	switch {
+	case prune:
+		return nil
+	case a.destroy:
+		return errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
+	case a.refreshOnly:
+		return errors.New("-prune=false does not go with -refresh-only, which removes nothing")
+	}
+	return nil
+}
+
 type planArgs struct {
 	planning
 	faces
 	detailedExitCode bool
 	out              string
 	markdown         bool
+	prune            bool
 }
 
 func (a *planArgs) declare(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Plan the end of all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there are no changes, 1 after an error, 2 if there are changes.")
-	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "While an apply is at work, wait up to `DURATION`, as 30s, for it to end. A plan takes no lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "While an apply is at work, wait up to `DURATION`, as 30s, for it to end. A plan takes no lock.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
+	declarePrune(fs, &a.prune)
 	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
 	fs.Var(asksNothing{}, "input", "Ask nothing. A plan never does: the values of variables have to be given.")
 	a.faces.declare(fs)
@@ -88,23 +109,20 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	if err := a.faces.check(); err != nil {
 		return a, err
 	}
-	a.rerun = !a.destroy
+	if err := a.checkPrune(a.prune); err != nil {
+		return a, err
+	}
+	a.rerun, a.keep = !a.destroy, !a.prune
 	s.compact = a.compact
 	return a, a.scoping.check(a.destroy)
 }
-
-// planGarbage is how much garbage a plan keeps, in percent of what it needs. Go's default, 100, takes 2 of 33 MiB more for
-// 1,000 slots and 11 of 86 for 10,000, and saves no time that could be measured.
-const planGarbage = 50
 
 func runPlan(s *session, args []string) int {
 	a, err := parsePlan(s, args)
 	if err != nil {
 		return s.misused("plan", err)
 	}
-	if s.getenv("GOGC") == "" {
-		debug.SetGCPercent(planGarbage)
-	}
+	defer s.bound(planGarbage)()
 	ctx, stop := s.interruptible()
 	defer stop()
 	_, release := s.detached(ctx) // who does not read on may still want the exit code, and the plan saved
@@ -121,7 +139,7 @@ func runPlan(s *session, args []string) int {
 }
 
 func (s *session) plan(ctx context.Context, a planArgs) int {
-	cfg, ok := s.readFor(a.planning)
+	cfg, warnings, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
 	}
@@ -129,6 +147,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if !ok {
 		return exitError
 	}
+	d.warnings = warnings
 	defer d.close(s)
 	d.looks = a.out == "" // what is saved is sealed with the place's own key
 	facts, stored, ok := s.look(ctx, d, a)
@@ -147,7 +166,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("The plan cannot be shown", err)
 	}
-	s.diagnose(append(a.cautions(), forgetting(&facts.Plan)...)...)
+	s.diagnose(slices.Concat(d.warnings, a.cautions(facts.Input), forgetting(&facts.Plan))...)
 	if a.detailedExitCode && (model.Applyable || a.refreshOnly && len(model.ResourceDrift) > 0) {
 		return exitChanges
 	}
@@ -204,11 +223,19 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 
 // readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
 // with them must not keep anything running.
-func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
-	if !a.destroy {
-		return s.readValid(a.vars)
+//
+// Warnings are for below the plan, where those of the plan are.
+func (s *session) readFor(a planning) (cfg *lang.Config, warnings []view.Diagnostic, ok bool) {
+	if a.destroy {
+		return s.readAnyway(a.vars), nil, true
 	}
-	return s.readAnyway(a.vars), true
+	cfg, diags := s.load(a.vars)
+	told := view.DiagnoseHCL(diags, cfg.Files)
+	if diags.HasErrors() {
+		s.diagnose(told...)
+		return cfg, nil, false
+	}
+	return cfg, told, true
 }
 
 // lockPoll is how often it is looked whether an apply has ended.
@@ -259,6 +286,7 @@ func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Re
 	facts = view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached}
 	facts.Variables, facts.Outputs, err = given(d.config)
 	facts.PriorOutputs = givenOutputs(d.prior)
+	facts.Checks = checks(d.config, decided.Input.Destroy)
 	switch {
 	case !decided.Input.Destroy:
 	case decided.Input.Scope.Limited():
@@ -267,6 +295,19 @@ func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Re
 		facts.Outputs = nil
 	}
 	return facts, err
+}
+
+// checks are what the conditions of the files came to. For a destroy they do not count.
+func checks(cfg *lang.Config, destroy bool) []view.CheckFact {
+	var out []view.CheckFact
+	for _, c := range cfg.Checked {
+		fact := view.CheckFact(c)
+		if destroy {
+			fact.Status, fact.Problems = "unknown", nil
+		}
+		out = append(out, fact)
+	}
+	return out
 }
 
 // reached is how far jobs are by the word of the master that runs them; nothing if there is none.

@@ -74,7 +74,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 		}
 	}
 	rewrite(t, dir, strings.Replace(text, "max = 4", "max = 3", 1))
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "index [3] is out of range: at most 3 slots", "0 to add, 1 to change, 1 to destroy")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "its role is to have at most 3 slots", "0 to add, 1 to change, 1 to destroy")
 }
 
 // A plan says of a job that failed that it did, why, and what becomes of it: a plain apply starts it anew, a watch does not.

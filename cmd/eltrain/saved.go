@@ -222,6 +222,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if err := s.recheck(ctx, d, a, f); err != nil {
 		return s.notApplied(a, err)
 	}
+	s.diagnose(view.CheckWarnings(f.Facts.Checks)...)
 	if s.stream != nil {
 		s.stream.Approved(view.NewPlan(f.Facts, &s.redactor))
 	}

@@ -142,7 +142,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 		eltrain(t, dir, "apply", name).check(t, exitError, "cannot be used")
 		eltrain(t, dir, "show", name).check(t, exitError, "cannot be used")
 	}
-	eltrain(t, dir, "apply", "missing").check(t, exitError, "missing: no such file")
+	eltrain(t, dir, "apply", "missing").check(t, exitError, "no file missing: make a plan")
 	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
 		t.Error("a refused plan left a state behind")
 	}
@@ -343,5 +343,19 @@ func TestApplyJSON(t *testing.T) {
 	both := eltrain(t, dir, "destroy", "-auto-approve", "-json-into=lines").check(t, exitDone, "Destroy complete!")
 	if lines := kinds(outcome{out: read(t, filepath.Join(dir, "lines")), err: both.err}); lines["apply_complete"] < 2 {
 		t.Errorf("-json-into of destroy has %v", lines)
+	}
+}
+
+// What is not there is said to be missing by its name, in words.
+func TestMissingFilesAreNamed(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	for _, command := range [][]string{{"show", "nix"}, {"apply", "nix"}} {
+		eltrain(t, dir, command...).unwrapped().check(t, exitError, "here is no file nix: make a plan with eltrain plan -out=nix")
+	}
+	eltrain(t, dir, "plan", "-out=no/where/p").unwrapped().check(t, exitError, "there is no directory no/where")
+	eltrain(t, dir, "fmt", "nix").check(t, exitParse, "there is no file or directory nix")
+	o := eltrain(t, dir, "plan", "-var-file=nix").check(t, exitError, "There is no file or directory nix.")
+	if strings.Contains(o.err, "line 1") || strings.Contains(o.err, "stat ") {
+		t.Errorf("of a file that is not there it says\n%s", o.err)
 	}
 }

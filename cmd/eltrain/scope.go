@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -35,7 +36,7 @@ type scoping struct {
 type addresses []job.Selector
 
 func (a *addresses) add(text string) error {
-	sel, err := job.ParseSelector(text)
+	sel, err := job.ParseTarget(text)
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (a *scoping) declare(fs *flags) {
 	fs.Func("exclude", "Leave out what `ADDRESS` names, and what depends on it. May be given several times. See -target.", a.excludes.add)
 	fs.StringVar(&a.observed, "observed", "", "Plan from what `FILE`, a saved plan, was made from, and ask nobody: neither the providers nor the state.")
 	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and what was last observed, and do not ask the providers.")
-	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
+	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]; module.NAME is all of its jobs, and a module or a job without its key of for_each all of them. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
 }
 
 // declareRest declares those that have no sense in a destroy. refreshOnly is what the command does with -refresh-only.
@@ -116,7 +117,7 @@ func (a planning) scope(cfg *lang.Config) plan.Scope {
 // checkAddresses tells which of the addresses names nothing.
 func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
-	for _, sel := range slices.Concat(a.targets, a.excludes, a.replaces) {
+	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
 		if known, ok := in.Knows(sel); !ok {
 			return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, didYouMean(sel.String(), known))
 		}
@@ -125,14 +126,35 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 }
 
 // cautions are what whoever asked for this plan should keep in mind.
-func (a *scoping) cautions() []view.Diagnostic {
-	which := a.bound()
+func (a *scoping) cautions(in plan.Input) []view.Diagnostic {
+	which, missing := a.bound(), a.missing(in)
 	if which == "" {
+		return missing
+	}
+	return append(missing, view.Caution("Resource targeting is in effect", fmt.Sprintf(
+		"You are creating a plan with the %s option, which means that the result of this plan may not represent all of the changes requested by the current configuration.\n\n"+
+			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which)))
+}
+
+// missing tells which slots were named by their numbers and are not there, or cannot be replaced.
+func (a *scoping) missing(in plan.Input) []view.Diagnostic {
+	var named []string
+	note := func(sel job.Selector, absent []int) {
+		if len(absent) > 0 {
+			named = append(named, "job."+sel.Job+"."+job.Fold(sel.Role, absent))
+		}
+	}
+	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes), in.Jobs, in.Records) {
+		note(sel, in.Absent(sel))
+	}
+	for _, sel := range plan.Named(a.replaces, in.Jobs, in.Records) {
+		note(sel, in.Unreplaced(sel))
+	}
+	if len(named) == 0 {
 		return nil
 	}
-	return []view.Diagnostic{view.Caution("Resource targeting is in effect", fmt.Sprintf(
-		"You are creating a plan with the %s option, which means that the result of this plan may not represent all of the changes requested by the current configuration.\n\n"+
-			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which))}
+	return []view.Diagnostic{view.Caution("Slots that are not there were named",
+		strings.Join(named, ", ")+": no such slots are there, so nothing is planned for them. eltrain status lists those that are.")}
 }
 
 // incomplete is told when a bounded plan was carried out.
@@ -245,6 +267,7 @@ func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, 
 var refreshQuestion = question{
 	"Would you like to update the eltrain state to reflect these detected changes?",
 	"eltrain will write these changes to the state without modifying anything that runs.",
+	"-auto-approve",
 }
 
 // refreshState shows what runs otherwise than it was last applied, and records it once that is approved. It tells
@@ -275,11 +298,15 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		}
 		model := view.NewPlan(facts, &s.redactor)
 		s.showPreview(model)
-		s.diagnose(a.cautions()...)
-		if model.Applyable && !a.autoApprove && !s.approved(context.WithoutCancel(ctx), refreshQuestion) {
-			return errCancelled
+		s.diagnose(append(d.warnings, a.cautions(*in)...)...)
+		if !model.Applyable || a.autoApprove {
+			return nil
 		}
-		return nil
+		yes, err := s.approved(context.WithoutCancel(ctx), refreshQuestion)
+		if err == nil && !yes {
+			err = errCancelled
+		}
+		return err
 	}
 	r, err := apply.New(ctx, o)
 	if err != nil {

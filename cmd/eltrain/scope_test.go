@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	tfjson "github.com/hashicorp/terraform-json"
+
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 )
@@ -341,5 +343,87 @@ func TestScopeOptions(t *testing.T) {
 	}
 	if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", "-detailed-exitcode"}); err == nil {
 		t.Error("apply -watch takes -detailed-exitcode")
+	}
+}
+
+// As with Terraform, a module is all of its jobs, and what is declared with for_each is meant with all keys where none is
+// given: of what is declared, and of what only the records have.
+func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
+	const modules = `module "x" {
+  source   = "./m"
+  for_each = toset(["a", "b"])
+}
+`
+	const repeated = `job "k" {
+  for_each = toset(["p", "q"])
+  role "worker" {
+    command    = ["sleep", "300"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+	inner := strings.Replace(strings.Replace(repeated, `"k"`, `"in"`, 1), "  for_each = toset([\"p\", \"q\"])\n", "", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": modules + repeated, "m/main.hcl": inner})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	planned := func(options ...string) string {
+		t.Helper()
+		o := eltrain(t, dir, append([]string{"plan", "-out=p"}, options...)...).check(t, exitDone)
+		var p tfjson.Plan
+		if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").check(t, exitDone).out), &p); err != nil {
+			t.Fatalf("%v\n%s", err, o.out)
+		}
+		var changed []string
+		for _, rc := range p.ResourceChanges {
+			if rc.Type == "eltrain_slot" && !rc.Change.Actions.NoOp() {
+				changed = append(changed, strings.TrimSuffix(strings.TrimPrefix(rc.Address, "job."), ".worker[0]"))
+			}
+		}
+		return strings.Join(changed, " ")
+	}
+	for option, want := range map[string]string{
+		"-target=module.x":              "x-a-in x-b-in",
+		`-target=module.x["a"]`:         "x-a-in",
+		"-target=module.x.job.in":       "x-a-in x-b-in",
+		"-target=job.k":                 "k-p k-q",
+		"-target=job.k.worker[0]":       "k-p k-q",
+		`-target=job.k["q"]`:            "k-q",
+		"-exclude=module.x":             "k-p k-q",
+		"-exclude=job.k":                "x-a-in x-b-in",
+		`-exclude=module.x["b"].job.in`: "k-p k-q x-a-in",
+	} {
+		if got := planned(option); got != want {
+			t.Errorf("%s plans %s", option, got)
+		}
+	}
+	eltrain(t, dir, "plan", "-target=module.y").check(t, exitError, "module.y names nothing")
+	eltrain(t, dir, "plan", `-target=module.x["c"]`).check(t, exitError, `"module.x[\"a\"]"?`)
+
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "4 added")
+	if got := planned("-replace=module.x"); got != "x-a-in x-b-in" {
+		t.Errorf("replaced is %s", got)
+	}
+	rewrite(t, dir, repeated)
+	if got := planned("-target=module.x"); got != "x-a-in x-b-in" {
+		t.Errorf("of what is declared no more, planned is %s", got)
+	}
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.k").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
+	if slots := slotsOf(t, dir); len(slots) != 2 || slots["job.x-a-in.worker[0]"].Phase != "Running" {
+		t.Errorf("what runs is %+v", slots)
+	}
+}
+
+// Slots that are named beside others and are not there are told, and nothing is done about them.
+func TestSlotsThatAreNotThereAreTold(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-target=job.tiny.worker[0-3,7]").check(t, exitDone, "Slots that are not there were named", "job.tiny.worker[2-3,7]: no such slots")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-3,7]").check(t, exitDone, "2 to destroy", "job.tiny.worker[2-3,7]: no such slots")
+	eltrain(t, dir, "plan", "-exclude=job.tiny.worker[1-2]").check(t, exitDone, "job.tiny.worker[2]: no such slots")
+	if o := eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-1]"); strings.Contains(o.err, "not there") {
+		t.Errorf("of slots that are there: %s", o.err)
 	}
 }

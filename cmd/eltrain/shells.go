@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,50 +16,74 @@ import (
 
 // The global options that change the user's shells, as Terraform's do.
 const (
-	installFlag   = "install-autocomplete"
-	uninstallFlag = "uninstall-autocomplete"
+	installOption   = "-install-autocomplete"
+	uninstallOption = "-uninstall-autocomplete"
 )
 
-// changeShells puts completion into the settings of the user's shells, or takes it out.
-func (s *session) changeShells(options []string) int {
-	const failed = "The shell's settings cannot be changed"
-	asked := func(flag string) bool {
-		return slices.Contains(options, "-"+flag) || slices.Contains(options, "--"+flag)
-	}
-	change := setting.add
-	if asked(uninstallFlag) {
-		change = setting.remove
-	}
-	if asked(installFlag) && asked(uninstallFlag) {
-		return s.fail(failed, fmt.Errorf("-%s and -%s are opposites: write one of them", installFlag, uninstallFlag))
-	}
+// installCompletion puts completion into the settings of the user's shells.
+func (s *session) installCompletion() int {
 	all, err := s.settings()
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("there are no settings of bash, zsh or fish in %s", s.getenv("HOME"))
+	}
+	return s.change(all, err)
+}
+
+// uninstallCompletion takes completion out of them, whichever eltrain put it there.
+func (s *session) uninstallCompletion() int {
+	all, err := s.settings()
+	for i := range all {
+		all[i].text = ""
+	}
+	return s.change(all, err)
+}
+
+// change brings settings about, unless there was an error before, and says which files it has changed.
+func (s *session) change(all []setting, err error) int {
+	changed := false
 	for _, shell := range all {
-		err = errors.Join(err, change(shell))
+		does, failed := shell.write()
+		if does {
+			fmt.Fprintf(s.streams.Out, "Changed %s.\n", shell.file)
+		}
+		changed, err = changed || does, errors.Join(err, failed)
 	}
 	if err != nil {
-		return s.fail(failed, err)
+		return s.fail("The shell's settings cannot be changed", err)
 	}
-	fmt.Fprintln(s.streams.Out, "The shell's settings are changed. That is seen in the next shell that is started.")
+	if !changed {
+		fmt.Fprintln(s.streams.Out, "There is nothing to change.")
+		return exitDone
+	}
+	fmt.Fprintln(s.streams.Out, "That is seen in the next shell that is started.")
 	return exitDone
 }
 
-// setting is what completes eltrain in one shell.
+// setting is a file of a shell's settings, and what it shall have of eltrain's.
 type setting struct {
-	file  string
-	needs string // a line that has to be in the file before, and that others may need too
-	text  string // without the last line's end
-	whole bool   // it is all that is in the file
+	file string
+	text string // without the last line's end; "" for nothing
+	ours bool   // all that is in the file is eltrain's, else one line
 }
 
 // bashFiles are those that bash may read, by preference: of a login shell it is the first of the last three.
 var bashFiles = []string{".bashrc", ".bash_profile", ".bash_login", ".profile"}
 
-// zshNeeds is zsh's reading of bash's completions, and what that needs itself, unless the user has it already. -i: who shares
-// directories is not asked about them at each start.
-const zshNeeds = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }; autoload -U +X bashcompinit && bashcompinit"
+// What a line of bash's settings begins with, and before the program ends with.
+const (
+	bashBegins = "complete -C "
+	bashEnds   = " " + programName
+)
 
-// settings are those of the shells that the user has settings of.
+// What a line of zsh's settings begins and ends with. A fresh zsh has no completion system: it is started unless the user
+// has it already. -i: who shares directories is not asked about them at each start.
+const (
+	zshBegins = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }; " +
+		`_eltrain() { local -x COMP_LINE="$words[1,CURRENT-1] $PREFIX" ` + completionWhole + `=1; compadd -S '' -- ${(f)"$(`
+	zshEnds = `)"}; }; compdef _eltrain ` + programName
+)
+
+// settings are those of the shells that the user has settings of, with completion.
 func (s *session) settings() ([]setting, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -75,89 +100,141 @@ func (s *session) settings() ([]setting, error) {
 	var all []setting
 	for _, name := range bashFiles {
 		if path := filepath.Join(home, name); there(path) {
-			all = append(all, setting{file: path, text: "complete -C " + program + " " + programName})
-			break
+			all = append(all, setting{file: path})
 		}
 	}
-	if path := filepath.Join(home, ".zshrc"); there(path) {
-		all = append(all, setting{
-			file: path, needs: zshNeeds,
-			text: "complete -o nospace -C " + program + " " + programName,
-		})
+	if len(all) > 0 { // bash reads the command twice: as a line of its settings, and when it calls it
+		all[0].text = bashBegins + quoted(quoted(program)) + bashEnds
 	}
-	config := s.getenv("XDG_CONFIG_HOME")
-	if config == "" {
-		config = filepath.Join(home, ".config")
+	if path := filepath.Join(cmp.Or(s.getenv("ZDOTDIR"), home), ".zshrc"); there(path) {
+		all = append(all, setting{file: path, text: zshBegins + quoted(program) + zshEnds})
 	}
-	if dir := filepath.Join(config, "fish"); there(dir) {
+	if dir := filepath.Join(cmp.Or(s.getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "fish"); there(dir) {
 		all = append(all, setting{
-			file: filepath.Join(dir, "completions", programName+".fish"), whole: true,
+			file: filepath.Join(dir, "completions", programName+".fish"), ours: true,
 			text: `function __complete_eltrain
     set -lx COMP_LINE (commandline -cp)
+    set -lx ` + completionWhole + ` 1
     test -z (commandline -ct)
     and set COMP_LINE "$COMP_LINE "
-    ` + program + `
+    ` + fishQuoted(program) + `
 end
 complete -f -c eltrain -a "(__complete_eltrain)"`,
 		})
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("there are no settings of bash, zsh or fish in %s", home)
-	}
 	return all, nil
 }
 
-// add leaves what is there already.
-func (t setting) add() error {
-	if t.whole {
-		if err := os.MkdirAll(filepath.Dir(t.file), 0o755); err != nil {
-			return err
-		}
-		return atomicfile.Write(t.file, []byte(t.text+"\n"), 0o644)
-	}
-	return t.edit(func(lines []string) []string {
-		if n := len(lines); n > 0 && lines[n-1] == "" { // the end of the last line
-			lines = lines[:n-1]
-		}
-		for _, line := range []string{t.needs, t.text} {
-			if line != "" && !slices.Contains(lines, line) {
-				lines = append(lines, line)
-			}
-		}
-		return append(lines, "")
+// plain tells whether a path means itself to every shell.
+func plain(path string) bool {
+	return !strings.ContainsFunc(path, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+", r))
 	})
 }
 
-// remove takes nothing from where nothing is.
-func (t setting) remove() error {
-	if t.whole {
-		if err := os.Remove(t.file); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+// quoted is a path as a word for bash and zsh.
+func quoted(path string) string {
+	if plain(path) {
+		return path
 	}
-	return t.edit(func(lines []string) []string {
-		return slices.DeleteFunc(lines, func(line string) bool { return line == t.text })
-	})
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// edit replaces the file by what change makes of its lines, where a link leads to if it is one.
-func (t setting) edit(change func(lines []string) []string) error {
+// fishQuoted is a path as a word for fish, where a backslash counts within quotes too.
+func fishQuoted(path string) string {
+	if plain(path) {
+		return path
+	}
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(path) + "'"
+}
+
+// completes tells whether a line is one that some eltrain wrote, wherever it was then.
+func completes(line string) bool {
+	return strings.HasPrefix(line, bashBegins) && strings.HasSuffix(line, bashEnds) ||
+		strings.HasPrefix(line, zshBegins) && strings.HasSuffix(line, zshEnds)
+}
+
+// write makes the file what is set, and tells whether it was something else.
+func (t setting) write() (changed bool, err error) {
+	if t.ours {
+		return t.replace()
+	}
+	return t.edit()
+}
+
+// replace writes or removes a file that is eltrain's own. It belongs to whom the shell's directory belongs to.
+func (t setting) replace() (changed bool, err error) {
+	have, err := os.ReadFile(t.file)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, err
+	case t.text == "" && err != nil:
+		return false, nil
+	case t.text == "":
+		err := os.Remove(t.file)
+		return err == nil, err
+	case string(have) == t.text+"\n":
+		return false, nil
+	}
+	dir := filepath.Dir(t.file)
+	shell, err := os.Stat(filepath.Dir(dir))
+	if err != nil {
+		return false, err
+	}
+	err = os.Mkdir(dir, 0o755)
+	if err == nil {
+		err = giveTo(dir, shell)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return writeOwned(t.file, []byte(t.text+"\n"), 0o644, shell)
+}
+
+// edit changes eltrain's line of a file, where a link leads to if it is one.
+func (t setting) edit() (changed bool, err error) {
 	path, err := atomicfile.Resolve(t.file)
 	if err != nil {
-		return err
+		return false, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	have, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	want := []byte(strings.Join(change(strings.Split(string(have), "\n")), "\n"))
+	lines := strings.Split(string(have), "\n")
+	at := slices.IndexFunc(lines, completes)
+	lines = slices.DeleteFunc(lines, completes)
+	switch {
+	case t.text == "":
+	case at >= 0:
+		lines = slices.Insert(lines, at, t.text)
+	default:
+		if last := len(lines) - 1; lines[last] == "" { // the end of the last line
+			lines = lines[:last]
+		}
+		lines = append(lines, t.text, "")
+	}
+	want := []byte(strings.Join(lines, "\n"))
 	if bytes.Equal(have, want) {
-		return nil
+		return false, nil
 	}
-	return atomicfile.Write(path, want, info.Mode().Perm())
+	return writeOwned(path, want, info.Mode().Perm(), info)
+}
+
+// writeOwned replaces a file and keeps its owner: who changes the settings may be root, and HOME somebody else's.
+func writeOwned(path string, content []byte, mode fs.FileMode, owner fs.FileInfo) (changed bool, err error) {
+	draft, err := atomicfile.NewDraft(path, content, mode)
+	if err != nil {
+		return false, err
+	}
+	defer draft.Discard()
+	if err := giveTo(filepath.Join(filepath.Dir(path), draft.Info().Name()), owner); err != nil {
+		return false, err
+	}
+	err = draft.Place()
+	return err == nil, err
 }

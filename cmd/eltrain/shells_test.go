@@ -1,59 +1,76 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// What -install-autocomplete writes is there once however often it is said, and what the user has beside it stays.
-func TestCompletionIsInstalledAndRemoved(t *testing.T) {
+// homeWith is a home with these files, of which one may be read by others than its owner.
+func homeWith(t *testing.T, files map[string]string) string {
+	t.Helper()
 	home := t.TempDir()
-	ours := "complete -C " + binary + " eltrain"
-	before := map[string]string{
-		".bashrc":  "alias ll='ls -l'\nexport A=1", // its last line has no end
-		".profile": "umask 022\n",                  // bash has a better one
-		"dotfiles": "setopt autocd\n",
-	}
-	for name, text := range before {
-		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o640); err != nil {
+	for name, text := range files {
+		path := filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return home
+}
+
+// atHome runs a program with this home, and gives what it says.
+func atHome(t *testing.T, home, program string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME=", "ZDOTDIR=")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// holds fails if a home's files are not these.
+func holds(t *testing.T, when, home string, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		got, err := os.ReadFile(filepath.Join(home, name))
+		if err != nil || string(got) != text {
+			t.Errorf("%s %s is %q, want %q (%v)", when, name, got, text, err)
+		}
+	}
+}
+
+var fishFile = filepath.Join(".config", "fish", "completions", "eltrain.fish")
+
+// What -install-autocomplete writes is there once however often it is said, and what the user has beside it stays.
+func TestCompletionIsInstalledAndRemoved(t *testing.T) {
+	before := map[string]string{
+		".bashrc":                  "alias ll='ls -l'\nexport A=1", // its last line has no end
+		".profile":                 "umask 022\n",                  // bash has a better one
+		"dotfiles":                 "setopt autocd\n",
+		".config/fish/config.fish": "",
+	}
+	home := homeWith(t, before)
 	if err := os.Symlink("dotfiles", filepath.Join(home, ".zshrc")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(home, ".config", "fish"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	fish := filepath.Join(".config", "fish", "completions", "eltrain.fish")
-	do := func(args ...string) (string, error) {
-		cmd := exec.Command(binary, args...)
-		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME=")
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	expect := func(when string, want map[string]string) {
-		t.Helper()
-		for name, text := range want {
-			got, err := os.ReadFile(filepath.Join(home, name))
-			if err != nil || string(got) != text {
-				t.Errorf("%s %s is %q, want %q (%v)", when, name, got, text, err)
-			}
+	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "There is nothing to change.\n"} {
+		out, err := atHome(t, home, binary, "-install-autocomplete")
+		if err != nil || !strings.HasPrefix(out, want) || strings.Contains(out, ".profile") {
+			t.Fatalf("%v\n%s, want %s", err, out, want)
 		}
-	}
-	for range 2 {
-		if out, err := do("-install-autocomplete"); err != nil || !strings.Contains(out, "next shell") {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		expect("installed,", map[string]string{
-			".bashrc": before[".bashrc"] + "\n" + ours + "\n", ".profile": before[".profile"],
-			"dotfiles": before["dotfiles"] + zshNeeds + "\ncomplete -o nospace -C " + binary + " eltrain\n",
+		holds(t, "installed,", home, map[string]string{
+			".bashrc": before[".bashrc"] + "\ncomplete -C " + binary + " eltrain\n", ".profile": before[".profile"],
+			"dotfiles": before["dotfiles"] + zshBegins + binary + zshEnds + "\n",
 		})
 	}
-	if text, err := os.ReadFile(filepath.Join(home, fish)); err != nil || !strings.Contains(string(text), "    "+binary+"\n") {
+	if text, err := os.ReadFile(filepath.Join(home, fishFile)); err != nil || !strings.Contains(string(text), "    "+binary+"\n") {
 		t.Errorf("of fish: %q, %v", text, err)
 	}
 	if info, err := os.Lstat(filepath.Join(home, ".zshrc")); err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -62,22 +79,106 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(home, ".bashrc")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the permissions of .bashrc: %v, %v", info, err)
 	}
-	for range 2 {
-		if out, err := do("--uninstall-autocomplete"); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "There is nothing to change.\n"} {
+		if out, err := atHome(t, home, binary, "--uninstall-autocomplete"); err != nil || !strings.HasPrefix(out, want) {
+			t.Fatalf("%v\n%s, want %s", err, out, want)
 		}
-		expect("removed,", map[string]string{
-			".bashrc": before[".bashrc"] + "\n", "dotfiles": before["dotfiles"] + zshNeeds + "\n",
-		})
+		holds(t, "removed,", home, map[string]string{".bashrc": before[".bashrc"] + "\n", "dotfiles": before["dotfiles"]})
 	}
-	if _, err := os.Stat(filepath.Join(home, fish)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(home, fishFile)); !os.IsNotExist(err) {
 		t.Errorf("fish has it still: %v", err)
 	}
-	if out, err := do("-install-autocomplete", "-uninstall-autocomplete"); err == nil || !strings.Contains(out, "opposites") {
-		t.Errorf("both at once: %v\n%s", err, out)
-	}
 	home = t.TempDir()
-	if out, err := do("-install-autocomplete"); err == nil || !strings.Contains(out, "no settings of bash, zsh or fish") {
+	if out, err := atHome(t, home, binary, "-install-autocomplete"); err == nil || !strings.Contains(out, "no settings of bash, zsh or fish") {
 		t.Errorf("without a shell: %v\n%s", err, out)
+	}
+}
+
+// An eltrain that moved takes the place of the one that was, and one removes what another has written, in any file of bash.
+func TestCompletionOfAnotherEltrain(t *testing.T) {
+	const old = "complete -C '\\''/opt/old bin/eltrain'\\'' eltrain\n"
+	zshOld := zshBegins + "'/opt/old bin/eltrain'" + zshEnds + "\n"
+	const others = "complete -C /usr/bin/terraform terraform\n"
+	files := map[string]string{".bashrc": others + old + "A=1\n" + old, ".profile": old, ".zshrc": zshOld + "A=1\n"}
+	home := homeWith(t, files)
+	if out, err := atHome(t, home, binary, "-install-autocomplete"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	holds(t, "installed,", home, map[string]string{
+		".bashrc": others + "complete -C " + binary + " eltrain\nA=1\n", ".profile": "", ".zshrc": zshBegins + binary + zshEnds + "\nA=1\n",
+	})
+	home = homeWith(t, files)
+	if out, err := atHome(t, home, binary, "-uninstall-autocomplete"); err != nil || strings.Count(out, "Changed ") != 3 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	holds(t, "removed,", home, map[string]string{".bashrc": others + "A=1\n", ".profile": "", ".zshrc": "A=1\n"})
+}
+
+// zsh's settings are where ZDOTDIR says.
+func TestCompletionIsInZdotdir(t *testing.T) {
+	home := homeWith(t, map[string]string{".zshrc": "", "zsh/.zshrc": ""})
+	cmd := exec.Command(binary, "-install-autocomplete")
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME=", "ZDOTDIR="+filepath.Join(home, "zsh"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	holds(t, "installed,", home, map[string]string{".zshrc": "", "zsh/.zshrc": zshBegins + binary + zshEnds + "\n"})
+}
+
+// root may have another's HOME: the settings stay that one's, and what is new is too.
+func TestCompletionKeepsTheOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to others")
+	}
+	const user, group = 12345, 12346
+	home := homeWith(t, map[string]string{".bashrc": "", ".config/fish/config.fish": ""})
+	for _, name := range []string{".bashrc", ".config/fish"} {
+		if err := os.Chown(filepath.Join(home, name), user, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := atHome(t, home, binary, "-install-autocomplete"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{".bashrc", filepath.Dir(fishFile), fishFile} {
+		info, err := os.Stat(filepath.Join(home, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := info.Sys().(*syscall.Stat_t); st.Uid != user || st.Gid != group {
+			t.Errorf("%s is of %d:%d now", name, st.Uid, st.Gid)
+		}
+	}
+}
+
+// A line of global options is obeyed as a whole or not at all.
+func TestGlobalOptions(t *testing.T) {
+	for args, want := range map[string]globals{
+		"":                             {},
+		"-v --help":                    {version: true, help: true},
+		"-help plan":                   {help: true},
+		"--install-autocomplete":       {install: true},
+		"-uninstall-autocomplete -h":   {uninstall: true, help: true},
+		"plan -uninstall-autocomplete": {},
+	} {
+		got, err := readLine(strings.Fields(args), allCommands()).readGlobals()
+		if err != nil || got != want {
+			t.Errorf("%q gives %+v, %v; want %+v", args, got, err, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"---uninstall-autocomplete":                       "no option ---uninstall-autocomplete",
+		"-install-autocomplete -bogus":                    "no option -bogus",
+		"-version -bogus":                                 "no option -bogus",
+		"-install-autocomplete plan":                      "no command",
+		"-install-autocomplete -uninstall-autocomplete":   "opposites",
+		"--uninstall-autocomplete --install-autocomplete": "opposites",
+	} {
+		home := homeWith(t, map[string]string{".bashrc": ""})
+		s := newScreenless("", "HOME="+home)
+		if code := s.run(strings.Fields(args)); code != exitError || !strings.Contains(s.err.String(), want) {
+			t.Errorf("%q: code %d, %s, want %q", args, code, &s.err, want)
+		}
+		holds(t, fmt.Sprintf("after %q", args), home, map[string]string{".bashrc": ""})
 	}
 }

@@ -122,7 +122,7 @@ type editArgs struct {
 }
 
 func (a *editArgs) declare(fs *flags) {
-	fs.DurationVar(&a.lockTimeout, "lock-timeout", 0, "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	a.vars.declare(fs)
 }
 

@@ -197,7 +197,7 @@ func TestForceUnlock(t *testing.T) {
 	_, id, _ := strings.Cut(locked.err, ", lock ")
 	id = strings.Trim(strings.Fields(id)[0], ".")
 	eltrain(t, dir, "force-unlock", "-force", "another").unwrapped().check(t, exitError, "Failed to unlock state", "does not match existing lock ID", id)
-	eltrain(t, dir, "force-unlock", id).unwrapped().check(t, exitError, "Use -force")
+	eltrain(t, dir, "force-unlock", id).unwrapped().check(t, exitError, "use -force")
 	eltrain(t, dir, "force-unlock", "-force").unwrapped().check(t, exitError, "The ID of the lock is needed")
 	eltrain(t, dir, "force-unlock", "-force", id).check(t, exitDone, "has been successfully unlocked!")
 	eltrain(t, dir, "force-unlock", "-force", id).unwrapped().check(t, exitError, "the state is not locked")

@@ -37,7 +37,7 @@ func runValidate(s *session, args []string) int {
 		return s.misused("validate", err)
 	}
 	cfg, diags := s.load(a.vars)
-	result := view.NewValidation(view.DiagnoseHCL(diags, cfg.Files))
+	result := view.NewValidation(s.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 	if a.json {
 		if err := view.WriteJSON(s.streams.Out, result); err != nil {
 			return s.fail("Cannot write the result", err)

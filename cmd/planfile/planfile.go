@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
@@ -83,7 +85,11 @@ func (f *File) Write(path string) error {
 	}
 	sum := sha256.Sum256(body.Bytes())
 	header := fmt.Sprintf("%s %d %s %d\n", magic, Version, hex.EncodeToString(sum[:]), body.Len())
-	if err := Replace(path, append([]byte(header), body.Bytes()...)); err != nil {
+	err = Replace(path, append([]byte(header), body.Bytes()...))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("save the plan: there is no directory %s", filepath.Dir(path))
+	case err != nil:
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	return nil
@@ -135,7 +141,10 @@ func (e *VersionError) Error() string {
 // Read reads a plan that eltrain of the given version made.
 func Read(path, eltrain string) (*File, error) {
 	text, err := readRegular(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no file %s: make a plan with eltrain plan -out=%s", path, path)
+	case err != nil:
 		return nil, fmt.Errorf("read the plan %s: %w", path, err)
 	}
 	f, err := parse(text, eltrain)

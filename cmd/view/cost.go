@@ -46,7 +46,7 @@ type JobCost struct {
 // Exchange is places that change hands.
 type Exchange struct {
 	Slots     int      `json:"slots"`
-	Resources string   `json:"resources"` // "2 cpu, 8 nvidia.com/gpu"
+	Resources string   `json:"resources,omitempty"` // "2 cpu, 8 nvidia.com/gpu"
 	Reasons   []string `json:"reasons,omitempty"`
 }
 
@@ -186,7 +186,11 @@ func (e *exchange) sum() *Exchange {
 	if e.slots == 0 {
 		return nil
 	}
-	return &Exchange{e.slots, e.amount.String(), e.reasons}
+	sum := &Exchange{Slots: e.slots, Reasons: e.reasons}
+	if !e.amount.Equal(job.Resources{}) {
+		sum.Resources = e.amount.String()
+	}
+	return sum
 }
 
 // sentences are a job's cost for a person. That places are taken which were free costs nobody anything.
@@ -199,7 +203,11 @@ func (c *JobCost) sentences() []string {
 		out = append(out, c.Address+": "+c.what("ends")+"."+c.stays())
 	}
 	if c.GivesUp != nil {
-		out = append(out, fmt.Sprintf("%s: gives up %s (%s): %s.", c.Address, plural(c.GivesUp.Slots, "slot"), c.GivesUp.Resources,
+		held := plural(c.GivesUp.Slots, "slot")
+		if c.GivesUp.Resources != "" {
+			held += " (" + c.GivesUp.Resources + ")"
+		}
+		out = append(out, fmt.Sprintf("%s: gives up %s: %s.", c.Address, held,
 			strings.TrimSuffix(strings.Join(c.GivesUp.Reasons, "; "), ".")))
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -136,6 +137,55 @@ func position(p hcl.Pos) Position { return Position{Line: p.Line, Column: p.Colu
 
 // maxSnippetLines bounds the quoted source: the subject of a diagnostic can be a whole job.
 const maxSnippetLines = 6
+
+// maxSnippetLine bounds each quoted line, in bytes: generated files have lines of megabytes. Some columns before the
+// subject stay, to be seen where it is.
+const (
+	maxSnippetLine = 240
+	snippetLead    = 60
+)
+
+// cut is s with its long lines cut off around what is pointed at. Sensitive values have to be hidden before: of half of
+// one nobody can tell that it is.
+func (s Snippet) cut() Snippet {
+	var code strings.Builder
+	start, end, at := s.Start, s.End, 0
+	for i, line := range strings.Split(s.Code, "\n") {
+		if i > 0 {
+			code.WriteByte('\n')
+		}
+		from, to := 0, len(line)
+		if to > maxSnippetLine {
+			if s.Start >= at && s.Start <= at+len(line) {
+				from = max(s.Start-at-snippetLead, 0)
+			}
+			for from > 0 && !utf8.RuneStart(line[from]) {
+				from--
+			}
+			for to = min(from+maxSnippetLine, len(line)); to < len(line) && !utf8.RuneStart(line[to]); {
+				to--
+			}
+		}
+		before, after := "", ""
+		if from > 0 {
+			before = "…"
+		}
+		if to < len(line) {
+			after = "…"
+		}
+		inner := func(offset int) int { return code.Len() + len(before) + min(max(offset-at-from, 0), to-from) }
+		if s.Start >= at && s.Start <= at+len(line) {
+			start = inner(s.Start)
+		}
+		if s.End >= at && s.End <= at+len(line) {
+			end = inner(s.End)
+		}
+		code.WriteString(before + line[from:to] + after)
+		at += len(line) + 1
+	}
+	s.Code, s.Start, s.End = code.String(), start, end
+	return s
+}
 
 func snippet(file *hcl.File, subject, shown hcl.Range) *Snippet {
 	s := &Snippet{StartLine: subject.Start.Line, Values: []ExpressionValue{}}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -135,5 +136,31 @@ To see the full warning notes, run eltrain without -compact-warnings.
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// A generated file may be one line of megabytes: what is quoted of it is what is pointed at, and some columns around it.
+func TestLongLinesAreCutAroundTheirPlace(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	for name, c := range map[string]struct{ before, after string }{
+		"at the end": {long, ""}, "at the beginning": {"", long}, "in between": {long, long},
+	} {
+		src := []byte("a = 1\n" + c.before + "HERE" + c.after + "\nb = 2")
+		at := bytes.Index(src, []byte("HERE"))
+		subject := hcl.Range{Filename: "x.hcl", Start: hcl.Pos{Line: 2, Column: 1 + at, Byte: at}, End: hcl.Pos{Line: 2, Column: 5 + at, Byte: at + 4}}
+		described := DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Wrong", Subject: &subject}}, map[string]*hcl.File{"x.hcl": {Bytes: src}})
+		s := new(Redactor).Diagnostics(described)[0].Snippet
+		if len(s.Code) > 2*maxSnippetLine || !utf8.ValidString(s.Code) || s.Code[s.Start:s.End] != "HERE" {
+			t.Errorf("%s: %d bytes are quoted, and pointed at is %q", name, len(s.Code), s.Code[s.Start:s.End])
+		}
+	}
+	// All of the line is pointed at, and a secret is across the cut.
+	secret := strings.Repeat("k3y", 50)
+	src := []byte(strings.Repeat("x", maxSnippetLine-20) + secret + long)
+	subject := hcl.Range{Filename: "x.hcl", Start: hcl.InitialPos, End: hcl.Pos{Line: 1, Column: len(src), Byte: len(src)}}
+	described := DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Wrong", Subject: &subject}}, map[string]*hcl.File{"x.hcl": {Bytes: src}})
+	s := hiding(secret).Diagnostics(described)[0].Snippet
+	if strings.Contains(s.Code, "k3y") || s.Start != 0 || s.End > len(s.Code) || len(s.Code) > 2*maxSnippetLine {
+		t.Errorf("%d to %d of %q", s.Start, s.End, s.Code)
 	}
 }

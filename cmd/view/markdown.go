@@ -15,7 +15,7 @@ import (
 // maxMarkdown is how many characters a comment on GitHub may have.
 const maxMarkdown = 65_536
 
-// Of that, the table and the seven lists get a share each, so that the diff has the rest; and the notes on what was left
+// Of that, the table and the eight lists get a share each, so that the diff has the rest; and the notes on what was left
 // out have room.
 const (
 	maxTable = maxMarkdown / 4
@@ -37,7 +37,9 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.list("What waits", waitItems(waits))
 	out.list("What is held back", waitItems(held))
 	out.list("Only a part is planned", m.boundItems())
+	out.list("Left as it is", m.leftItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
+	out.list("Failed checks", m.failedChecks())
 	out.diff(m)
 	_, err := w.Write(out.buf.Bytes())
 	return err

@@ -37,7 +37,9 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.list("Scaled:", m.kept())
 	t.failed(m.Eltrain.Failed)
 	t.waits(m.Eltrain.Waits)
+	t.list("Left as it is:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
+	t.list("Failed checks:", m.failedChecks())
 	if text := t.conclusion(m); text != "" {
 		t.line("\n%s", text)
 	}
@@ -648,15 +650,18 @@ func (t *planText) conclusion(m *PlanModel) string {
 	case m.Applyable && len(m.changes()) > 0:
 		return t.paint("Plan:", bold) + " " + planCounts(m.Eltrain.Summary)
 	case len(m.Eltrain.Waits) > 0 && m.destroy:
-		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see above."
+		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see what is held back, or waits."
 	case !m.destroy && len(m.leftFailed()) > 0:
-		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see above what failed."
+		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see what failed."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
-		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for above."
+		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for."
 	case m.changesOutputs():
 		return "" // the rest of the text is about them
 	case m.destroy:
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
+	}
+	if len(m.Eltrain.Left) > 0 {
+		return t.paint("No changes.", bold, green) + " What is in the configuration runs as it says. -prune=false leaves what is in it no more."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,57 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 		if counted != m.Eltrain.Summary {
 			t.Errorf("%s: the JSON's actions add up to %+v, the summary says %+v", name, counted, m.Eltrain.Summary)
 		}
+	}
+}
+
+// Of slots that reserve nothing no amount is told.
+func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
+	var e exchange
+	e.add(&job.Slot{}, []string{"its role is to have at most 2 slots"})
+	c := JobCost{Address: "job.a", GivesUp: e.sum()}
+	if got := c.sentences(); !slices.Equal(got, []string{"job.a: gives up 1 slot: its role is to have at most 2 slots."}) {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// HashiCorp's own library finds the conditions with what they came to, each instance under what is declared once.
+func TestChecksAreThoseOfTerraform(t *testing.T) {
+	_, m := readPlanCase(t, "checks")
+	var code bytes.Buffer
+	if err := WriteJSON(&code, m); err != nil {
+		t.Fatal(err)
+	}
+	var p tfjson.Plan
+	if err := json.Unmarshal(code.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range p.Checks {
+		got = append(got, fmt.Sprintf("%s %s %q %s %s", c.Address.Kind, c.Address.ToDisplay, c.Address.Module, c.Address.Name, c.Status))
+		for _, inst := range c.Instances {
+			got = append(got, fmt.Sprintf("  %s %q %v %s %d", inst.Address.ToDisplay, inst.Address.Module, inst.Address.InstanceKey, inst.Status, len(inst.Problems)))
+		}
+	}
+	want := []string{
+		`resource job.m "" m pass`, `  job.m "" <nil> pass 0`,
+		`check check.size "" size fail`, `  check.size "" <nil> fail 2`,
+		`output_value output.n "" n pass`, `  output.n "" <nil> pass 0`,
+		`resource module.eval.module.deep.job.train "module.eval.module.deep" train pass`,
+		`  module.eval["de"].module.deep.job.train["x"] "module.eval[\"de\"].module.deep" x pass 0`,
+		`  module.eval["fr"].module.deep.job.train["x"] "module.eval[\"fr\"].module.deep" x pass 0`,
+		`check module.eval.check.lang "module.eval" lang error`,
+		`  module.eval["de"].check.lang "module.eval[\"de\"]" <nil> pass 0`,
+		`  module.eval["fr"].check.lang "module.eval[\"fr\"]" <nil> error 0`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the checks are\n%s", strings.Join(got, "\n"))
+	}
+	var addresses []string
+	for _, w := range CheckWarnings([]CheckFact{{Kind: "check", Name: "a", Status: "pass"}, {Kind: "check", Name: "b", Status: "fail", Problems: []string{"No."}}, {Kind: "check", Name: "c", Status: "error"}}) {
+		addresses = append(addresses, w.Summary+" "+w.Detail[strings.LastIndex(w.Detail, "This is"):])
+	}
+	if want := []string{"Check block assertion failed This is check.b. It stops nothing.", "Check block assertion failed This is check.c. It stops nothing."}; !slices.Equal(addresses, want) {
+		t.Errorf("told again is %q", addresses)
 	}
 }
 

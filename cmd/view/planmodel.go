@@ -39,6 +39,8 @@ type PlanFacts struct {
 	// Reached is how far jobs are by the word of the master that runs them, by name. Without a master it is empty,
 	// and what the records have is all that is known.
 	Reached map[string]Reached `json:"reached,omitempty"`
+	// Checks are what the conditions of the files came to.
+	Checks []CheckFact `json:"checks,omitempty"`
 }
 
 // GivenValue is a variable or an output. A sensitive one has no value here.
@@ -68,6 +70,7 @@ type PlanModel struct {
 	OutputChanges    map[string]OutputChange `json:"output_changes,omitempty"`
 	PriorState       PlanState               `json:"prior_state"`
 	Configuration    PlanConfiguration       `json:"configuration"`
+	Checks           []CheckResult           `json:"checks,omitempty"`
 	Timestamp        time.Time               `json:"timestamp"`
 	Applyable        bool                    `json:"applyable"` // there is something to do
 	Complete         bool                    `json:"complete"`  // nothing that is asked for has to wait
@@ -91,6 +94,8 @@ type PlanExtras struct {
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
+	// Left are the jobs that are not in the files any more, and stay because of -prune=false.
+	Left []string `json:"left,omitempty"`
 	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
 	Targets     []string `json:"targets,omitempty"`
 	Excludes    []string `json:"excludes,omitempty"`
@@ -98,11 +103,20 @@ type PlanExtras struct {
 	RefreshOnly bool     `json:"refresh_only,omitempty"`
 }
 
+// leftItems say which jobs stay though they are not in the files.
+func (m *PlanModel) leftItems() []string {
+	var items []string
+	for _, address := range m.Eltrain.Left {
+		items = append(items, address+" is not in the files any more; without -prune=false it would be destroyed.")
+	}
+	return items
+}
+
 // PlanWait is something that is not as asked for and needs what is not there.
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
-	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change
+	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change; see plan.Wait
 	Held    bool     `json:"held,omitempty"`  // the plan's scope has only a part of what goes together
 }
 
@@ -312,12 +326,16 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	for _, w := range f.Plan.Waits {
 		m.Eltrain.Waits = append(m.Eltrain.Waits, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never, w.Held})
 	}
+	for _, w := range plan.Left(&f.Input) {
+		m.Eltrain.Left = append(m.Eltrain.Left, waitAddress(w))
+	}
 	m.ResourceChanges = b.changes()
 	m.ResourceDrift = b.drift()
 	m.PriorState = PlanState{stateFormatVersion, terraformVersion, PlanValues{Outputs: outputValues(f.PriorOutputs), RootModule: b.values(m.ResourceChanges, before)}}
 	m.PlannedValues = PlanValues{Outputs: outputValues(f.Outputs), RootModule: b.values(m.ResourceChanges, after)}
 	m.Variables, m.OutputChanges = planVariables(f.Variables), outputChanges(f.PriorOutputs, f.Outputs)
 	m.Configuration = b.configuration(declared)
+	m.Checks = checkResults(f.Checks, r)
 	m.Eltrain.Costs, m.Eltrain.Sizes, m.Eltrain.Failed = b.costs(), b.sizes(), b.failed()
 	m.Complete = len(f.Plan.Waits)+len(f.Plan.Refusals)+len(m.leftFailed()) == 0 && !f.Input.Scope.Limited()
 	m.bound(&f.Input)

@@ -37,6 +37,8 @@ type Progress struct {
 	bursts   map[burstKey]*burst
 	waits    map[string]waiting   // as last told, by their words
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
+	withheld map[string]string    // why jobs are held back, by address, as last noticed
+	covered  map[string]bool      // of these, those of which a warning told for all
 	warnings map[string]string    // detail by summary, of what still holds
 	trained  map[string]time.Time // when training of a job was last told
 }
@@ -69,7 +71,7 @@ type waiting struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, shown: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -121,6 +123,9 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	current := map[string]bool{}
 	for _, w := range waits {
 		for _, text := range folded(p.redactor.Texts(w.Reasons)) {
+			if p.withheld[waitAddress(w)] == text { // a notice has told it
+				continue
+			}
 			line := waitAddress(w) + ": waiting: " + text
 			words := variable.ReplaceAllString(line, "#")
 			current[words] = true
@@ -264,11 +269,31 @@ func (p *Progress) count(c *plan.Change) {
 
 // Noticed tells what happened.
 func (p *Progress) Noticed(n job.Notice) {
+	if n.Type == "withheld" && p.hold(n) {
+		return
+	}
 	if p.shown[n.Message] {
 		delete(p.shown, n.Message) // if it comes again, it is news
 		return
 	}
 	p.tell(p.screen.notice(n, p.redactor))
+}
+
+// hold takes note of why a job is held back, or that it is no more. It tells whether that need not be told: the files'
+// errors hold back every job, and their warning was told once for all.
+func (p *Progress) hold(n job.Notice) (covered bool) {
+	_, now := p.warnings[apply.FilesTrouble]
+	over := strings.HasPrefix(n.Message, "over:")
+	covered = now || over && p.covered[n.Address]
+	delete(p.covered, n.Address)
+	delete(p.withheld, n.Address)
+	if !over {
+		p.withheld[n.Address] = p.redactor.Text(n.Message)
+	}
+	if now {
+		p.covered[n.Address] = true
+	}
+	return covered
 }
 
 // Warned shows a warning, once while it holds.

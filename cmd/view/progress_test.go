@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -189,6 +190,40 @@ func TestProgressOfWatching(t *testing.T) {
 	golden(t, "progress/watching.txt", c.out.String())
 	if strings.Contains(c.out.String(), "s3cret") {
 		t.Error("progress shows a secret")
+	}
+}
+
+// A commit that breaks the files holds every job back, and is one error: the warning tells it, once.
+func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
+	c := newClockwork()
+	told := func(message string) {
+		for _, name := range []string{"a", "b", "c"} {
+			c.Noticed(job.Notice{Type: "withheld", Address: "job." + name, Message: message})
+		}
+	}
+	const why = "The configuration has errors; replicas is no number."
+	c.Warned(apply.FilesTrouble, "replicas is no number.")
+	told(why)
+	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: []string{why}}, {Job: "b", Reasons: []string{why}}, {Job: "c", Reasons: []string{why}}}})
+	c.Recovered(apply.FilesTrouble)
+	told("over: it is what the files say again")
+	if n := strings.Count(c.out.String(), "replicas is no number"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, c.out.String())
+	}
+	if n := strings.Count(strings.ToLower(c.out.String()), "over:"); n != 1 {
+		t.Errorf("over %d times:\n%s", n, c.out.String())
+	}
+
+	// What holds back one job is told of that one, once.
+	c.out.Reset()
+	const held = "The files would have 2 slots of it removed, and -max-destroy=1 allows no more than that."
+	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: held})
+	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: []string{held, "No node has room."}}}})
+	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: "over: it is what the files say again"})
+	for text, want := range map[string]int{"-max-destroy=1": 1, "No node has room": 1, "over:": 1} {
+		if n := strings.Count(c.out.String(), text); n != want {
+			t.Errorf("%q is told %d times:\n%s", text, n, c.out.String())
+		}
 	}
 }
 

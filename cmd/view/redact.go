@@ -78,8 +78,8 @@ func (r *Redactor) Value(s string) string {
 	return printable(s)
 }
 
-// Diagnostics are diags without sensitive values. In a quoted line each byte of one is an asterisk, so that what is
-// pointed at stays in its place.
+// Diagnostics are diags without sensitive values, and with long lines of source cut. In a quoted line each byte of a
+// value is an asterisk, so that what is pointed at stays in its place.
 func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 	out := slices.Clone(diags)
 	for i := range out {
@@ -94,6 +94,7 @@ func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 		for k := range shown.Values {
 			shown.Values[k].Statement = r.Hide(shown.Values[k].Statement)
 		}
+		shown = shown.cut()
 		d.Snippet = &shown
 	}
 	return out

@@ -60,8 +60,10 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// Should a pod once not be bound where it was meant to be, its slot rests for 30 s before the job grows into it again.
+			const long = 6 * site.Steps
 			s := newDemo(t, 5)
-			s.SetSteps(2 * site.Steps)
+			s.SetSteps(long)
 			s.Through().Proxy.Inject(testbed.Fault{Verb: "watch", Lag: late})
 			s.Watch()
 			before := s.AwaitWorld(4, 1)
@@ -73,7 +75,7 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 				t.Errorf("of one fault there are %d incidents: %+v", len(after.Incidents), after.Incidents)
 			}
 			s.Untouched(before, after, victim)
-			s.EndsRight(2 * site.Steps)
+			s.EndsRight(long)
 		})
 	}
 }

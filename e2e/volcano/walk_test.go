@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
@@ -20,6 +19,7 @@ import (
 type walk struct {
 	*site.Demo
 	page       string // what of it is still ahead
+	kubectl    string // the testbed's
 	kubeconfig string // of the cluster's administrator
 }
 
@@ -42,7 +42,7 @@ func (w *walk) shell(node string) string {
 	defer cancel()
 	commands := strings.ReplaceAll(w.block("sh"), "NODE", node)
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "PATH="+filepath.Dir(w.kubectl)+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		w.T.Fatalf("%s\n%v\n%s", commands, err, out)
@@ -50,25 +50,22 @@ func (w *walk) shell(node string) string {
 	return string(out)
 }
 
-// admin writes a kubeconfig of the administrator, for the demo's namespace.
+// admin makes the administrator's kubeconfig one for the demo's namespace.
 func (w *walk) admin(c *testbed.Cluster) {
-	config := c.Config()
+	config, err := clientcmd.LoadFromFile(c.AdminKubeconfig())
+	w.OK(err)
+	config.Contexts[config.CurrentContext].Namespace = w.Namespace
 	w.kubeconfig = filepath.Join(w.T.TempDir(), "admin.kubeconfig")
-	w.OK(clientcmd.WriteToFile(api.Config{
-		Clusters: map[string]*api.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile}},
-		AuthInfos: map[string]*api.AuthInfo{"u": {Token: config.BearerToken, TokenFile: config.BearerTokenFile,
-			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, ClientCertificate: config.CertFile, ClientKey: config.KeyFile}},
-		Contexts:       map[string]*api.Context{"x": {Cluster: "c", AuthInfo: "u", Namespace: w.Namespace}},
-		CurrentContext: "x",
-	}, w.kubeconfig))
+	w.OK(clientcmd.WriteToFile(*config, w.kubeconfig))
 }
 
 // The first gang, as docs/volcano.md has it: every command of it, on a cluster with Volcano as its chart installs it.
 func TestThePageLeadsToAGang(t *testing.T) {
 	t.Parallel()
 	site.Needed(t)
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
+	binaries, err := testbed.Binaries()
+	if err != nil {
+		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "volcano.md"))
 	if err != nil {
@@ -79,7 +76,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 		t.Fatal("docs/volcano.md has no first gang")
 	}
 	own := newCharted(t)
-	w := &walk{Demo: site.NewDemo(t, own, programs, site.Local("volcano", 4)), page: first}
+	w := &walk{Demo: site.NewDemo(t, own, programs, site.Local("volcano", 4)), page: first, kubectl: filepath.Join(binaries, testbed.Kubectl)}
 	w.admin(own)
 	const long = 5 * site.Steps
 	w.SetSteps(long)
@@ -88,7 +85,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	site.Has(t, w.shell(""), "podgroups.scheduling.volcano.sh", "default")
 	queue := filepath.Join(t.TempDir(), "queue.yaml")
 	w.OK(os.WriteFile(queue, []byte(w.block("yaml")), 0o644))
-	if out, err := exec.CommandContext(t.Context(), "kubectl", "--kubeconfig="+w.kubeconfig, "apply", "-f", queue).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), w.kubectl, "--kubeconfig="+w.kubeconfig, "apply", "-f", queue).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// 2. The job: NewDemo has done what it says of the files; of the variables it lacks the queue.

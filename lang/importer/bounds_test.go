@@ -46,7 +46,7 @@ func TestElasticBoundsOfTheCommand(t *testing.T) {
 			if c.env != "" && kind != "ElasticJob" {
 				command += fmt.Sprintf(", env: [{name: NODE_NUM, value: %q}]", c.env)
 			}
-			r := Manifests("in.yaml", strings.NewReader(strings.Replace(manifest, "@", command, 1)))
+			r := Manifests("in.yaml", strings.NewReader(strings.Replace(manifest, "@", command, 1)), Checks{})
 			jobs := mustBeValid(t, r.HCL)
 			if len(jobs) != 1 {
 				t.Fatalf("%s %s: %s", kind, line, told(r.Diagnostics))
@@ -78,7 +78,7 @@ func quoteAll(line string) string {
 func TestElasticBoundsOfTheManifestGoFirst(t *testing.T) {
 	src := strings.Replace(strings.Replace(boundless["PyTorchJob"], "spec:\n", "spec:\n  elasticPolicy: {minReplicas: 3, maxReplicas: 6, maxRestarts: 2}\n", 1),
 		"@", "command: [torchrun, --nnodes=2:8, train.py]", 1)
-	r := Manifests("in.yaml", strings.NewReader(src))
+	r := Manifests("in.yaml", strings.NewReader(src), Checks{})
 	role := mustBeValid(t, r.HCL)[0].Roles[0]
 	if least, most := role.Bounds(); least != 3 || most != 6 || !strings.Contains(told(r.Diagnostics), "The manifest's own bounds, 3 to 6, are taken") {
 		t.Errorf("the bounds are %d to %d\n%s", least, most, told(r.Diagnostics))

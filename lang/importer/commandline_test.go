@@ -128,7 +128,7 @@ func TestLauncherWithoutAProgramIsAnError(t *testing.T) {
 	}
 	// In a manifest there is more to import, so it is a warning there.
 	for _, command := range []string{"[torchrun]", "[torchrun, --no-python]", "[sh, -c, 'torchrun --nnodes=2']"} {
-		r := Manifests("in.yaml", strings.NewReader(strings.Replace(least, "[x]", command, 1)))
+		r := Manifests("in.yaml", strings.NewReader(strings.Replace(least, "[x]", command, 1)), Checks{})
 		if text := told(r.Diagnostics); len(mustBeValid(t, r.HCL)) != 1 || !strings.Contains(text, "No training program") || !strings.Contains(string(r.HCL), missingProgram) {
 			t.Errorf("%s gives %d jobs, and told is\n%s", command, r.Jobs, text)
 		}
@@ -180,7 +180,7 @@ spec:
 		{script: "dlrover-run --nnodes=2:4 train.py $NODE_RANK", want: "python3 train.py $NODE_RANK", told: "GROUP_RANK is the slot's rank"},
 	}
 	for _, c := range cases {
-		r := Manifests("in.yaml", strings.NewReader(container+"[bash, -c, "+quoteYAML(c.script)+"]\n"))
+		r := Manifests("in.yaml", strings.NewReader(container+"[bash, -c, "+quoteYAML(c.script)+"]\n"), Checks{})
 		jobs := mustBeValid(t, r.HCL)
 		if len(jobs) != 1 {
 			t.Fatalf("%q: %s", c.script, told(r.Diagnostics))

@@ -131,11 +131,8 @@ func (im *importer) commonVariables(v *value, j *imported) {
 		}
 		f.open().get("value").use()
 		for _, r := range j.roles {
-			if r.Env == nil {
-				r.Env = map[string]string{}
-			}
 			if _, own := r.Env[f.name]; !own {
-				r.Env[f.name] = text
+				r.set(f.name, text, f)
 			}
 		}
 	}

@@ -65,6 +65,10 @@ type importer struct {
 	namespace string
 	named     *value
 	remote    bool // some job runs on Kubernetes
+
+	checks  Checks
+	checked int // values of overlays, over all questions to the provider
+	origins map[overlayField]origin
 }
 
 // imported is a job as it will be written.
@@ -88,6 +92,8 @@ type role struct {
 	launch *launch
 	// program is where the command is written.
 	program *value
+	// variables is where those of env are written.
+	variables map[string]*value
 }
 
 func newImporter(name string, src []byte) *importer {
@@ -100,10 +106,12 @@ func newImporter(name string, src []byte) *importer {
 	return im
 }
 
-// Manifests imports all documents of a YAML or JSON file. The name is for diagnostics.
-func Manifests(name string, r io.Reader) Result {
+// Manifests imports all documents of a YAML or JSON file. The name is for diagnostics. What the checks refuse is left
+// out, with a warning.
+func Manifests(name string, r io.Reader, checks Checks) Result {
 	src, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	im := newImporter(name, src)
+	im.checks = checks
 	switch {
 	case err != nil:
 		im.fail(place{line: 1, column: 1}, "Cannot read the manifest", "Reading failed: %s.", err)
@@ -364,6 +372,12 @@ func (im *importer) metadata(doc *value, j *imported, kind string) {
 
 // inNamespace notes the namespace of a job. A job directory has one.
 func (im *importer) inNamespace(namespace string, at *value) {
+	if check := im.checks.Namespace; check != nil {
+		if err := check(namespace); err != nil {
+			im.refused(at, err)
+			return
+		}
+	}
 	switch {
 	case im.named == nil:
 		im.namespace, im.named = namespace, at
@@ -374,8 +388,10 @@ func (im *importer) inNamespace(namespace string, at *value) {
 
 // add enters a job that was read, under a legal and free name.
 func (im *importer) add(j *imported) {
-	for i := range j.roles {
-		r := j.roles[i]
+	for _, r := range j.roles {
+		if !im.fit(j, r) {
+			return
+		}
 		_, most := r.Bounds()
 		im.slots += most
 		j.Roles = append(j.Roles, r.Role)

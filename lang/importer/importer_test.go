@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := Manifests("in.yaml", bytes.NewReader(src))
+			r := Manifests("in.yaml", bytes.NewReader(src), Checks{})
 			golden(t, filepath.Join(dir, "out.hcl"), string(r.HCL))
 			golden(t, filepath.Join(dir, "warnings.txt"), told(r.Diagnostics))
 			mustBeValid(t, r.HCL)

@@ -700,10 +700,7 @@ func (s *setup) unwrap(r *role, st statement, f found) bool {
 	r.Command = command
 	for _, pair := range append(s.env, env...) {
 		name, text, _ := strings.Cut(pair, "=")
-		if r.Env == nil {
-			r.Env = map[string]string{}
-		}
-		r.Env[name] = text
+		r.set(name, text, r.program)
 	}
 	if s.dir != "" {
 		r.WorkingDir = s.dir

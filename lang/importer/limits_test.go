@@ -40,7 +40,7 @@ func bounded(t *testing.T, r io.Reader) Result {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	result := Manifests("in.yaml", r)
+	result := Manifests("in.yaml", r, Checks{})
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
 	if took > mostTime {

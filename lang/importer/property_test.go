@@ -85,7 +85,7 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := Manifests("in.yaml", bytes.NewReader(src))
+		r := Manifests("in.yaml", bytes.NewReader(src), Checks{})
 		checkResult(t, r)
 		for _, l := range m.leaves {
 			if !strings.Contains(string(r.HCL), l.text) && !harmless.MatchString(l.path) && !r.names(l) {
@@ -160,7 +160,7 @@ func FuzzManifests(f *testing.F) {
 	f.Add([]byte("{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {Worker: {}}}}"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		start := time.Now()
-		r := Manifests("in.yaml", bytes.NewReader(src))
+		r := Manifests("in.yaml", bytes.NewReader(src), Checks{})
 		if took := time.Since(start); took > mostTime {
 			t.Errorf("took %s", took)
 		}
@@ -174,7 +174,7 @@ func FuzzCommandLine(f *testing.F) {
 	f.Add("cd a && export B=${C:-d} && dlrover-run --node_unit 3 --nnodes=2:$(N) `x` $((1+2)) x.py > y 2>&1 # z")
 	f.Fuzz(func(t *testing.T, line string) {
 		checkResult(t, CommandLine(strings.Fields(line)))
-		checkResult(t, Manifests("in.yaml", strings.NewReader(strings.Replace(least, "[x]", "[sh, -c, "+quoteYAML(line)+"]", 1))))
+		checkResult(t, Manifests("in.yaml", strings.NewReader(strings.Replace(least, "[x]", "[sh, -c, "+quoteYAML(line)+"]", 1)), Checks{}))
 	})
 }
 

@@ -173,6 +173,7 @@ func (im *importer) priorityClass(j *imported, v *value) {
 			continue
 		}
 		spec["priorityClassName"] = class
+		im.made(spec, "priorityClassName", v)
 		if r.Pod == nil {
 			r.Pod = map[string]any{}
 		}

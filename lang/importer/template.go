@@ -36,18 +36,21 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 	}
 	im.podFields(r, spec)
 	overlay := map[string]any{}
+	im.made(overlay, "", t)
 	if meta, ok := im.rest(t.get("metadata")); ok {
 		overlay["metadata"] = meta
 	}
 	if list := im.containers(containers, main); len(list) > 0 {
-		overlay["spec"] = map[string]any{"containers": list}
+		fields := map[string]any{"containers": list}
+		im.made(fields, "containers", containers)
+		overlay["spec"] = fields
 	}
 	containers.use()
 	if rest, ok := im.rest(spec); ok {
 		merged, _ := overlay["spec"].(map[string]any)
 		if fields, isMap := rest.(map[string]any); isMap {
-			if merged != nil {
-				maps.Copy(fields, merged)
+			for name := range merged {
+				im.moved(fields, name, merged)
 			}
 			overlay["spec"] = fields
 		}
@@ -275,18 +278,23 @@ func (im *importer) environment(r *role, list *value, operator map[string]string
 	return known
 }
 
+// set gives a role a variable, which is written at some place.
+func (r *role) set(name, text string, at *value) {
+	if r.Env == nil {
+		r.Env, r.variables = map[string]string{}, map[string]*value{}
+	}
+	r.Env[name], r.variables[name] = text, at
+}
+
 func (im *importer) plainVariable(r *role, item *value, name, text string) {
 	if strings.Contains(text, "\x00") {
 		im.drop(item, "No variable can hold a NUL character.")
 		return
 	}
-	if r.Env == nil {
-		r.Env = map[string]string{}
-	}
 	if old, twice := r.Env[name]; twice && old != text {
 		im.warn(item, "Variable given twice", "%s is %q before. This one, the last, is taken, as Kubernetes does.", name, old)
 	}
-	r.Env[name] = text
+	r.set(name, text, item)
 	item.open()
 	item.get("name").use()
 	item.get("value").use()

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 )
@@ -59,14 +58,17 @@ func (im *importer) trainerOverlay(r *role, trainer *value) {
 	main := map[string]any{}
 	if env, ok := im.rest(trainer.get("env")); ok {
 		main["env"] = env
+		im.made(main, "env", trainer.get("env"))
 	}
 	if resources, ok := im.rest(trainer.get("resourcesPerNode")); ok {
 		main["resources"] = resources
+		im.made(main, "resources", trainer.get("resourcesPerNode"))
 	}
 	if len(main) == 0 {
 		return
 	}
 	main["name"] = mainContainer
+	im.made(main, "", trainer)
 	overlaySpec(r)["containers"] = []any{main}
 }
 
@@ -99,9 +101,12 @@ func (im *importer) podMetadata(r *role, v *value) {
 		r.Pod["metadata"] = meta
 	}
 	if old, isMap := meta[v.name].(map[string]any); isMap {
-		maps.Copy(fields, old)
+		for name := range old {
+			im.moved(fields, name, old)
+		}
 	}
 	meta[v.name] = fields
+	im.made(meta, v.name, v)
 }
 
 // podOverride takes an override of the trainer's pods into the overlay: those of the runtime's job "node".
@@ -144,6 +149,7 @@ func (im *importer) podOverride(r *role, override *value) {
 		}
 		if rest, ok := im.rest(f); ok {
 			overlay[f.name] = rest
+			im.made(overlay, f.name, f)
 		}
 	}
 	if len(overlay) == 0 {
@@ -178,7 +184,7 @@ func (im *importer) containerOverrides(overlay map[string]any, v *value) {
 			more, alsoList := field.([]any)
 			switch {
 			case into[key] == nil:
-				into[key] = field
+				im.moved(into, key, fields)
 			case isList && alsoList:
 				into[key] = append(old, more...)
 			case key != "name":

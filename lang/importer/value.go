@@ -212,9 +212,11 @@ func (im *importer) rest(v *value) (out any, taken bool) {
 		return items, len(items) > 0
 	}
 	fields := map[string]any{}
+	im.made(fields, "", v)
 	for _, c := range present {
 		if field, ok := im.rest(c); ok {
 			fields[c.name] = field
+			im.made(fields, c.name, c)
 		}
 	}
 	return fields, len(fields) > 0
@@ -449,9 +451,5 @@ func (im *importer) yamlError(err error) (place, string) {
 	if m := errorLine.FindStringSubmatch(text); m != nil {
 		line, _ = strconv.Atoi(m[1])
 	}
-	text = errorLine.ReplaceAllString(text, "")
-	if text != "" {
-		text = strings.ToUpper(text[:1]) + text[1:]
-	}
-	return place{line: line, column: 1}, text
+	return place{line: line, column: 1}, sentence(errors.New(errorLine.ReplaceAllString(text, "")))
 }

@@ -66,8 +66,8 @@ type barring struct {
 	Unknown     []string // what of this could not be seen
 }
 
-// barCache keeps the answers by barKey for as long as the nodes and RuntimeClasses stay as they are: Fit is called for each role in each
-// turn.
+// barCache keeps the answers by barKey for as long as the nodes and RuntimeClasses stay as they are: Fit is called for each
+// role in each turn.
 type barCache struct {
 	mu      sync.Mutex
 	version int // of the nodes and RuntimeClasses

@@ -47,13 +47,18 @@ func (c runtimeClasses) admitted(o *corev1.Pod) *corev1.Pod {
 
 // unknown says what a plan cannot count of a role whose pods are made so; nil where all is known.
 func (c runtimeClasses) unknown(o *corev1.Pod) []string {
+	const let = "its role needs the verbs list and watch on runtimeclasses, as in deploy/"
 	switch {
-	case o.Spec.RuntimeClassName == nil || c.byName[*o.Spec.RuntimeClassName] != nil:
+	case o.Spec.RuntimeClassName == nil:
+		return nil
+	case c.hidden && c.byName[*o.Spec.RuntimeClassName] != nil:
+		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is as it was when this master last saw it; to see it again %s.", *o.Spec.RuntimeClassName, let)}
+	case c.byName[*o.Spec.RuntimeClassName] != nil:
 		return nil
 	case c.hidden && o.Spec.Overhead != nil:
 		return nil // the overlay names it
 	case c.hidden:
-		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is not known, so the plan does not count its overhead before the pod is there; name it beside the class, as spec.overhead, or let this master see: its role needs the verbs list and watch on runtimeclasses, as in deploy/.", *o.Spec.RuntimeClassName)}
+		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is not known, so the plan does not count its overhead before the pod is there; name it beside the class, as spec.overhead, or let this master see: %s.", *o.Spec.RuntimeClassName, let)}
 	case c.byName == nil:
 		return nil // not yet
 	}
@@ -64,7 +69,7 @@ func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 func (p *Provider) classWatch() *watching {
 	x, classes := p.index, p.client.NodeV1().RuntimeClasses()
 	return &watching{
-		what: "runtimeclasses", blind: "What RuntimeClasses add to pods is not known", byRole: true, kind: &nodev1.RuntimeClass{}, hidden: x.hideClasses,
+		what: "runtimeclasses", byRole: true, kind: &nodev1.RuntimeClass{}, hidden: x.hideClasses,
 		strip: func(o runtime.Object) {
 			c := o.(*nodev1.RuntimeClass)
 			c.ObjectMeta = metav1.ObjectMeta{Name: c.Name, ResourceVersion: c.ResourceVersion}

@@ -1,115 +1,157 @@
 package kubernetes
 
 import (
+	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
-	"strings"
-	"sync"
+	"net"
+	"slices"
+	"syscall"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// delays are the writes that do not come about: they have had no answer for a while, or the API server failed at them and
-// they are tried again. An admission webhook may take half a minute for each answer, and four attempts are made before
-// whoever asked hears of a failure: a person is told before.
-type delays struct {
-	changed func() // called when there is a new one, or an old one is over
+// delays are the writes under way that do not come about: they have had no answer for a while, or the API server failed at
+// them, or has too much to do, and they are tried again. An admission webhook may take half a minute for each answer, and
+// four attempts are made before whoever asked hears of a failure: a person is told before. It is a plain value: the time is
+// an argument.
+type delays map[class]*delay
 
-	mu    sync.Mutex
-	class map[string]*delay
-}
-
-// delay is what is known of a class of writes that are being carried out.
+// delay is what is known of the writes of a class.
 type delay struct {
-	writes int   // of the class, waiting for their turn or not
-	slow   bool  // one had no answer for slowAfter
-	err    error // of the last that the API server failed at; nil once one was answered
+	what    string
+	writes  int         // under way, waiting for their turn or not
+	asked   []time.Time // of those that wait for an answer: since when, in order
+	failing int         // of those that the API server failed at
+	busy    time.Time   // since when it has too much to do for any; zero once it took one
+	said    string      // by it, last, of what is tried again
+	// before was to be told, until then: of many writes one after the other is slow, and that is one delay.
+	before string
+	until  time.Time
 }
 
-// slowAfter is when a write counts as slow that has no answer. On an API server with more to do than it can, that of a
-// benchmark on a machine that others used too, none took longer than three seconds.
+// slowAfter is when a write counts as slow that has no answer, and when slow ones count as over. On an API server with more
+// to do than it can, that of a benchmark on a machine that others used too, none took longer than three seconds.
 const slowAfter = 5 * time.Second
 
-func newDelays(changed func()) *delays {
-	return &delays{changed: changed, class: map[string]*delay{}}
+// writing is one write, from when it waits for its first turn to its end.
+type writing struct {
+	of     *delay
+	asked  time.Time // zero while it waits for no answer
+	failed bool
 }
 
-// begin enters a write; its end takes it out, and with the last one what was known of the class.
-func (d *delays) begin(class string) (end func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	of := d.class[class]
-	if of == nil {
-		of = &delay{}
-		d.class[class] = of
+func (d delays) begin(c class) *writing {
+	if d[c] == nil {
+		d[c] = &delay{what: c.what}
 	}
-	of.writes++
-	return func() { d.end(class) }
+	d[c].writes++
+	return &writing{of: d[c]}
 }
 
-func (d *delays) end(class string) {
-	d.mu.Lock()
-	of := d.class[class]
-	of.writes--
-	over := of.writes == 0 && of.told()
-	if of.writes == 0 {
-		delete(d.class, class)
+// end takes a write out that was carried out, refused or given up; with the last one goes what was known of the class.
+func (d delays) end(now time.Time, c class, w *writing) {
+	w.take(now)
+	if w.failed {
+		w.of.failing--
 	}
-	d.mu.Unlock()
-	if over {
-		d.changed()
+	if w.of.writes--; w.of.writes == 0 {
+		delete(d, c)
 	}
 }
 
-// told tells whether there is something to say of the class.
-func (of *delay) told() bool { return of.slow || of.err != nil }
-
-// watch has the class count as slow if it is not stopped in time.
-func (d *delays) watch(class string) *time.Timer {
-	return time.AfterFunc(slowAfter, func() { d.enter(class, func(of *delay) { of.slow = true }) })
+func (w *writing) ask(now time.Time) {
+	w.asked = now
+	w.of.asked = append(w.of.asked, now)
 }
 
-// answered enters how a write went: err is what the API server failed with, nil if it did what it was asked to or said
-// why not.
-func (d *delays) answered(class string, err error) {
-	d.enter(class, func(of *delay) { of.slow, of.err = false, err })
-}
-
-func (d *delays) enter(class string, change func(*delay)) {
-	d.mu.Lock()
-	of := d.class[class]
-	if of == nil { // it ended just now
-		d.mu.Unlock()
-		return
-	}
-	before := of.told()
-	change(of)
-	news := before != of.told()
-	d.mu.Unlock()
-	if news {
-		d.changed()
-	}
-}
-
-// byJob says what of which job does not come about, by UID, in words that stay the same as long as it is so; nil if all
-// does.
-func (d *delays) byJob() map[string]string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all map[string]string
-	for class, of := range d.class {
-		if !of.told() {
-			continue
+// answered takes in what the API server made of it.
+func (w *writing) answered(now time.Time, a answer) {
+	w.take(now)
+	switch of := w.of; a.verdict {
+	case busy:
+		of.said = saying(a.err)
+		if of.busy.IsZero() {
+			of.busy = now
 		}
-		uid, what, _ := strings.Cut(class, " ")
-		text := fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be what takes so long", what, slowAfter)
-		if of.err != nil {
-			text = fmt.Sprintf("%s is tried again: %v", what, explain(of.err))
+	case down:
+		of.said = saying(a.err)
+		if !w.failed {
+			w.failed = true
+			of.failing++
+		}
+	default:
+		of.busy = time.Time{}
+	}
+}
+
+// take is before something changes: the write waits for no answer, and what was to be told is kept.
+func (w *writing) take(now time.Time) {
+	if text := w.of.trouble(now); text != "" {
+		w.of.before, w.of.until = text, now.Add(slowAfter)
+	}
+	if i := slices.Index(w.of.asked, w.asked); i >= 0 {
+		w.of.asked = slices.Delete(w.of.asked, i, i+1)
+	}
+	w.asked = time.Time{}
+}
+
+// trouble is what does not come about now, in words that stay the same as long as it is so; "" if all does.
+func (of *delay) trouble(now time.Time) string {
+	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
+	switch {
+	case of.failing > 0 || lasts(of.busy):
+		return fmt.Sprintf("%s: the API server could not, and is asked again: %s", of.what, of.said)
+	case len(of.asked) > 0 && lasts(of.asked[0]):
+		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be what takes so long", of.what, slowAfter)
+	}
+	return ""
+}
+
+// byJob says what of which job does not come about, by UID; nil if all does.
+func (d delays) byJob(now time.Time) map[string]string {
+	var all map[string]string
+	for c, of := range d {
+		text := of.trouble(now)
+		if text == "" && now.Before(of.until) {
+			text = of.before
+		}
+		if text == "" {
+			continue
 		}
 		if all == nil {
 			all = map[string]string{}
 		}
-		if before, more := all[uid]; !more || text < before { // one of a job will do, and always the same
-			all[uid] = text
+		if before, more := all[c.job]; !more || text < before { // one of a job will do, and always the same
+			all[c.job] = text
 		}
 	}
 	return all
+}
+
+// saying is an error without what differs between two writes that it hits alike: names, URLs, the ports of connections, the
+// time of day.
+func saying(err error) string {
+	var (
+		code        syscall.Errno
+		certificate x509.CertificateInvalidError
+		name        *net.DNSError
+		network     net.Error
+	)
+	const way = "it cannot be reached: "
+	switch {
+	case errors.As(err, new(apierrors.APIStatus)):
+		return explain(err).Error()
+	case errors.As(err, &code):
+		return way + code.Error()
+	case errors.As(err, &name):
+		return way + "its name cannot be looked up"
+	case errors.As(err, &certificate):
+		return way + "its certificate is not valid"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return way + "it takes too long"
+	}
+	return way + "the connection breaks" // the log has how
 }

@@ -2,9 +2,15 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,51 +18,168 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+var ofWorkers = class{"u", "create pods of worker"}
+
 // A write that has no answer is told of while it waits, then with what the API server failed with, and no more once one
 // was answered.
 func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes atomic.Int64
-		g := newPacer(1, func() { changes.Add(1) })
+		g := newPacer(1, slog.New(slog.DiscardHandler), func() { changes.Add(1) })
 		defer g.close()
 		failure := apierrors.NewInternalError(errors.New(`failed calling webhook "slow.example"`))
 		answers := make(chan error)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- g.do(t.Context(), "u create pods of worker", func(context.Context) error { return <-answers })
+			ended <- g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
 		}()
 		told := func(want string, times int64) {
 			t.Helper()
 			synctest.Wait()
-			all := g.delays.byJob()
+			all := g.byJob()
 			if want == "" && len(all) > 0 || !strings.Contains(all["u"], want) || changes.Load() != times {
 				t.Errorf("after %d changes it says %q, not %q after %d", changes.Load(), all, want, times)
 			}
 		}
 		time.Sleep(slowAfter - time.Millisecond)
 		told("", 0)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(lookEach)
 		told("create pods of worker: the API server has not answered for 5s", 1)
 		answers <- failure
-		told(`create pods of worker is tried again: Internal error occurred: failed calling webhook "slow.example"`, 1)
 		time.Sleep(fallMost)
+		told(`create pods of worker: the API server could not, and is asked again: Internal error occurred: failed calling webhook "slow.example"`, 2)
 		answers <- nil
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		told("", 2)
+		time.Sleep(lookEach)
+		told("", 3)
+		time.Sleep(time.Minute)
+		told("", 3)
 	})
+}
+
+// Of many writes that are slow one after the other the text stays; it goes once none was slow for a while.
+func TestADelayOfManyWritesIsOne(t *testing.T) {
+	now := time.Unix(0, 0)
+	d := delays{}
+	told := func(want bool) {
+		t.Helper()
+		if text := d.byJob(now)["u"]; (text != "") != want || want && !strings.Contains(text, "has not answered for 5s") {
+			t.Errorf("after %s it says %q", now.Sub(time.Unix(0, 0)), text)
+		}
+	}
+	after := func(s int) { now = time.Unix(int64(s), 0) }
+	next := func() *writing { w := d.begin(ofWorkers); w.ask(now); return w }
+	end := func(w *writing) { w.answered(now, answer{}); d.end(now, ofWorkers, w) }
+	waits := d.begin(ofWorkers) // for its turn, all the while
+	first, second := next(), next()
+	after(4)
+	third := next()
+	told(false)
+	after(6)
+	told(true)
+	end(first)
+	told(true) // second hangs still
+	after(7)
+	end(second)
+	told(true) // third has not waited for so long
+	after(8)
+	fourth := next()
+	after(10)
+	end(third)
+	told(true)
+	after(12)
+	told(true)
+	end(fourth)
+	after(14)
+	told(true)
+	after(15)
+	told(false)
+	fifth := next()
+	after(20)
+	told(true)
+	end(fifth)
+	d.end(now, ofWorkers, waits)
+	told(false) // none is left that could be held up
+	if len(d) > 0 {
+		t.Errorf("left is %v", d)
+	}
+}
+
+// What an API server has no time for is told once that lasts, and named when the time is up.
+func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
+		defer g.close()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*slowAfter+busyWait/2) // while it waits
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.do(ctx, ofWorkers, func(context.Context) error { return apierrors.NewTooManyRequests("quite busy", 1) })
+		}()
+		time.Sleep(slowAfter / 2)
+		if all := g.byJob(); len(all) > 0 {
+			t.Errorf("it is told at once: %q", all)
+		}
+		time.Sleep(slowAfter)
+		if text := g.byJob()["u"]; !strings.Contains(text, "create pods of worker: the API server could not, and is asked again: quite busy") {
+			t.Errorf("it says %q", text)
+		}
+		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "quite busy") {
+			t.Errorf("in the end it says %v", err)
+		}
+	})
+}
+
+// What is taken again and again while something waits is no delay, however often the API server asks for time.
+func TestBusyNowAndThenIsNoDelay(t *testing.T) {
+	now := time.Unix(0, 0)
+	d := delays{}
+	w := d.begin(ofWorkers)
+	for range 5 {
+		w.ask(now)
+		w.answered(now, judge(tooMany(1)))
+		now = now.Add(slowAfter - time.Second)
+		other := d.begin(ofWorkers)
+		other.ask(now)
+		other.answered(now, answer{})
+		d.end(now, ofWorkers, other)
+		if all := d.byJob(now); len(all) > 0 {
+			t.Fatalf("it says %q", all)
+		}
+	}
+}
+
+// Two writes that the same way to the API server fails read the same, whichever objects and connections they are of.
+func TestADelaysTextStaysTheSame(t *testing.T) {
+	through := func(object string, port int, err error) error {
+		return &url.Error{Op: "Post", URL: "https://127.0.0.1:6443/api/v1/namespaces/ml/pods/" + object, Err: &net.OpError{
+			Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443}, Err: err,
+		}}
+	}
+	for want, c := range map[string][2]error{
+		"it cannot be reached: connection refused":           {os.NewSyscallError("connect", syscall.ECONNREFUSED), os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"it cannot be reached: it takes too long":            {os.ErrDeadlineExceeded, context.DeadlineExceeded},
+		"it cannot be reached: its name cannot be looked up": {&net.DNSError{Err: "read udp 10.0.0.1:4001: i/o timeout"}, &net.DNSError{Err: "read udp 10.0.0.1:4002: i/o timeout"}},
+		"it cannot be reached: its certificate is not valid": {x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:00"}, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:01"}},
+		"it cannot be reached: the connection breaks":        {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
+	} {
+		if one, other := saying(through("gpt-worker-0", 40001, c[0])), saying(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
+			t.Errorf("it says %q, then %q, not %q", one, other, want)
+		}
+	}
 }
 
 // What is given up while it is tried again says what it was that failed, not only that the time was up.
 func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(1, func() {})
+		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first := true
-		err := g.do(ctx, "u create pods of worker", func(ctx context.Context) error {
+		err := g.do(ctx, ofWorkers, func(ctx context.Context) error {
 			if first {
 				first = false
 				return apierrors.NewInternalError(errors.New("no endpoints for the webhook"))
@@ -67,7 +190,7 @@ func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
 			t.Errorf("it says %v", err)
 		}
-		if all := g.delays.byJob(); len(all) > 0 {
+		if all := g.byJob(); len(all) > 0 {
 			t.Errorf("it was given up, and is told of: %q", all)
 		}
 	})

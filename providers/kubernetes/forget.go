@@ -52,7 +52,7 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 	}
 	group := groupName(uid, name)
 	for _, o := range append(p.children(group), p.anchor(group)) {
-		err := p.pacer.do(ctx, uid+" delete "+o.kind, func(ctx context.Context) error { return o.remove(ctx, uid) })
+		err := p.pacer.do(ctx, class{uid, "delete the " + o.kind}, func(ctx context.Context) error { return o.remove(ctx, uid) })
 		if err != nil {
 			return fmt.Errorf("delete %s %s/%s: %w", o.kind, p.namespace, group, explain(err))
 		}
@@ -74,7 +74,7 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 		}
 	}
 	now := int64(0)
-	err := p.pacer.do(ctx, uid+" delete pods", func(ctx context.Context) error {
+	err := p.pacer.do(ctx, class{uid, "delete pods"}, func(ctx context.Context) error {
 		return p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: selectJob(uid)})
 	})
 	if err != nil && judge(err).verdict != down { // else it may have been carried out
@@ -108,7 +108,7 @@ func (p *Provider) removeBudgets(ctx context.Context, uid string, but []string) 
 	if len(but) > 0 {
 		selected += "," + labelRole + " notin (" + strings.Join(but, ",") + ")"
 	}
-	err := p.pacer.do(ctx, uid+" delete poddisruptionbudgets", func(ctx context.Context) error {
+	err := p.pacer.do(ctx, class{uid, "delete PodDisruptionBudgets"}, func(ctx context.Context) error {
 		return p.client.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: selected})
 	})
 	if err != nil {

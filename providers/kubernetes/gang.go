@@ -74,21 +74,23 @@ func (s Site) Changed() { s.p.index.signal() }
 // Go runs f until it returns. Its context ends when the provider is closed, and Close waits for it.
 func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx) }) }
 
-// Write does one write at the provider's pace, and says of an error what can be done about it. Those of one class are
-// refused together.
-func (s Site) Write(ctx context.Context, class string, write func(context.Context) error) error {
-	return explain(s.p.pacer.do(ctx, class, write))
+// Write does one write at the provider's pace, and says of an error what can be done about it. what it does is in words, as
+// "make the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
+func (s Site) Write(ctx context.Context, uid, what string, write func(context.Context) error) error {
+	return explain(s.p.pacer.do(ctx, class{uid, what}, write))
 }
 
 // Watch is a kind of objects that is watched.
 type Watch struct {
 	What string         // as an error names it: `PodGroups in namespace "ml"`
-	Lack string         // what it means not to see them, as a sentence without its full stop
+	Lack string         // what it means not to see them, as a sentence without its full stop; "" where nothing works without
 	Kind runtime.Object // an empty one
 	List func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Open func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	One  func(o runtime.Object, gone bool) // an object as it is now, or as it was last
 	All  func(all []runtime.Object)        // what else was known is no more
+	// Hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
+	Hidden func(bool)
 }
 
 // Watch holds a watch open for as long as the provider is. It is called from within the function that makes the gang:
@@ -96,7 +98,7 @@ type Watch struct {
 // where it knows no such kind, that is the gang's to say. In both cases All is not called, until that has changed.
 func (s Site) Watch(w Watch) {
 	s.p.watches = append(s.p.watches, &watching{
-		what: w.What, blind: w.Lack, kind: w.Kind, list: w.List, open: w.Open, one: w.One,
+		what: w.What, vital: w.Lack == "", blind: w.Lack, hidden: w.Hidden, kind: w.Kind, list: w.List, open: w.Open, one: w.One,
 		strip: func(runtime.Object) {},
 		all:   func(all []any, _ string) { w.All(typed[runtime.Object](all)) },
 	})

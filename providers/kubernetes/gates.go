@@ -215,7 +215,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	defer cancel()
 	var lifted *corev1.Pod
 	gone, err := p.insist(ctx, gated, func() error {
-		return p.pacer.do(ctx, gated.key.uid+" patch pods", func(ctx context.Context) (err error) {
+		return p.pacer.do(ctx, class{gated.key.uid, "lift the gates of pods"}, func(ctx context.Context) (err error) {
 			lifted, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, gated.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 			return err
 		})

@@ -158,9 +158,10 @@ func (x *index) made(o *corev1.Pod) {
 	if x.entries[o.UID] != nil {
 		return
 	}
-	x.enter(o)
-	if e := x.entries[o.UID]; e != nil {
-		e.pod.asked = true
+	if e := x.outdated(o); e != nil {
+		p := x.read(o, e)
+		p.unadmitted = true
+		x.renew(e, p)
 	}
 }
 
@@ -293,8 +294,16 @@ func (x *index) restored(all []*corev1.Pod) {
 
 // enter is put under the lock.
 func (x *index) enter(o *corev1.Pod) {
+	if e := x.outdated(o); e != nil {
+		x.renew(e, x.read(o, e))
+	}
+}
+
+// outdated finds or makes the entry of a pod of ours that o says more of than is known; nil if there is none. What others
+// take enters here.
+func (x *index) outdated(o *corev1.Pod) *entry {
 	if x.removed.has(o.UID) {
-		return
+		return nil
 	}
 	e := x.entries[o.UID]
 	if e == nil {
@@ -303,15 +312,19 @@ func (x *index) enter(o *corev1.Pod) {
 			if x.cluster.enter(o, odd) {
 				x.signalLoad()
 			}
-			return
+			return nil
 		}
 		e = x.entryOf(k, slot)
 	}
 	// Which incarnation it is was said when it was first seen. Labels that say otherwise since are drift.
-	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.asked && o.ResourceVersion == e.pod.version) {
-		return
+	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.unadmitted && o.ResourceVersion == e.pod.version) {
+		return nil
 	}
-	x.replacePod(e, x.read(o, e))
+	return e
+}
+
+func (x *index) renew(e *entry, p *pod) {
+	x.replacePod(e, p)
 	x.settle(e.key)
 }
 

@@ -85,7 +85,7 @@ func New(o Options) (*Provider, error) {
 		name: name, owner: o.Owner, where: newWhereabouts(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
 		index: newIndex(), jobs: newPreparations(),
 	}
-	p.pacer = newPacer(o.Config.parallelism(), p.index.signal)
+	p.pacer = newPacer(o.Config.parallelism(), log, p.index.signal)
 	p.index.owner = o.Owner
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.ownWatches()

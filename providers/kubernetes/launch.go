@@ -63,7 +63,7 @@ const metadataAlone = "application/vnd.kubernetes.protobuf;as=PartialObjectMetad
 // create makes the pod, or finds the one of an attempt whose answer was lost, or of another master, and enters it.
 func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) error {
 	var answer metav1.PartialObjectMetadata
-	err := p.pacer.do(ctx, l.UID+" create pods of "+l.Slot.Role, func(ctx context.Context) error {
+	err := p.pacer.do(ctx, class{l.UID, "create pods of " + l.Slot.Role}, func(ctx context.Context) error {
 		// client-go would wait by itself after a 429, one request at a time, while the others asked on.
 		core := p.client.CoreV1()
 		return core.Post().Namespace(p.namespace).Resource("pods").
@@ -128,7 +128,7 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 	}
 	force := true
 	var mended *corev1.Pod
-	err = p.pacer.do(ctx, l.UID+" mend pods of "+l.Slot.Role, func(ctx context.Context) (err error) {
+	err = p.pacer.do(ctx, class{l.UID, "mend pods of " + l.Slot.Role}, func(ctx context.Context) (err error) {
 		mended, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
 		return err
 	})

@@ -19,11 +19,12 @@ type pod struct {
 	name     string
 	uid      types.UID
 	version  string // resourceVersion
-	asked    bool   // read from what was asked for: what admission made of it is not known yet
 	node     string // "" until it is bound
 	gated    bool   // a scheduling gate of ours holds it
 	deleting bool   // its deletion was ordered, by anybody
 	launched launched
+	// unadmitted: it was read from the request that made it, and what admission added is not known yet.
+	unadmitted bool
 	// disrupted is what the infrastructure says is ending it, and how it says so, also while it still runs.
 	disrupted job.Cause
 	evidence  []string

@@ -231,6 +231,9 @@ func TestBars(t *testing.T) {
 			}
 			x.listedClasses(all)
 			return ""
+		case "blind": // what was seen before is known still
+			x.hideClasses(true)
+			return ""
 		case "hide":
 			x.setClasses(runtimeClasses{})
 			x.hideClasses(true)

@@ -64,6 +64,9 @@ func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("pod of %s: %w", o.owner, err)
 	}
 	strict, err := kjson.UnmarshalStrict(patch, &podTemplate{})
+	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
+		return nil, fmt.Errorf("pod of %s: %s cannot be a %s: write it as Kubernetes documents it", o.owner, misfit.Field, misfit.Value)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pod of %s: %w", o.owner, err)
 	}

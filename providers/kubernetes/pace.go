@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -23,7 +25,7 @@ type pace struct {
 	until  time.Time // nothing begins before
 	falls  int       // failures in a row that said nothing of how long to wait
 	// refusals by class: what was refused for a reason that holds for all of its class.
-	refusals map[string]refusal
+	refusals map[class]refusal
 }
 
 // refusal stands for a while: what comes in that time would hear the same.
@@ -48,11 +50,11 @@ const (
 	attemptsDown = 4
 )
 
-func newPace(most int) pace { return pace{most: most, window: 1, refusals: map[string]refusal{}} }
+func newPace(most int) pace { return pace{most: most, window: 1, refusals: map[class]refusal{}} }
 
 // refused is the error that all of a class get at once; nil if one of them is to ask.
-func (p *pace) refused(now time.Time, class string) error {
-	if r, known := p.refusals[class]; known && now.Before(r.until) {
+func (p *pace) refused(now time.Time, c class) error {
+	if r, known := p.refusals[c]; known && now.Before(r.until) {
 		return r.err
 	}
 	return nil
@@ -69,12 +71,12 @@ func (p *pace) begin(now time.Time) bool {
 
 // end takes in how a write of a class went. jitter is from 0 to 1. Writes that were under way together and hear the
 // same count once.
-func (p *pace) end(now time.Time, class string, a answer, jitter float64) {
+func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 	p.flying--
 	waiting := now.Before(p.until)
 	switch a.verdict {
 	case done:
-		delete(p.refusals, class)
+		delete(p.refusals, c)
 		if !waiting {
 			p.falls = 0
 			p.window = min(p.window+1, p.most) // doubles each time all have been answered
@@ -93,9 +95,9 @@ func (p *pace) end(now time.Time, class string, a answer, jitter float64) {
 		}
 	case refusedAll:
 		p.window = 1
-		if p.refused(now, class) == nil {
-			hold := min(max(2*p.refusals[class].hold, holdFirst), holdMost)
-			p.refusals[class] = refusal{a.err, now.Add(hold), hold}
+		if p.refused(now, c) == nil {
+			hold := min(max(2*p.refusals[c].hold, holdFirst), holdMost)
+			p.refusals[c] = refusal{a.err, now.Add(hold), hold}
 		}
 	}
 }
@@ -155,57 +157,69 @@ func quotaConflict(err error) bool {
 	return status.Status().Details.Kind == "resourcequotas"
 }
 
+// class is of writes that are alike: what of one job is done, as "create pods of worker". They are refused together, and
+// told of together.
+type class struct{ job, what string } // job is its UID
+
 // pacer lets writes begin in their order, at a pace. Make it with newPacer; close it.
 type pacer struct {
-	delays *delays
+	log     *slog.Logger
+	delayed func() // called when byJob says otherwise than before
 
-	mu    sync.Mutex
-	pace  pace
-	queue []*ticket // who waits, in order
-	wake  *time.Timer
+	mu     sync.Mutex
+	pace   pace
+	queue  []*ticket // who waits, in order
+	wake   *time.Timer
+	delays delays
+	told   map[string]string // of delays, at the last look
+	look   *time.Timer
+	looks  bool // look will fire
 }
 
 // ticket is one write that waits for its turn.
 type ticket struct {
-	class string
+	class class
 	turn  chan struct{} // closed when it may begin, or fails with err
 	err   error
 }
 
-// newPacer makes a pacer that calls delayed when a write has begun to be delayed, or no longer is.
-func newPacer(most int, delayed func()) *pacer {
-	g := &pacer{pace: newPace(most), delays: newDelays(delayed)}
-	g.wake = time.AfterFunc(time.Hour, g.woken)
+// lookEach is how often it is looked whether something is delayed, while anything is under way. People are told, and to
+// them a second is no time; to reckon with each of thousands of writes would cost.
+const lookEach = time.Second
+
+func newPacer(most int, log *slog.Logger, delayed func()) *pacer {
+	g := &pacer{pace: newPace(most), log: log, delays: delays{}, delayed: delayed}
+	g.wake, g.look = time.AfterFunc(time.Hour, g.woken), time.AfterFunc(time.Hour, g.looked)
 	g.wake.Stop()
+	g.look.Stop()
 	return g
 }
 
-func (g *pacer) close() { g.wake.Stop() }
+func (g *pacer) close() {
+	g.wake.Stop()
+	g.look.Stop()
+}
 
 // do carries out one write at the pace: it waits for its turn, and tries again what the API server was too busy
 // for or failed at, so write has to be safe to repeat. Writes of one class are refused together. It gives the
 // error of the last attempt, and where its time was up, what the API server said before.
-func (g *pacer) do(ctx context.Context, class string, write func(context.Context) error) error {
-	defer g.delays.begin(class)()
+func (g *pacer) do(ctx context.Context, c class, write func(context.Context) error) error {
+	w := g.begin(c)
+	defer g.note(func(now time.Time) { g.delays.end(now, c, w) })
 	var failed error
 	for attempt := 1; ; {
-		if err := g.enter(ctx, class); err != nil {
-			return lately(err, failed)
+		if err := g.enter(ctx, c); err != nil {
+			return lately(ctx, err, failed)
 		}
-		slow := g.delays.watch(class)
+		g.note(w.ask)
 		err := write(ctx)
-		slow.Stop()
-		a := judge(err)
-		switch {
-		case ctx.Err() != nil:
-			a, err = answer{}, lately(err, failed) // the caller gave up: that says nothing of the API server
-		case a.verdict == down:
-			failed = err
-			g.delays.answered(class, err)
-		default:
-			g.delays.answered(class, nil)
+		if ctx.Err() != nil {
+			g.leave(c, answer{}) // the caller gave up: that says nothing of the API server
+			return lately(ctx, err, failed)
 		}
-		g.leave(class, a)
+		a := judge(err)
+		g.note(func(now time.Time) { w.answered(now, a) })
+		g.leave(c, a)
 		switch {
 		case a.verdict == busy:
 		case a.verdict == down && attempt < attemptsDown:
@@ -213,25 +227,63 @@ func (g *pacer) do(ctx context.Context, class string, write func(context.Context
 		default:
 			return err
 		}
-		if ctx.Err() != nil {
-			return err
-		}
+		failed = err
+		g.log.Debug("A write is tried again.", "write", c.what, "job", c.job, "error", err)
 	}
 }
 
 // lately adds to the error with which a write was given up what the API server last failed at it with.
-func lately(err, failed error) error {
-	if err == nil || failed == nil {
+func lately(ctx context.Context, err, failed error) error {
+	if err == nil || failed == nil || ctx.Err() == nil {
 		return err
 	}
 	return fmt.Errorf("%w; before: %w", err, failed)
 }
 
-// enter waits for a turn.
-func (g *pacer) enter(ctx context.Context, class string) error {
-	t := &ticket{class: class, turn: make(chan struct{})}
+func (g *pacer) begin(c class) *writing {
 	g.mu.Lock()
-	if err := g.pace.refused(time.Now(), class); err != nil {
+	defer g.mu.Unlock()
+	if !g.looks {
+		g.looks = true
+		g.look.Reset(lookEach)
+	}
+	return g.delays.begin(c)
+}
+
+// note enters something into delays.
+func (g *pacer) note(enter func(now time.Time)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	enter(time.Now())
+}
+
+// looked says so if something is delayed, or no longer is.
+func (g *pacer) looked() {
+	g.mu.Lock()
+	now := g.delays.byJob(time.Now())
+	news := !maps.Equal(now, g.told)
+	g.told = now
+	if g.looks = len(g.delays) > 0; g.looks {
+		g.look.Reset(lookEach)
+	}
+	g.mu.Unlock()
+	if news {
+		g.delayed()
+	}
+}
+
+// byJob is that of delays, as it is now.
+func (g *pacer) byJob() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.delays.byJob(time.Now())
+}
+
+// enter waits for a turn.
+func (g *pacer) enter(ctx context.Context, c class) error {
+	t := &ticket{class: c, turn: make(chan struct{})}
+	g.mu.Lock()
+	if err := g.pace.refused(time.Now(), c); err != nil {
 		g.mu.Unlock()
 		return err
 	}
@@ -250,19 +302,19 @@ func (g *pacer) enter(ctx context.Context, class string) error {
 	}
 	g.mu.Unlock()
 	if i < 0 && t.err == nil { // it was its turn just now
-		g.leave(class, answer{})
+		g.leave(c, answer{})
 	}
 	return fmt.Errorf("wait for the API server to take more: %w", ctx.Err())
 }
 
 // leave ends a turn. Those that wait and would only hear the same refusal again fail at once.
-func (g *pacer) leave(class string, a answer) {
+func (g *pacer) leave(c class, a answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pace.end(time.Now(), class, a, rand.Float64())
+	g.pace.end(time.Now(), c, a, rand.Float64())
 	if a.verdict == refusedAll {
 		g.queue = slices.DeleteFunc(g.queue, func(t *ticket) bool {
-			if t.class != class {
+			if t.class != c {
 				return false
 			}
 			t.err = a.err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,9 +31,9 @@ func TestPace(t *testing.T) {
 	var p pace
 	now := time.Unix(0, 0)
 	datadriven.RunTest(t, "testdata/pace", func(t *testing.T, d *datadriven.TestData) string {
-		n, class, wait, text := 1, "", "0s", ""
+		n, what, wait, text := 1, "", "0s", ""
 		d.MaybeScanArgs(t, "n", &n)
-		d.MaybeScanArgs(t, "class", &class)
+		d.MaybeScanArgs(t, "class", &what)
 		switch d.Cmd {
 		case "new":
 			d.ScanArgs(t, "most", &n)
@@ -55,7 +56,7 @@ func TestPace(t *testing.T) {
 				a.err = errors.New("exceeded quota")
 			}
 			for range n {
-				p.end(now, class, a, 0)
+				p.end(now, class{"u", what}, a, 0)
 			}
 			return fmt.Sprintf("window %d, next in %s\n", p.window, max(p.until.Sub(now), 0))
 		case "after":
@@ -67,7 +68,7 @@ func TestPace(t *testing.T) {
 			now = now.Add(step)
 			return ""
 		case "refused":
-			return fmt.Sprintln(p.refused(now, class))
+			return fmt.Sprintln(p.refused(now, class{"u", what}))
 		}
 		d.Fatalf(t, "unknown command")
 		return ""
@@ -114,14 +115,14 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 // Of ten thousand that a quota refuses, few are asked, and all hear why.
 func TestARefusalIsForAllThatQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(64, func() {})
+		g := newPacer(64, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		var asked atomic.Int32
 		quota := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("exceeded quota: gpus"))
 		var all sync.WaitGroup
 		for range 10_000 {
 			all.Go(func() {
-				err := g.do(t.Context(), "create", func(context.Context) error {
+				err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
 					asked.Add(1)
 					time.Sleep(5 * time.Millisecond)
 					return quota
@@ -135,11 +136,11 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 		if asked.Load() > 1 {
 			t.Errorf("%d were asked", asked.Load())
 		}
-		if err := g.do(t.Context(), "another job", func(context.Context) error { return nil }); err != nil {
+		if err := g.do(t.Context(), class{"u", "another job"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("another job's pods are refused with it: %v", err)
 		}
 		time.Sleep(holdMost)
-		if err := g.do(t.Context(), "create", func(context.Context) error { return nil }); err != nil {
+		if err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("the refusal stands for ever: %v", err)
 		}
 	})
@@ -148,7 +149,7 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 // Nobody asks while the API server said to wait, nobody is lost, and the order stays.
 func TestRetryAfterHoldsEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(8, func() {})
+		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		var mu sync.Mutex
 		var refused, until time.Time // those that were under way together are told at one moment
@@ -157,7 +158,7 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 		refusals := 3
 		for i := range 100 {
 			all.Go(func() {
-				err := g.do(t.Context(), "create", func(context.Context) error {
+				err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if now := time.Now(); now.After(refused) && now.Before(until) {
@@ -189,11 +190,11 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 // place taken.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(8, func() {})
+		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		asked := 0
 		gone := errors.New("connection refused")
-		if err := g.do(t.Context(), "a", func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || asked != attemptsDown {
+		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || asked != attemptsDown {
 			t.Errorf("after %d attempts: %v", asked, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -201,14 +202,14 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		block := make(chan struct{})
 		var all sync.WaitGroup
 		time.Sleep(fallMost)
-		all.Go(func() { g.do(t.Context(), "a", func(context.Context) error { <-block; return nil }) })
+		all.Go(func() { g.do(t.Context(), class{"u", "a"}, func(context.Context) error { <-block; return nil }) })
 		synctest.Wait()
-		if err := g.do(ctx, "a", func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits no longer than 1 ms hears %v", err)
 		}
 		close(block)
 		all.Wait()
-		if err := g.do(t.Context(), "a", func(context.Context) error { return nil }); err != nil {
+		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
 		if g.pace.flying != 0 || len(g.queue) != 0 {
@@ -220,13 +221,13 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 // The most that are under way at once is the parallelism.
 func TestParallelismIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newPacer(16, func() {})
+		g := newPacer(16, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		var now, most atomic.Int32
 		var all sync.WaitGroup
 		for i := range 1000 {
 			all.Go(func() {
-				err := g.do(t.Context(), "create "+strconv.Itoa(i%3), func(context.Context) error {
+				err := g.do(t.Context(), class{"create", strconv.Itoa(i % 3)}, func(context.Context) error {
 					most.Store(max(most.Load(), now.Add(1)))
 					time.Sleep(time.Millisecond)
 					now.Add(-1)

@@ -110,7 +110,7 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 	}
 	if in.anchor.uid != "" {
 		owner := in.anchor.reference()
-		owner.Controller = new(true) // kubectl drain leaves alone what has none
+		owner.Controller = new(true) // kubectl drain ends with an error at what has none, unless it is forced
 		pod.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	if c.AgentPath == "" {

@@ -94,9 +94,9 @@ func (r *preparations) serviceData() map[string]string {
 	return r.data
 }
 
-// Prepare makes the job's anchor and what it owns, or brings them up to date with the group. Each step finds what
-// the ones before it made, so a Prepare that was cut short is completed by the next, and what somebody has deleted is
-// made again. Where nothing changed it costs a read of each object, and no write.
+// Prepare makes the job's anchor and then what it owns, or brings them up to date with the group. Each write finds what an
+// earlier Prepare made, so one that was cut short is completed by the next, and what somebody has deleted is made again.
+// Where nothing changed it costs a read of each object, and no write.
 func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := p.prepare(ctx, g)
 	if err != nil {
@@ -239,17 +239,30 @@ func (p *Provider) anchored(ctx context.Context, j prepared) error {
 		seen = looked{} // whoever comes next looks, and the others wait for that
 	}
 	if trusted {
-		<-j.look
+		select {
+		case other := <-j.look:
+			seen = later(now, seen, other)
+		case <-ctx.Done():
+			return err // who has it taken out puts it back
+		}
 	}
 	j.look <- seen
 	return err
+}
+
+// later is the newer of two looks: the one that began at a time, and another.
+func later(began time.Time, one, other looked) looked {
+	if other.seen.After(began) {
+		return other
+	}
+	return one
 }
 
 // lookAtAnchor asks the API server whether a job's anchor is still there.
 func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
 	now := time.Now()
 	var there *corev1.ConfigMap
-	err := p.pacer.do(ctx, j.group.UID+" get configmaps", func(ctx context.Context) (err error) {
+	err := p.pacer.do(ctx, class{j.group.UID, "look for the anchor"}, func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, j.anchor.name, metav1.GetOptions{})
 		return err
 	})
@@ -332,7 +345,7 @@ func owns(a anchor, o metav1.Object) bool {
 
 // write makes one of a job's objects, at the pace.
 func (p *Provider) write(ctx context.Context, g job.Group, what string, write func(context.Context) error) error {
-	if err := p.pacer.do(ctx, g.UID+" "+what, write); err != nil {
+	if err := p.pacer.do(ctx, class{g.UID, "make " + what}, write); err != nil {
 		return fmt.Errorf("make %s: %w", what, explain(err))
 	}
 	return nil

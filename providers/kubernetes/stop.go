@@ -99,7 +99,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 	first := p.index.ordered(old.uid)
 	there := &corev1.Pod{}
 	gone, err := p.insist(ctx, old, func() error {
-		return p.pacer.do(ctx, old.key.uid+" delete pods", func(ctx context.Context) error {
+		return p.pacer.do(ctx, class{old.key.uid, "delete pods"}, func(ctx context.Context) error {
 			return p.client.CoreV1().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
 				Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
 				MaxRetries(0).Do(ctx).Into(there)

@@ -30,7 +30,8 @@ import (
 // failed or broke off delivers nothing.
 type watching struct {
 	what  string // as an error names it: `pods in namespace "ml"`
-	blind string // what it means not to see them, as a sentence; "" where nothing works without
+	vital bool   // nothing works without
+	blind string // what it means not to see them, as a sentence; "" if they are vital, or byRole
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	open  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	kind  runtime.Object
@@ -255,7 +256,7 @@ func (w *watching) ready(ctx context.Context) error {
 		return nil
 	}
 	if err := w.refused(); err != nil {
-		if w.blind == "" {
+		if w.vital {
 			return err
 		}
 		return nil
@@ -279,6 +280,8 @@ func (w *watching) caveats() []string {
 		return nil
 	case w.listed && w.opened:
 		return []string{fmt.Sprintf("What is known of %s is old: %s.", w.what, err)}
+	case w.vital:
+		return nil // Observe fails with it
 	}
 	return []string{fmt.Sprintf("%s: %s.", w.blind, err)}
 }
@@ -306,7 +309,7 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 		o.Nodes[i].Provider = p.name
 	}
 	p.gang.Complete(&o)
-	o.Delayed = p.pacer.delays.byJob()
+	o.Delayed = p.pacer.byJob()
 	return o, nil
 }
 
@@ -332,7 +335,7 @@ const (
 func (p *Provider) ownWatches() {
 	x := p.index
 	ours := p.podWatch(p.namespace, metav1.ListOptions{LabelSelector: labelUID})
-	ours.what, ours.strip = fmt.Sprintf("pods in namespace %q", p.namespace), stripOurs
+	ours.vital, ours.what, ours.strip = true, fmt.Sprintf("pods in namespace %q", p.namespace), stripOurs
 	ours.one = func(o runtime.Object, gone bool) { p.watched(o.(*corev1.Pod), gone) }
 	ours.all = func(all []any, version string) { x.listed(typed[*corev1.Pod](all), version) }
 

@@ -49,8 +49,9 @@ type gang struct {
 	means    []string // of the scheduler's configuration
 	trouble  error    // why the server could not be asked, the last time
 	jobs     map[string]kubernetes.Job
-	groups   map[string]*v1beta1.PodGroup // by UID of the job: as they were seen last
-	queues   queues
+	groups   map[string]*v1beta1.PodGroup   // by UID of the job: as they were seen last
+	queues   queues                         // as they were seen last
+	hidden   bool                           // they may not be seen now
 	nodes    map[string]*v1alpha1.HyperNode // by name
 	network  *network                       // of them; nil without any
 	labelled map[string]labelled            // by node
@@ -96,11 +97,12 @@ func (g *gang) watch() {
 	all := g.client.queues()
 	g.site.Watch(kubernetes.Watch{
 		What: "queues", Kind: &v1beta1.Queue{},
-		Lack: "Whether the queue exists, is open and has room is not known; a gang that it does not let in waits",
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
-		Open: all.Watch,
-		One:  func(o runtime.Object, gone bool) { g.seeQueue(o.(*v1beta1.Queue), gone) },
-		All:  g.seeQueues,
+		Lack:   "Whether the queue exists, is open and has room is not known; a gang that it does not let in waits",
+		List:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		Open:   all.Watch,
+		One:    func(o runtime.Object, gone bool) { g.seeQueue(o.(*v1beta1.Queue), gone) },
+		All:    g.seeQueues,
+		Hidden: g.hideQueues,
 	})
 	tree := g.client.hyperNodes()
 	g.site.Watch(kubernetes.Watch{
@@ -173,6 +175,22 @@ func (g *gang) seeQueues(all []runtime.Object) {
 	}
 	g.mu.Unlock()
 	g.site.Changed()
+}
+
+// hideQueues: they may not be listed, or may be again.
+func (g *gang) hideQueues(hidden bool) {
+	g.mu.Lock()
+	g.hidden = hidden
+	g.mu.Unlock()
+	g.site.Changed()
+}
+
+// seen are the queues, if they can be seen: nobody waits for what one was before. g.mu is held.
+func (g *gang) seen() queues {
+	if g.hidden {
+		return nil
+	}
+	return g.queues
 }
 
 func (g *gang) seeHyperNode(o *v1alpha1.HyperNode, gone bool) {
@@ -281,7 +299,7 @@ func (g *gang) Can(c *job.Capabilities) {
 	if c.Refused = g.server.lacks(g.config); c.Refused != "" {
 		return
 	}
-	if why := g.queues.shut(g.config.queue()); why != "" {
+	if why := g.seen().shut(g.config.queue()); why != "" {
 		c.Refused = fmt.Sprintf("No job is let in: %s.", why)
 		return
 	}
@@ -318,9 +336,9 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 		return nil
 	}
 	var made *v1beta1.PodGroup
-	err := g.site.Write(ctx, j.Group.UID+" the PodGroup", func(ctx context.Context) (err error) {
+	err := g.site.Write(ctx, j.Group.UID, "make the PodGroup", func(ctx context.Context) (err error) {
 		made, err = g.podGroups().Apply(ctx, declared(j, spec),
-			metav1.ApplyOptions{FieldManager: kubernetes.FieldManager, Force: true})
+			metav1.ApplyOptions{FieldManager: kubernetes.FieldManager, Force: true}, "minMember")
 		return err
 	})
 	if err != nil {
@@ -414,7 +432,7 @@ func (g *gang) Complete(o *providers.Observation) {
 	defer g.mu.Unlock()
 	o.Held = map[string]string{}
 	for uid, group := range g.groups {
-		if why := g.queues.held(group, g.config.scheduler()); why != "" {
+		if why := g.seen().held(group, g.config.scheduler()); why != "" {
 			o.Held[uid] = why
 		}
 	}
@@ -438,7 +456,7 @@ func (g *gang) waiting(uid string) string {
 	if group == nil {
 		return kubernetes.WaitsForScheduler
 	}
-	if why := g.queues.held(group, g.config.scheduler()); why != "" {
+	if why := g.seen().held(group, g.config.scheduler()); why != "" {
 		return why
 	}
 	if why := unschedulable(group); why != "" {

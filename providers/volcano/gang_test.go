@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
 
@@ -202,6 +203,21 @@ func TestAPodGroupThatWasDeletedIsMadeAgain(t *testing.T) {
 	w.nothingLeft()
 }
 
+// What somebody edited of a PodGroup is set back, also where eltrain's is nothing.
+func TestAPodGroupThatWasEditedIsSetBack(t *testing.T) {
+	w := newWork(t, newBed(t), nil)
+	g := group("edited", 0, core)
+	w.prepare(g)
+	_, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).Patch(t.Context(), podGroupOf(g), types.MergePatchType,
+		[]byte(`{"spec":{"minMember":3}}`), metav1.PatchOptions{FieldManager: "somebody"})
+	w.ok(err)
+	w.until("set back", func(providers.Observation) bool {
+		w.prepare(g) // once the edit was seen it does something
+		return w.podGroup(podGroupOf(g)).Spec.MinMember == 0
+	})
+	w.end(g)
+}
+
 // A master that is killed leaves a PodGroup without pods, some of its pods, or a smaller least and the pods that were
 // to go. The next one completes it. Two at once do each other no harm.
 func TestANextMasterCompletesAGang(t *testing.T) {
@@ -220,6 +236,7 @@ func TestANextMasterCompletesAGang(t *testing.T) {
 	w.p = second
 	w.launch(g, 1, 0, 1, 2)
 	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 3 })
+	g.Roles = slices.Clone(g.Roles) // the provider keeps those that it was given
 	g.Roles[0].Min = 2
 	w.prepare(g)
 	w.ok(w.p.Close())

@@ -1,8 +1,8 @@
 // Package file keeps a state in one file, for masters that share a file system.
 //
 // Beside the state file S there are: S.backup, the state before the newest; a draft of the next (see package atomicfile)
-// while a write is under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not know what is in the
-// records.
+// while a write is under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not
+// know what is in the records.
 package file
 
 import (

@@ -233,7 +233,7 @@ func (s *Store) putLock(info state.LockInfo) error {
 // sweep removes what holders left behind that died in the middle of a write. One that is alive but was taken
 // over from may lose its temporary file too; it is fenced off anyway. The guard is held.
 func (s *Store) sweep() {
-	for _, path := range []string{s.path, s.lockPath(), s.keyPath()} {
+	for _, path := range []string{s.path, s.backupPath(), s.lockPath(), s.keyPath()} {
 		atomicfile.Sweep(path)
 	}
 }

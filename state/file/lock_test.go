@@ -460,7 +460,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 	s := bubbleStore(t)
 	dir := filepath.Dir(s.Path())
 	foreign(t, s, func(r *record) { r.PID = 1 << 30 })
-	for _, path := range []string{s.Path(), s.lockPath(), s.keyPath()} {
+	for _, path := range []string{s.Path(), s.backupPath(), s.lockPath(), s.keyPath()} {
 		if _, err := atomicfile.NewDraft(path, nil, mode); err != nil { // whose owner died
 			t.Fatal(err)
 		}

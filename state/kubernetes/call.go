@@ -70,12 +70,15 @@ func (s *Store) call(ctx context.Context, verb, resource, name string, request f
 		if err == nil {
 			return nil
 		}
-		if answered := errors.As(err, new(apierrors.APIStatus)); answered {
-			said = err
-		} else if ctx.Err() != nil && said != nil {
-			err = said // that the time is up says less
-		}
 		refused := apierrors.IsUnauthorized(err) || forbidden(verb, err)
+		switch answered := errors.As(err, new(apierrors.APIStatus)); {
+		case refused: // of what comes after it did not stand, and is told in words alone: nobody is to act on it
+			said = errors.New(err.Error())
+		case answered:
+			said = err
+		case ctx.Err() != nil && said != nil:
+			err = said // that the time is up says less, and is said beside
+		}
 		if !refused {
 			since = time.Time{}
 		} else if since.IsZero() {

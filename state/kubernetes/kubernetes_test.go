@@ -753,7 +753,7 @@ func TestALockThatWasRefusedSaysSo(t *testing.T) {
 	case <-time.After(enough):
 		t.Fatal("Lost was not closed")
 	}
-	if why := l.Why(); !errors.As(why, new(*ForbiddenError)) {
+	if why := l.Why(); why == nil || errors.As(why, new(*ForbiddenError)) || !strings.Contains(why.Error(), "User cannot update resource leases") {
 		t.Errorf("it says that it was lost because: %v", why)
 	}
 	refusal.from.Store(false) // for the end

@@ -1,0 +1,92 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// While git changes what is checked out it holds index.lock, from before it removes the first file until after it has
+// written the last. What is read meanwhile is of no commit: a file that is renamed may be gone in it.
+const (
+	// gitMost is how old a lock may be and still keep the files from being read. A checkout of 8,000 files takes half a
+	// second, and one that fetches large files some minutes; one that was killed leaves its lock for ever.
+	gitMost = 5 * time.Minute
+	// unsteadyTold is how long files are not read before a person is told why: a checkout is done by then.
+	unsteadyTold = 10 * time.Second
+	// gitPoll is how often it is looked whether git has ended.
+	gitPoll = 100 * time.Millisecond
+)
+
+// UnsteadyError is why the files are not read now: somebody writes them, or may have done half of it. What is in force
+// stays so until they are read again.
+type UnsteadyError struct {
+	Text  string    // for a person
+	Since time.Time // when it began
+	// Again is when to read them; zero if a change will be told.
+	Again time.Time
+}
+
+func (e *UnsteadyError) Error() string { return e.Text }
+
+// gitLock is the index.lock of a checkout.
+type gitLock struct {
+	path  string
+	since time.Time
+}
+
+// lockOfGit finds the oldest lock under which something is written on the way to the configuration in dirs; no path if
+// there is none.
+func lockOfGit(dirs []string) (oldest gitLock) {
+	for dir := range ways(dirs) {
+		git := gitDirectory(dir)
+		if git == "" {
+			continue
+		}
+		path := filepath.Join(git, "index.lock")
+		if info, err := os.Lstat(path); err == nil && (oldest.path == "" || info.ModTime().Before(oldest.since)) {
+			oldest = gitLock{path, info.ModTime()}
+		}
+	}
+	return oldest
+}
+
+// left tells whether the lock is so old that git was killed, most likely. One from the future is by a clock that is wrong.
+func (l gitLock) left(now time.Time) bool {
+	age := now.Sub(l.since)
+	return age > gitMost || age < -gitMost
+}
+
+// unsteady is why the files are not read while the lock is held.
+func (l gitLock) unsteady() *UnsteadyError {
+	return &UnsteadyError{Since: l.since, Text: fmt.Sprintf(
+		"%s is there since %s, and the files are not read while it is, until %s at the most. What is in force stays so. If no git runs any more, one that was killed has left it: remove it.",
+		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
+}
+
+// leftBehind is what to know of a lock that nobody waits for any more.
+func (l gitLock) leftBehind() string {
+	return fmt.Sprintf("%s is there since %s. Git was killed, it seems: the files are read as they are, and may be of no commit. Remove it if no git runs.",
+		l.path, l.since.Format(time.DateTime))
+}
+
+// AwaitGit waits until git has done what it is about where dir is, as long as that may take. dir is absolute. told is called once if it
+// takes long.
+func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
+	waiting := false
+	for {
+		lock, now := lockOfGit([]string{dir}), time.Now()
+		if lock.path == "" || lock.left(now) {
+			return nil
+		}
+		if !waiting && now.Sub(lock.since) >= unsteadyTold {
+			waiting = true
+			told(lock.unsteady().Text)
+		}
+		if !sleep(ctx, gitPoll) {
+			return ctx.Err()
+		}
+	}
+}

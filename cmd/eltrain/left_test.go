@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// What -prune=false leaves is named by the plan and by the apply that leave it, and by no other.
+func TestWhatPruneLeavesIsNamed(t *testing.T) {
+	dir, _ := started(t, sleeper("a", ""))
+	rewrite(t, dir, strings.ReplaceAll(sleeper("b", ""), "replicas   = 2", "replicas   = 1"))
+	eltrain(t, dir, "plan").check(t, exitDone, "1 to add, 0 to change, 2 to destroy")
+	const left = "job.a is not in the files any more"
+	eltrain(t, dir, "plan", "-prune=false").unwrapped().check(t, exitDone, "1 to add, 0 to change, 0 to destroy", "Left as it is", left)
+	eltrain(t, dir, "plan", "-prune=false", "-markdown").unwrapped().check(t, exitDone, "Left as it is", left)
+	eltrain(t, dir, "plan", "-prune=false", "-out=p").check(t, exitDone)
+	eltrain(t, dir, "show", "-json", "p").check(t, exitDone, `"left":`)
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 1 added, 0 changed, 0 destroyed.")
+	applied := eltrain(t, dir, "apply", "-prune=false", "-auto-approve").unwrapped().check(t, exitDone, left, "What is in the configuration runs as it says")
+	if strings.Contains(applied.out, "What runs matches") || strings.Count(applied.out, left) != 1 {
+		t.Errorf("apply says\n%s", applied.out)
+	}
+	eltrain(t, dir, "events").unwrapped().check(t, exitDone, "left job.a", "only because of -prune=false")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "0 added, 0 changed, 2 destroyed")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+}

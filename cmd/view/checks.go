@@ -1,0 +1,162 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckFact is what the conditions came to of one thing that is declared.
+type CheckFact struct {
+	Kind     string   `json:"kind"`             // "check", "job" or "output"
+	Module   string   `json:"module,omitempty"` // as module.eval["de"]
+	Name     string   `json:"name"`
+	Key      string   `json:"key,omitempty"` // of a job with for_each
+	Status   string   `json:"status"`        // "pass", "fail", "error" or "unknown", as Terraform's
+	Problems []string `json:"problems,omitempty"`
+}
+
+// CheckResult is a check block, or the conditions of a job or of an output, with all instances of it: an element of
+// "checks" in Terraform's plans.
+type CheckResult struct {
+	Address   CheckAddress    `json:"address"`
+	Status    string          `json:"status"` // the worst of the instances
+	Instances []CheckInstance `json:"instances,omitempty"`
+}
+
+// CheckAddress is where the conditions are declared.
+type CheckAddress struct {
+	Display string `json:"to_display"` // module.eval.job.train
+	Kind    string `json:"kind"`       // "check", "resource" or "output_value"
+	Module  string `json:"module,omitempty"`
+	Mode    string `json:"mode,omitempty"` // this and the type are a job's
+	Type    string `json:"type,omitempty"`
+	Name    string `json:"name"`
+}
+
+// CheckInstance is one instance: of a module with for_each, or of a job.
+type CheckInstance struct {
+	Address  CheckInstanceAddress `json:"address"`
+	Status   string               `json:"status"`
+	Problems []CheckProblem       `json:"problems,omitempty"`
+}
+
+// CheckInstanceAddress is that of one instance.
+type CheckInstanceAddress struct {
+	Display string `json:"to_display"` // module.eval["de"].job.train["x"]
+	Module  string `json:"module,omitempty"`
+	Key     string `json:"instance_key,omitempty"`
+}
+
+// CheckProblem is a condition that does not hold.
+type CheckProblem struct {
+	Message string `json:"message"`
+}
+
+// checkRank orders what conditions come to: the worst of its instances is the whole one's. Unknown is of those that are not
+// evaluated, as in a destroy.
+var checkRank = map[string]int{"pass": 0, "unknown": 1, "fail": 2, "error": 3}
+
+// checkResults gathers the instances of what is declared once, in the order of the files.
+func checkResults(facts []CheckFact, r *Redactor) []CheckResult {
+	var out []CheckResult
+	at := map[string]int{} // index in out, by address
+	for i := range facts {
+		f := &facts[i]
+		address := f.declared()
+		k, known := at[address.Display]
+		if !known {
+			k = len(out)
+			at[address.Display] = k
+			out = append(out, CheckResult{Address: address, Status: f.Status})
+		}
+		if checkRank[f.Status] > checkRank[out[k].Status] {
+			out[k].Status = f.Status
+		}
+		inst := CheckInstance{Address: CheckInstanceAddress{Display: f.Address(), Module: f.Module, Key: f.Key}, Status: f.Status}
+		for _, text := range f.Problems {
+			inst.Problems = append(inst.Problems, CheckProblem{r.Text(text)})
+		}
+		out[k].Instances = append(out[k].Instances, inst)
+	}
+	return out
+}
+
+// Address names the instance as the files declare it: module.eval["de"].job.train["x"].
+func (f *CheckFact) Address() string {
+	address := within(f.Module, f.Kind+"."+f.Name)
+	if f.Key != "" {
+		address += fmt.Sprintf("[%q]", f.Key)
+	}
+	return address
+}
+
+// declared is where its block is: without the keys of modules.
+func (f *CheckFact) declared() CheckAddress {
+	module := withoutKeys(f.Module)
+	a := CheckAddress{Display: within(module, f.Kind+"."+f.Name), Kind: f.Kind, Module: module, Name: f.Name}
+	switch f.Kind {
+	case "job":
+		a.Kind, a.Mode, a.Type = "resource", "managed", jobType
+	case "output":
+		a.Kind = "output_value"
+	}
+	return a
+}
+
+func within(module, address string) string {
+	if module == "" {
+		return address
+	}
+	return module + "." + address
+}
+
+// withoutKeys makes module.eval of module.eval["de"]. No name and no key has a bracket.
+func withoutKeys(module string) string {
+	var out strings.Builder
+	for module != "" {
+		before, rest, _ := strings.Cut(module, "[")
+		out.WriteString(before)
+		_, module, _ = strings.Cut(rest, "]")
+	}
+	return out.String()
+}
+
+// notEvaluated is told of what Terraform calls an error of a check. It was a warning when the files were read.
+const notEvaluated = "A condition of it cannot be evaluated: eltrain validate says why."
+
+// failedChecks are those of which a plan tells, one text for each condition.
+func (m *PlanModel) failedChecks() []string {
+	var items []string
+	for i := range m.Checks {
+		for k := range m.Checks[i].Instances {
+			inst := &m.Checks[i].Instances[k]
+			var texts []string
+			for _, p := range inst.Problems {
+				texts = append(texts, strings.Join(strings.Fields(p.Message), " "))
+			}
+			if inst.Status == "error" {
+				texts = append(texts, notEvaluated)
+			}
+			for _, text := range folded(texts) {
+				items = append(items, inst.Address.Display+": "+text)
+			}
+		}
+	}
+	return items
+}
+
+// CheckWarnings tell of the checks that failed when a plan was made, in the words of Terraform.
+func CheckWarnings(facts []CheckFact) []Diagnostic {
+	var out []Diagnostic
+	for i := range facts {
+		texts := slices.Clone(facts[i].Problems)
+		if facts[i].Status == "error" {
+			texts = append(texts, notEvaluated)
+		}
+		for _, text := range texts {
+			out = append(out, Caution("Check block assertion failed", fmt.Sprintf("%s\n\nThis is %s. It stops nothing.", text, facts[i].Address())))
+		}
+	}
+	return out
+}

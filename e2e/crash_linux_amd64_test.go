@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// destroyed checks that after a run was killed a destroy leaves nothing.
+func (c *crashing) destroyed(moment string) {
+	c.t.Helper()
+	if out, code := c.run("destroy", "-auto-approve"); code != 0 {
+		c.t.Fatalf("%s: destroy: exit code %d\n%s", moment, code, out)
+	}
+	c.until(moment+": everything has ended", func() bool { return len(c.processes()) == 0 })
+	if out := c.must("state", "list"); out != "" {
+		c.t.Fatalf("%s: the state still has\n%s", moment, out)
+	}
+	if left, err := os.ReadDir(filepath.Join(c.dir, ".eltrain", "jobs")); err != nil || len(left) > 0 {
+		c.t.Fatalf("%s: of jobs there still is %v, %v", moment, left, err)
+	}
+	c.neverTwice(moment)
+}
+
+// shards is how many sites the steps of a run are divided among. What is done in one of them is mostly waiting: for agents,
+// locks and processes that end.
+const shards = 8
+
+// atEveryStep kills a run before its first step, the next one before its second, and so on until a run ends by itself.
+// kill makes one run, killed before step n, and checks what comes after.
+//
+// The shards run beside each other whatever -parallel says: it counts processors, and they need few.
+func atEveryStep(t *testing.T, prepare func(*crashing), kill func(c *crashing, n int) (step string)) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("some hundred runs of eltrain")
+	}
+	needTracing(t)
+	begun := time.Now()
+	var killed atomic.Int64
+	var working sync.WaitGroup
+	for shard := range shards {
+		working.Go(func() {
+			t.Run(fmt.Sprintf("%d of %d", shard+1, shards), func(t *testing.T) {
+				c := newCrashing(t)
+				prepare(c)
+				for n := shard + 1; ; n += shards {
+					if step := kill(c, n); step == "" {
+						t.Logf("a run has fewer than %d steps", n)
+						return
+					}
+					killed.Add(1)
+				}
+			})
+		})
+	}
+	working.Wait()
+	t.Logf("%d runs were killed, in %s", killed.Load(), time.Since(begun).Round(time.Second))
+}
+
+func before(n int, step string) string { return fmt.Sprintf("killed before step %d (%s)", n, step) }
+
+// A run that is killed with SIGKILL, before each step that it makes, leaves no lock that somebody must break and nothing
+// that the state forgot; what runs, runs once.
+func TestKilledAtEveryStepOfACreation(t *testing.T) {
+	atEveryStep(t, func(*crashing) {}, func(c *crashing, n int) string {
+		step := c.killedBefore(n, "apply", "-auto-approve")
+		c.settled(before(n, step))
+		c.destroyed(before(n, step))
+		return step
+	})
+}
+
+func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
+	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
+		c.edit()
+		step := c.killedBefore(n, "apply", "-auto-approve")
+		c.settled(before(n, step))
+		return step
+	})
+}
+
+// What a destroy that was killed had begun is completed by the next, or made good by an apply.
+func TestKilledAtEveryStepOfADestruction(t *testing.T) {
+	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
+		step := c.killedBefore(n, "destroy", "-auto-approve")
+		if n/shards%2 == 0 {
+			c.settled(before(n, step))
+			return step
+		}
+		c.destroyed(before(n, step))
+		c.must("apply", "-auto-approve")
+		return step
+	})
+}

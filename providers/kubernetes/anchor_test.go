@@ -1,0 +1,64 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/eltrain/eltrain/kube"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// While one looks whether an anchor is there another may look too. What the later has seen stays, and who is given up does
+// not wait for it.
+func TestTwoWhoLookAtAnAnchor(t *testing.T) {
+	meanwhile := make(chan func(), 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		(<-meanwhile)()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
+	}))
+	defer server.Close()
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Provider{client: client, namespace: "ml", pacer: newPacer(2, slog.New(slog.DiscardHandler), func() {})}
+	defer p.pacer.close()
+	j := prepared{anchor: anchor{name: "gpt"}, look: make(chan looked, 1)}
+	old := looked{seen: time.Now().Add(-2 * anchorStands), next: time.Now().Add(-anchorStands)}
+
+	j.look <- old
+	newer := lookedNow(time.Now().Add(time.Second))
+	meanwhile <- func() { <-j.look; j.look <- newer }
+	if err := p.anchored(t.Context(), j); !errors.Is(err, providers.ErrNotPrepared) {
+		t.Errorf("of an anchor that is not there it says %v", err)
+	}
+	if last := <-j.look; last != newer {
+		t.Errorf("what was seen later is lost: %+v", last)
+	}
+
+	j.look <- old
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	meanwhile <- func() { <-j.look; cancel() } // who took it out looks for long
+	ended := make(chan error, 1)
+	go func() { ended <- p.anchored(ctx, j) }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("given up, and of an anchor that is not there, it says nothing")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits on although it was given up")
+		j.look <- old
+		<-ended
+	}
+}
