@@ -21,9 +21,13 @@ type Checks struct {
 	Namespace func(name string) error
 }
 
-// maxChecked is how much the provider is asked about in one import, in values of overlays. A template of a hundred
-// values can have thousands of mistakes found; the worst manifest takes a second or two.
-const maxChecked = 400_000
+// maxChecked is how much the provider is asked about in one import to find what it refuses, in values of overlays, where
+// each question counts as askValues of them. A template of a hundred values can have dozens of mistakes found; after
+// that whatever is refused is left out whole.
+const (
+	maxChecked = 50_000
+	askValues  = 20
+)
 
 // origin is what a field of an overlay was made of. It holds the object, so that no other is ever at its address.
 type origin struct {
@@ -88,7 +92,7 @@ func (im *importer) fit(j *imported, r *role) bool {
 		im.diagnose(hcl.DiagError, j.at.key, "Cannot run on Kubernetes", "%s.", sentence(err))
 		return false
 	}
-	size := values(r.Pod)
+	size := askValues + values(r.Pod)
 	try := func(pod any) error {
 		if im.checked += size; im.checked > maxChecked {
 			return errTooMuch
