@@ -147,6 +147,7 @@ func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	for _, name := range []string{"token", "pem", "unused"} {
 		t.Setenv("ELTRAIN_VAR_"+name, "hunter2-"+name)
 	}
+	t.Setenv("ELTRAIN_VAR_pin", "271828")
 	s.must("apply", "-auto-approve")
 	before := s.job("s")
 	s.write("job.hcl", "locals {}\n")

@@ -334,7 +334,7 @@ func TestNothingAppliedYet(t *testing.T) {
 	if o := eltrain(t, dir, "events", "-json").check(t, exitDone); o.out != "" {
 		t.Errorf("events: %q", o.out)
 	}
-	eltrain(t, dir, "apply").check(t, exitError, "Nobody can be asked for approval here", "-auto-approve")
+	eltrain(t, dir, "apply").check(t, exitError, "Nobody has answered", "-auto-approve")
 }
 
 // A reader that goes away is no reason for a stack trace.

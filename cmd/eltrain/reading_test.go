@@ -146,7 +146,7 @@ func TestADirectoryThatIsAnotherByNowIsReadWhereItIs(t *testing.T) {
 		name, told string
 		make       func(at string) error
 	}{
-		{"gone", "no such file or directory", os.Remove},
+		{"gone", "There is no file or directory", os.Remove},
 		{"a loop", "too many links", func(at string) error { return os.Symlink("current", at) }},
 	} {
 		if err := c.make(filepath.Join(root, "current")); err != nil {
