@@ -150,7 +150,7 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 		free[1]+" cordoned",
 		free[2]+": node selector "+site.PoolLabel+"="+s.Namespace,
 		free[3]+" 1 cpu, 512MiB free",
-		loaded+" 512MiB free", // no core
+		loaded+" 0 cpu, 512MiB free",
 		"That is weaker than a real gang",
 	)
 	if pods := s.Pods(); len(pods) > 0 {
