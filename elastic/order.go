@@ -1,0 +1,125 @@
+package elastic
+
+import "github.com/eltrain/eltrain/job"
+
+// class is what a wanted slot contributes to a world.
+type class int
+
+const (
+	none     class = iota // not wanted
+	absent                // nobody there who could train
+	coming                // alive but busy: it stops an older world's processes, or is awaited
+	joined                // waits for the next world
+	starting              // in the world, not seen to run
+	training              // runs in the world
+	done                  // succeeded
+	classes
+)
+
+// refresh brings a slot's class and order up to date.
+func (r *Rendezvous) refresh(s *slot) {
+	if s.role == nil {
+		r.placeUnranked(s)
+	} else if c := r.classOf(s); c != s.class {
+		s.role.count[s.class]--
+		s.role.count[c]++
+		s.class = c
+		if c == joined {
+			r.settleFrom = r.now
+		}
+	}
+	o := r.orderOf(s)
+	if s.version > 0 && o.equal(s.order) {
+		return
+	}
+	r.version++
+	s.order, s.version = o, r.version
+	r.orders = append(r.orders, s.Address)
+}
+
+func (r *Rendezvous) classOf(s *slot) class {
+	state := s.report.State
+	switch {
+	case s.named && state == job.MemberSucceeded:
+		return done
+	case !s.wanted:
+		return none
+	case s.awaited:
+		return coming
+	case !s.here || state == job.MemberFailed || state == job.MemberLeaving:
+		return absent
+	case s.member && r.trains() && r.runsIn(s.report):
+		return training
+	case s.member && r.trains():
+		return starting
+	case state == job.MemberWaiting:
+		return joined
+	}
+	return coming
+}
+
+func (r *Rendezvous) orderOf(s *slot) Order {
+	held := !r.headUntil.IsZero() && s.rank > 0
+	switch {
+	case s.Leave:
+		return Order{Do: Leave, Checkpoint: s.checkpoint}
+	case s.place != nil && !held:
+		return Order{Do: Run, World: s.place}
+	}
+	return Order{Do: Wait, Checkpoint: s.checkpoint, InPlace: s.InPlace}
+}
+
+// placeUnranked starts a member without a rank, or lets it be. Its place stays as it was when it started:
+// another number of peers is no reason to start it again.
+func (r *Rendezvous) placeUnranked(s *slot) {
+	if s.member {
+		return // its role was ranked a moment ago: nothing to go on with
+	}
+	generation := s.report.Generation
+	switch s.report.State {
+	case job.MemberRunning, job.MemberSucceeded:
+		if s.place != nil && s.place.Generation == generation {
+			return
+		}
+	case job.MemberWaiting:
+		generation = s.report.InPlace + 1
+		if s.place != nil && s.place.Generation == generation {
+			return
+		}
+		if s.unranked == nil || r.want.Hold {
+			s.place = nil
+			return
+		}
+	default:
+		s.place = nil
+		return
+	}
+	if !s.here {
+		return
+	}
+	p := Place{GroupSize: 1, WorldSize: 1, RoleWorldSize: 1}
+	if s.unranked != nil {
+		p = *s.unranked
+	}
+	p.Generation, p.RestartCount = generation, generation-1
+	p.MasterAddr, p.MasterPort = s.host, s.report.Port
+	s.place = &p
+}
+
+// equal compares orders with the places that they point to.
+func (o Order) equal(p Order) bool {
+	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
+		return false
+	}
+	o.World, p.World = nil, nil
+	return o == p
+}
+
+// sameExit compares what a plan depends on.
+func sameExit(a, b *job.Exit) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Code == b.Code && a.Signal == b.Signal && a.At.Equal(b.At) && a.LocalRank == b.LocalRank &&
+		a.OOM == b.OOM && a.NotStarted == b.NotStarted && a.Message == b.Message
+}

@@ -1,0 +1,241 @@
+package elastic
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// headStart is how long the other members of a new world wait for rank 0's to say that its processes run.
+// A TCPStore client that comes before rank 0 listens waits a whole second before it tries again, so a
+// start some milliseconds later is a start a second earlier; and to wait longer than that second gains nothing.
+const headStart = time.Second
+
+// A world that the ledger did not take is proposed again after formRetry, twice as long each time up to formRetryMax.
+const (
+	formRetry    = 100 * time.Millisecond
+	formRetryMax = 5 * time.Second
+)
+
+func (r *Rendezvous) tick() {
+	if !r.headUntil.IsZero() && !r.now.Before(r.headUntil) {
+		r.releaseAll()
+	}
+	if r.claim != nil && len(r.claim.ranks) < r.claim.size && !r.now.Before(r.claimUntil) {
+		r.endClaims()
+	}
+}
+
+// advance forms a world, or breaks one that can grow, when its time has come.
+func (r *Rendezvous) advance() {
+	r.settleAt = time.Time{}
+	if r.proposed != nil || r.retryAt.After(r.now) {
+		return
+	}
+	if r.claim != nil {
+		if len(r.claim.ranks) == r.claim.size {
+			r.propose(r.claimedWorld())
+		}
+		return
+	}
+	if r.want.Hold {
+		return
+	}
+	size, all, ok := r.outlook()
+	if !ok || r.trains() && size <= r.trainees() {
+		return
+	}
+	if !all && !(r.settled && !r.trains()) {
+		if at := r.settleFrom.Add(r.want.Settle.Std()); r.now.Before(at) {
+			r.settleAt = at
+			return
+		}
+	}
+	if r.trains() {
+		r.breakWorld(true)
+		r.settled = true
+		return
+	}
+	r.propose(r.nextWorld())
+}
+
+// outlook tells how many slots a world of those who are there would have, and whether that is everyone wanted.
+// It is not ok while somebody is bound to join or to start soon, when a role has too few, or once any slot
+// succeeded: a world without it would train its share again.
+func (r *Rendezvous) outlook() (size int, all, ok bool) {
+	all = true
+	for _, ro := range r.roles {
+		if ro.count[coming]+ro.count[starting]+ro.count[done] > 0 {
+			return 0, false, false
+		}
+		there := ro.count[joined] + ro.count[training]
+		n := ro.Sizes.Floor(there)
+		if n < ro.Sizes.Min {
+			return 0, false, false
+		}
+		size += n
+		all = all && there == ro.desired
+	}
+	return size, all, size > 0
+}
+
+// trainees counts the wanted members of the world that run. One that was to leave and did not come back to this
+// master is not among them: the world may have another in its stead.
+func (r *Rendezvous) trainees() (n int) {
+	for _, ro := range r.roles {
+		n += ro.count[training]
+	}
+	return n
+}
+
+func (r *Rendezvous) propose(w job.World) {
+	r.proposed, r.form = &w, true
+}
+
+// nextWorld is made of those who joined: of each role the largest legal number, members of the previous world
+// before others, then the lowest index.
+func (r *Rendezvous) nextWorld() job.World {
+	joiners := map[*role][]*slot{}
+	for _, s := range r.slots {
+		if s.class == joined {
+			joiners[s.role] = append(joiners[s.role], s)
+		}
+	}
+	var chosen []*slot
+	for _, ro := range r.roles {
+		like := joiners[ro]
+		slices.SortFunc(like, func(a, b *slot) int {
+			if (a.rank >= 0) != (b.rank >= 0) {
+				return cmp.Compare(b.rank, a.rank)
+			}
+			return bySlot(a, b)
+		})
+		like = like[:ro.Sizes.Floor(len(like))]
+		slices.SortFunc(like, bySlot)
+		chosen = append(chosen, like...)
+	}
+	var byRank []*slot
+	if len(r.want.RankBy) > 0 {
+		byRank = rankByTopology(chosen)
+	} else {
+		byRank = keepRanks(chosen)
+	}
+	return r.worldOf(r.generation+1, byRank)
+}
+
+func (r *Rendezvous) worldOf(generation int, byRank []*slot) job.World {
+	w := job.World{
+		Generation: generation,
+		Formed:     r.now,
+		MasterAddr: byRank[0].host,
+		MasterPort: byRank[0].report.Port,
+		Members:    make([]job.WorldMember, len(byRank)),
+	}
+	for i, s := range byRank {
+		w.Members[i] = job.WorldMember{Slot: s.Address, Incarnation: s.Incarnation, Rank: i, Processes: max(1, s.role.Processes)}
+	}
+	return w
+}
+
+// formed takes the ledger's answer. A world that lost a member meanwhile has used up its number, and nobody
+// is told of it.
+func (r *Rendezvous) formed(e Formed) {
+	if r.proposed == nil || r.proposed.Generation != e.Generation {
+		return
+	}
+	w := *r.proposed
+	r.proposed = nil
+	if e.Err != nil {
+		r.retryAt = r.now.Add(min(formRetry<<min(r.failures, 10), formRetryMax))
+		r.failures++
+		return
+	}
+	r.failures, r.retryAt = 0, time.Time{}
+	adopted := r.claim != nil // a claim keeps other worlds from being proposed
+	w.Broken = r.want.Hold && !adopted
+	for _, m := range w.Members {
+		s := r.slots[m.Slot]
+		ready := s != nil && s.Incarnation == m.Incarnation && s.wanted && (s.class == joined || adopted)
+		w.Broken = w.Broken || !ready
+	}
+	r.claim = nil
+	r.enter(w)
+	if !w.Broken && !adopted && len(w.Members) > 1 {
+		r.headUntil = r.now.Add(headStart)
+	}
+	for _, s := range r.slots {
+		r.refresh(s)
+	}
+}
+
+// enter makes w the newest world: ranks, and unless it is broken the places of its members.
+func (r *Rendezvous) enter(w job.World) {
+	r.world = w
+	r.generation = max(r.generation, w.Generation)
+	r.changes++
+	r.settled, r.asked = false, false
+	for _, s := range r.slots {
+		if s.role != nil {
+			s.rank, s.member, s.place = -1, false, nil
+		}
+	}
+	places := placesOf(w)
+	for i, m := range w.Members {
+		s := r.slots[m.Slot]
+		if s == nil {
+			continue
+		}
+		s.rank, s.Rank = m.Rank, m.Rank
+		s.member = s.Incarnation == m.Incarnation
+		if s.member && !w.Broken {
+			s.place = &places[i]
+		}
+	}
+}
+
+// breakWorld ends the world that trains: every member of it is told to wait. A planned end asks for a
+// checkpoint first; any other does not, since peers may be gone that a checkpoint needs.
+func (r *Rendezvous) breakWorld(planned bool) {
+	r.world.Broken = true
+	if planned {
+		r.world.Ordered = r.now
+	}
+	r.asked = planned
+	r.settled = false
+	r.headUntil = time.Time{}
+	r.changes++
+	for _, m := range r.world.Members {
+		s := r.slots[m.Slot]
+		if s == nil || !s.member {
+			continue
+		}
+		s.place, s.checkpoint = nil, planned && (s.awaited || s.report.State == job.MemberRunning)
+		r.refresh(s)
+	}
+}
+
+// abandonCheckpoint is for a member that failed while the others were to write one: they stop at once.
+func (r *Rendezvous) abandonCheckpoint() {
+	r.asked, r.settled = false, false
+	for _, m := range r.world.Members {
+		if s := r.slots[m.Slot]; s != nil && s.member && s.class != joined {
+			s.checkpoint = false
+			r.refresh(s)
+		}
+	}
+}
+
+// releaseAll lets the members other than rank 0 start.
+func (r *Rendezvous) releaseAll() {
+	if r.headUntil.IsZero() {
+		return
+	}
+	r.headUntil = time.Time{}
+	for _, m := range r.world.Members {
+		if s := r.slots[m.Slot]; s != nil {
+			r.refresh(s)
+		}
+	}
+}
