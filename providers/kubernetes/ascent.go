@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -133,12 +135,21 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 
 // surround makes the Service and the budgets of a job, or brings them up to date.
 func (p *Provider) surround(ctx context.Context, j prepared) error {
-	err := p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
-		_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
-		return err
+	making, ctx := errgroup.WithContext(ctx)
+	making.Go(func() error {
+		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
+			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
+			return err
+		})
 	})
-	if err != nil {
-		return err
+	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
+	for _, r := range j.group.Roles {
+		making.Go(func() error {
+			return p.write(ctx, j.group, "the PodDisruptionBudget", func(ctx context.Context) error {
+				_, err := budgets.Apply(ctx, budgetOf(j, r), applyAs)
+				return err
+			})
+		})
 	}
-	return p.budget(ctx, j)
+	return making.Wait()
 }

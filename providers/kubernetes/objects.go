@@ -31,12 +31,15 @@ func (a anchor) reference() metav1.OwnerReference {
 // applyAs is how eltrain applies: what it sets is its own, whoever set it before.
 var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
-// anchorOf is the anchor without the service's URL, which Publish writes.
-func anchorOf(g job.Group, owner string) *corev1.ConfigMap {
+// anchorOf is the anchor, with how the service is reached; nil before that is published.
+func anchorOf(g job.Group, owner string, service map[string]string) *corev1.ConfigMap {
 	labels := jobLabels(g.UID, g.Name)
 	marks, annotations := stateMarks(owner)
 	maps.Copy(labels, marks)
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations}}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations},
+		Data:       service,
+	}
 }
 
 // secretOf holds the token. It is created, not applied: of two masters that race, the second takes what the first

@@ -94,6 +94,14 @@ func (r *preparations) serviceData() map[string]string {
 	return r.data
 }
 
+// noteMove takes note if an anchor said that the service is reached otherwise than it is now: by another URL, or one for
+// which another certificate vouches.
+func (r *preparations) noteMove(said, now map[string]string) {
+	if said[serviceKey] != "" && (said[serviceKey] != now[serviceKey] || said[certificatesKey] != now[certificatesKey]) {
+		r.moved.Store(true)
+	}
+}
+
 // Prepare makes the job's anchor and then what it owns, or brings them up to date with the group. Each write finds what an
 // earlier Prepare made, so one that was cut short is completed by the next, and what somebody has deleted is made again.
 // Where nothing changed it costs a read of each object, and no write.
@@ -126,13 +134,16 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		}
 		return before.token, p.tell(ctx, before, there.Data)
 	}
-	former := there
+	former, service := there, p.jobs.serviceData()
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service), applyAs)
 		return err
 	})
 	if err != nil {
 		return "", err
+	}
+	if former != nil {
+		p.jobs.noteMove(former.Data, service)
 	}
 	made := prepared{
 		group: g, anchor: anchor{there.Name, there.UID},
@@ -162,21 +173,6 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	made.token = token
 	p.jobs.put(made)
 	return token, p.tell(ctx, made, there.Data)
-}
-
-// budget makes the PodDisruptionBudgets of a job's roles.
-func (p *Provider) budget(ctx context.Context, j prepared) error {
-	budgets := p.client.PolicyV1().PodDisruptionBudgets(p.namespace)
-	for _, r := range j.group.Roles {
-		err := p.write(ctx, j.group, "the PodDisruptionBudget", func(ctx context.Context) error {
-			_, err := budgets.Apply(ctx, budgetOf(j, r), applyAs)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are no more either, or about to

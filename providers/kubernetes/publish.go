@@ -39,9 +39,7 @@ func (p *Provider) tell(ctx context.Context, j prepared, there map[string]string
 	if data == nil || there[serviceKey] == data[serviceKey] && there[certificatesKey] == data[certificatesKey] {
 		return nil
 	}
-	if there[serviceKey] != "" { // and it is another one, or another certificate vouches for it
-		p.jobs.moved.Store(true)
-	}
+	p.jobs.noteMove(there, data)
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": j.anchor.uid},
 		"data":     data,
