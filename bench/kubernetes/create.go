@@ -21,6 +21,9 @@ const (
 	runTimeout = 10 * time.Minute
 	// templatePods make the pod that the others copy.
 	templatePods = 10
+	// shortRound is how many pods a round should make to be told from noise: with fewer, whether the API server collects its
+	// garbage meanwhile decides, so there are more rounds.
+	shortRound = 5_000
 )
 
 // bareWriters are the parallelisms that the bare client is tried with.
@@ -156,7 +159,7 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 			}},
 			{&bare, "bare", func() (creation, error) { return b.bareCreationBy(ctx, size, best) }},
 		}
-		for range cfg.n {
+		for range cfg.n * max(1, shortRound/size) {
 			for _, one := range contest {
 				if err := one.run(size); err != nil {
 					return err
