@@ -35,14 +35,56 @@ func encode(s state.State) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	var b bytes.Buffer
-	b.Grow(3 * len(compact))
-	fmt.Fprintf(&b, "{\n  \"checksum\": %q,\n  \"state\": ", checksum(compact))
-	if err := json.Indent(&b, compact, "  ", "  "); err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+	content := make([]byte, 0, 3*len(compact))
+	content = fmt.Appendf(content, "{\n  \"checksum\": %q,\n  \"state\": ", checksum(compact))
+	content = appendIndented(content, compact, 1)
+	return append(content, "\n}\n"...), nil
+}
+
+// appendIndented appends what json.Indent makes of JSON at a depth, for JSON that json.Marshal wrote. json.Indent checks it
+// all again, which took as long as all else that a write takes.
+func appendIndented(to, compact []byte, depth int) []byte {
+	newline := func() {
+		to = append(to, '\n')
+		for range depth {
+			to = append(to, "  "...)
+		}
 	}
-	b.WriteString("\n}\n")
-	return b.Bytes(), nil
+	for i := 0; i < len(compact); i++ {
+		switch c := compact[i]; c {
+		case '"':
+			end := i + 1
+			for compact[end] != '"' {
+				if compact[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			to = append(to, compact[i:end+1]...)
+			i = end
+		case '{', '[':
+			to = append(to, c)
+			if compact[i+1] == c+2 { // its end: '}' is '{'+2, and ']' is '['+2
+				to = append(to, c+2)
+				i++
+				continue
+			}
+			depth++
+			newline()
+		case '}', ']':
+			depth--
+			newline()
+			to = append(to, c)
+		case ',':
+			to = append(to, c)
+			newline()
+		case ':':
+			to = append(to, ": "...)
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
 }
 
 // contentError says what is wrong inside a file.
