@@ -51,7 +51,8 @@ var rooms = map[string][]string{
 	"e2e/faults":             {"testbed", "e2e/site"},
 	"e2e/kubernetes":         {"testbed", "e2e/site"},
 	"e2e/volcano":            {"testbed", "e2e/site"},
-	"bench":                  {"job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed"},
+	"bench/internal/report":  {},
+	"bench":                  {"bench/internal", "job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed"},
 }
 
 // unreachable lists what a room must not reach, not even through others: the planner and the language decide

@@ -138,7 +138,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if len(c.Command) == 0 {
 		return nil, errors.New("no command")
 	}
-	meter, err := newMeter(c.Progress)
+	meter, err := newMeter(c.Progress, c.CheckpointPattern)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +155,9 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	sink, err := openSink(c.Log, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	if c.Incarnation == 1 && sink.size > 0 { // logs are named by jobs, and outlive them
+		fmt.Fprintf(sink, "[eltrain] the output of an earlier job of this name ends here\n")
 	}
 	if err := adoptOrphans(); err != nil {
 		log.Warn("orphaned descendants will not be found", "error", err)
@@ -363,7 +366,7 @@ func (a *agent) say() said {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.said
-	s.Step, s.FirstStep, s.Loss, s.StepRate = p.step, p.first, p.loss, p.rate
+	s.Step, s.FirstStep, s.Loss, s.StepRate, s.Saved = p.step, p.first, p.loss, p.rate, p.saved
 	return s
 }
 

@@ -649,6 +649,33 @@ func TestLogHasWholeLinesWithRanks(t *testing.T) {
 	}
 }
 
+// Logs are named by jobs, and a job that is destroyed and created again is another one: its output is told from the old.
+func TestTheOutputOfAnEarlierJobIsToldApart(t *testing.T) {
+	t.Parallel()
+	const mark = "[eltrain] the output of an earlier job of this name ends here\n"
+	for _, c := range []struct {
+		incarnation int
+		before      string
+		marked      bool
+	}{
+		{1, "old\n", true},
+		{1, "", false},
+		{2, "mine\n", false},
+	} {
+		b := newBench(t, 100*time.Millisecond, "sh", "-c", "echo new; sleep 60")
+		b.config.Incarnation = c.incarnation
+		if err := os.WriteFile(b.config.Log, []byte(c.before), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.launch(t)
+		b.service.run(1, 1)
+		b.service.await(t, "the start", func(r elastic.Report) bool { return r.State == job.MemberRunning })
+		if log := b.read("log"); strings.HasPrefix(log, c.before+mark) != c.marked {
+			t.Errorf("incarnation %d after %q writes\n%s", c.incarnation, c.before, log)
+		}
+	}
+}
+
 func TestProgressIsReportedWithTheBeat(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100*time.Millisecond, "sh", "-c", `echo step 41 loss 0.5; echo noise; echo step 42 loss nan; sleep 60`)
@@ -656,12 +683,27 @@ func TestProgressIsReportedWithTheBeat(t *testing.T) {
 	b.launch(t)
 	b.service.run(1, 1)
 	r := b.service.await(t, "step 42", func(r elastic.Report) bool { return r.Step == 42 })
-	if r.Loss != 0 {
-		t.Errorf("loss is %v: what is not finite cannot be told in JSON", r.Loss)
+	if r.Loss != nil {
+		t.Errorf("loss is %v: what is not finite cannot be told in JSON", *r.Loss)
 	}
 	if runtime.GOOS == "linux" {
 		b.service.await(t, "memory", func(r elastic.Report) bool { return r.Memory > 100<<10 })
 	}
+}
+
+// The checkpoint that a planned stop asks for is the last that a world prints: it is in the report that its member waits.
+func TestTheCheckpointOfAPlannedStopIsReported(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'echo saved step 77' USR1; trap 'exit 0' TERM; echo saved step 50; while :; do sleep 0.02; done`)
+	b.config.CheckpointSignal, b.config.CheckpointPattern = "SIGUSR1", `saved step (?P<step>\d+)`
+	b.config.StopGrace = job.Duration(200 * time.Millisecond)
+	b.launch(t)
+	b.service.run(1, 1)
+	b.service.await(t, "the first checkpoint", func(r elastic.Report) bool { return r.Saved == job.Saved{Step: 50, Generation: 1} })
+	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true})
+	b.service.await(t, "the second", func(r elastic.Report) bool {
+		return r.State == job.MemberWaiting && r.Saved == job.Saved{Step: 77, Generation: 1}
+	})
 }
 
 func TestPlannedStopAwaitsACheckpoint(t *testing.T) {

@@ -10,25 +10,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// worldNames are the variables that place a process in a world. They are taken out of the inherited
-// environment first, so that an agent which itself was started under a launcher hands nothing stale on.
-var worldNames = []string{
-	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
-	"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
-	"MASTER_ADDR", "MASTER_PORT",
-	"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
-	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
-	"ELTRAIN_JOB", "ELTRAIN_ROLE", "ELTRAIN_SLOT", "ELTRAIN_INCARNATION", "ELTRAIN_GENERATION",
-	"ELTRAIN_CHECKPOINT_DIR", "ELTRAIN_SERVICE", "ELTRAIN_TOKEN_FILE", "ELTRAIN_CA_FILE",
-}
-
 // environ is the environment of one training process: base, which holds what the user declared, and what
 // torchrun exports with torchrun's meaning (docs of torch.distributed.run), and ours. Paths in c are absolute.
-// The token itself is never in it, only the name of its file.
+// The token itself is never in it, only the name of its file. What base says of those variables is taken out first, so that
+// an agent which itself was started under a launcher hands nothing stale on.
 func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, service string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(worldNames, name)
+		return slices.Contains(job.ProcessVariables, name)
 	})
 	set := func(name, value string) { env = append(env, name+"="+value) }
 	number := func(name string, n int) { set(name, strconv.Itoa(n)) }

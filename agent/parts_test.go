@@ -190,7 +190,7 @@ func TestFullDiskDoesNotStopTraining(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`)
+	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,16 +207,16 @@ func TestProgress(t *testing.T) {
 		at = at.Add(100 * time.Millisecond)
 	}
 	p := m.read(at)
-	if p.step != 99 || p.loss != 0.25 || p.rate < 9.9 || p.rate > 10.1 {
+	if p.step != 99 || *p.loss != 0.25 || p.rate < 9.9 || p.rate > 10.1 {
 		t.Errorf("after 100 steps at 10/s: %+v", p)
 	}
-	if p := see(1, "step 50 loss 9"); p.step != 99 || p.loss != 0.25 {
+	if p := see(1, "step 50 loss 9"); p.step != 99 || *p.loss != 0.25 {
 		t.Errorf("a rank that lags behind counts: %+v", p)
 	}
 	if p := m.read(at.Add(100 * time.Second)); p.rate > 1 {
 		t.Errorf("the rate does not fall when steps stop: %+v", p)
 	}
-	if p := see(2, "step 40 loss inf"); p.step != 40 || p.loss != 0 || p.rate != 0 {
+	if p := see(2, "step 40 loss inf"); p.step != 40 || p.loss != nil || p.rate != 0 {
 		t.Errorf("a new generation from an older checkpoint: %+v", p)
 	}
 	if p := see(1, "step 100 loss 1"); p.step != 40 {
@@ -226,8 +226,67 @@ func TestProgress(t *testing.T) {
 		t.Errorf("a number beyond all: %+v", p)
 	}
 	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
-		if _, err := newMeter(bad); err == nil {
+		if _, err := newMeter(bad, ""); err == nil {
 			t.Errorf("pattern %q was taken", bad)
+		}
+		if _, err := newMeter("", bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
+			t.Errorf("pattern %q of checkpoints: %v", bad, err)
+		}
+	}
+}
+
+func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
+	m, err := newMeter(`step (?P<step>\d+) loss`, `saved step (?P<step>\d+)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1000, 0)
+	for _, line := range []struct {
+		what       string
+		generation int
+		text       string
+		want       job.Saved
+		wantStep   int64
+	}{
+		{"a step is no checkpoint", 1, "step 9 loss 1", job.Saved{}, 9},
+		{"the first", 1, "saved step 5 loss 7", job.Saved{Step: 5, Generation: 1}, 9},
+		{"a newer one", 1, "rank 0: saved step 10", job.Saved{Step: 10, Generation: 1}, 9},
+		{"a rank that lags behind", 1, "saved step 5", job.Saved{Step: 10, Generation: 1}, 9},
+		{"a number beyond all", 1, "saved step 99999999999999999999", job.Saved{Step: 10, Generation: 1}, 9},
+		{"a world that has written none yet", 2, "step 8 loss 1", job.Saved{Step: 10, Generation: 1}, 8},
+		{"a late line of the old world", 1, "saved step 11", job.Saved{Step: 11, Generation: 1}, 8},
+		{"of a world that went on from an older one", 2, "saved step 7", job.Saved{Step: 7, Generation: 2}, 8},
+		{"a later line of the old world", 1, "saved step 12", job.Saved{Step: 7, Generation: 2}, 8},
+	} {
+		m.see(line.generation, []byte(line.text), at)
+		if p := m.read(at); p.saved != line.want || p.step != line.wantStep {
+			t.Errorf("%s: %+v, want %+v and step %d", line.what, p, line.want, line.wantStep)
+		}
+	}
+}
+
+// A checkpoint goes out at once, like a first step; after something else that has just gone out it goes with the next.
+func TestACheckpointIsWorthTelling(t *testing.T) {
+	m, err := newMeter(`step (?P<step>\d+)`, `saved (?P<step>\d+)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Unix(1000, 0)
+	for _, line := range []struct {
+		after time.Duration
+		text  string
+		want  bool
+	}{
+		{0, "saved 5", true},
+		{time.Second, "saved 6", false},   // it goes with the next
+		{progressEvery, "saved 6", false}, // it is known
+		{progressEvery, "saved 7", true},
+		{progressEvery, "step 8", true}, // the first of its generation
+		{progressEvery + time.Second, "saved 8", false},
+		{2 * progressEvery, "step 9", true},
+	} {
+		if got := m.see(1, []byte(line.text), begin.Add(line.after)); got != line.want {
+			t.Errorf("%s after %s: worth telling is %v", line.text, line.after, got)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 const (
@@ -20,11 +22,11 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// meter reads training progress from output lines. Safe for concurrent use.
+// meter reads training progress, and which checkpoints there are, from output lines. Safe for concurrent use.
 type meter struct {
-	pattern    *regexp.Regexp // nil reads nothing
-	literal    []byte         // every match begins with it
-	step, loss int            // groups; loss is -1 without one
+	steps       matcher
+	loss        int // group of steps; -1 without one
+	checkpoints matcher
 
 	mu         sync.Mutex
 	generation int
@@ -35,9 +37,10 @@ type meter struct {
 
 type progress struct {
 	step  int64
-	first int64   // of its generation
-	loss  float64 // 0 if unknown or not finite: JSON has no NaN
-	rate  float64 // steps per second
+	first int64    // of its generation
+	loss  *float64 // nil if unknown or not finite: JSON has no NaN. What it points to is not changed
+	rate  float64  // steps per second
+	saved job.Saved
 }
 
 type sample struct {
@@ -45,57 +48,114 @@ type sample struct {
 	at   time.Time
 }
 
-// newMeter compiles the job's pattern; "" makes a meter that reads nothing.
-func newMeter(pattern string) (*meter, error) {
-	if pattern == "" {
-		return &meter{}, nil
-	}
-	re, err := regexp.Compile(pattern)
+// newMeter compiles a job's patterns, each of which may be "".
+func newMeter(progress, checkpoint string) (*meter, error) {
+	steps, err := newMatcher("progress", progress)
 	if err != nil {
-		return nil, fmt.Errorf("progress pattern: %w", err)
+		return nil, err
 	}
-	m := &meter{pattern: re, step: re.SubexpIndex("step"), loss: re.SubexpIndex("loss")}
-	if m.step < 0 {
-		return nil, fmt.Errorf("progress pattern %q has no group named step", pattern)
+	checkpoints, err := newMatcher("checkpoint", checkpoint)
+	if err != nil {
+		return nil, err
 	}
-	literal, _ := re.LiteralPrefix()
-	m.literal = []byte(literal)
+	m := &meter{steps: steps, loss: -1, checkpoints: checkpoints}
+	if steps.pattern != nil {
+		m.loss = steps.pattern.SubexpIndex("loss")
+	}
 	return m, nil
 }
 
-// see takes one line of a process of the given generation. Of several ranks that print the same steps the
-// foremost counts; a later generation goes on from its checkpoint, even if that is earlier. worth tells that
-// the progress should go out now: it is the first of its generation, or the last that did is a while ago.
-func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
-	if m.pattern == nil || !bytes.Contains(line, m.literal) {
-		return false
-	}
-	match := m.pattern.FindSubmatch(line)
-	if match == nil {
-		return false
-	}
-	step, err := strconv.ParseInt(string(match[m.step]), 10, 64)
-	if err != nil || step < 0 {
-		return false
-	}
+// matcher finds steps in output lines.
+type matcher struct {
+	pattern *regexp.Regexp // nil finds nothing
+	literal []byte         // every match begins with it
+	step    int            // group
+}
 
+// newMatcher compiles the pattern of what is read; "" makes a matcher that finds nothing.
+func newMatcher(what, pattern string) (matcher, error) {
+	if pattern == "" {
+		return matcher{}, nil
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return matcher{}, fmt.Errorf("%s pattern: %w", what, err)
+	}
+	step := re.SubexpIndex("step")
+	if step < 0 {
+		return matcher{}, fmt.Errorf("%s pattern %q has no group named step", what, pattern)
+	}
+	literal, _ := re.LiteralPrefix()
+	return matcher{re, []byte(literal), step}, nil
+}
+
+// find gives the step in a line, and all groups; nil groups if the line tells none.
+func (m *matcher) find(line []byte) (step int64, groups [][]byte) {
+	if m.pattern == nil || !bytes.Contains(line, m.literal) {
+		return 0, nil
+	}
+	groups = m.pattern.FindSubmatch(line)
+	if groups == nil {
+		return 0, nil
+	}
+	step, err := strconv.ParseInt(string(groups[m.step]), 10, 64)
+	if err != nil || step < 0 {
+		return 0, nil
+	}
+	return step, groups
+}
+
+// see takes one line of a process of the given generation. worth tells that what is known should go out now: it is
+// the first progress of its generation, or the last that went out is a while ago.
+func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
+	if step, groups := m.checkpoints.find(line); groups != nil {
+		worth = m.seeCheckpoint(job.Saved{Step: step, Generation: generation}, at)
+	}
+	if step, groups := m.steps.find(line); groups != nil {
+		worth = m.seeStep(generation, step, groups, at) || worth
+	}
+	return worth
+}
+
+// seeCheckpoint takes in a checkpoint. Of several ranks that write parts of one the foremost counts, as with steps. One
+// of an earlier generation counts until this one has written its own.
+func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest := saved.Newest(m.now.saved)
+	if newest == m.now.saved {
+		return false
+	}
+	m.now.saved = newest
+	return m.due(at)
+}
+
+// due tells whether what went out last did so a while ago, and counts from now on if so.
+func (m *meter) due(at time.Time) bool {
+	if at.Sub(m.toldAt) < progressEvery {
+		return false
+	}
+	m.toldAt = at
+	return true
+}
+
+// seeStep takes in a step. Of several ranks that print the same steps the foremost counts; a later generation goes on
+// from its checkpoint, even if that is earlier.
+func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Time) (worth bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if generation < m.generation || generation == m.generation && step < m.now.step {
 		return false
 	}
-	worth = at.Sub(m.toldAt) >= progressEvery
+	worth = m.due(at)
 	if generation > m.generation {
 		m.generation, m.samples = generation, m.samples[:0]
 		m.now.first = step
-		worth = true
-	}
-	if worth {
-		m.toldAt = at
+		m.toldAt, worth = at, true
 	}
 	m.now.step = step
 	if m.loss >= 0 {
-		m.now.loss = finite(string(match[m.loss]))
+		m.now.loss = finite(string(groups[m.loss]))
 	}
 	if n := len(m.samples); n > 0 && at.Sub(m.samples[n-1].at) < rateSpacing {
 		return worth
@@ -107,12 +167,12 @@ func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	return worth
 }
 
-func finite(s string) float64 {
+func finite(s string) *float64 {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
+		return nil
 	}
-	return f
+	return &f
 }
 
 // read gives the newest progress. The rate falls once steps stop coming.

@@ -75,6 +75,8 @@ type Options struct {
 	Commit string
 	// Rerun starts jobs that failed anew.
 	Rerun bool
+	// Once tells that the run ends once nothing is left to do: roles get what they begin with, and grow no further.
+	Once bool
 	// Scope bounds what may be changed, and Replace names slots to start anew besides those that Scope does.
 	Scope   plan.Scope
 	Replace []job.Selector
@@ -122,7 +124,9 @@ type Reconciler struct {
 	told         []plan.Wait // last told, at toldAt
 	toldAt       time.Time
 	steps        map[string]int64  // last told
+	stored       time.Duration     // what the last turn spent on having its state stored
 	stale        string            // why the files are not what is in force; "" if they are
+	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu
 	taken        string            // a commit that was taken up, and is yet to be told
 	left         []plan.Wait       // jobs that were last told to be left only because of Keep; under mu
 	revision     string            // the commit that the jobs in force are of
@@ -130,7 +134,7 @@ type Reconciler struct {
 	again        time.Time         // when they are to be read though nothing tells of a change; zero is never
 	warnedFiles  map[string]bool   // summaries of what holds of how they are written, and was warned of
 	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
-	refused      map[string]bool   // summaries of what must not be done and was last warned of
+	refused      map[string]string // what must not be done and was last warned of: summaries, with why
 	withheld     map[string]string // jobs that were last told to be held back, with the reason
 	delayed      map[string]string // by UID: what does not come about, and why; under mu
 	toldDelays   map[string]string // what was last warned of: summaries, with why

@@ -23,6 +23,30 @@ func (r *Reconciler) delays() []plan.Wait {
 	return waits
 }
 
+// enterStored takes in whether the turn could be stored.
+func (r *Reconciler) enterStored(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unstored = ""
+	if err != nil {
+		r.unstored = storeTrouble + ": " + err.Error()
+	}
+}
+
+// unstoredJobs are all that have not ended, while their state cannot be stored: nothing of them is healed. r.mu is held.
+func (r *Reconciler) unstoredJobs() []plan.Wait {
+	if r.unstored == "" {
+		return nil
+	}
+	var waits []plan.Wait
+	for _, name := range slices.Sorted(maps.Keys(r.state.Jobs)) {
+		if !r.state.Jobs[name].Phase.Ended() {
+			waits = append(waits, plan.Wait{Job: name, Reasons: []string{r.unstored}})
+		}
+	}
+	return waits
+}
+
 // enterDelays takes in what the providers that answered say of it. What others said last stays.
 func (r *Reconciler) enterDelays() {
 	now := map[string]string{}

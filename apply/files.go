@@ -116,7 +116,7 @@ func (w *FileWatcher) Git() (caution string, err error) {
 	case lock.left(time.Now()):
 		return lock.leftBehind(), nil
 	}
-	return "", lock.unsteady()
+	return "", lock.unsteady(time.Now())
 }
 
 // Changed gets a value when the files may have changed. Values coalesce; any event is only a hint.

@@ -26,6 +26,7 @@ type flights struct {
 
 	mu     sync.Mutex
 	turn   int               // number of the newest observation
+	plan   int               // number of the newest plan that was followed
 	begun  map[target]*begun // every change that the newest plan asks for and that may be done now
 	paused map[target]pause
 }
@@ -41,7 +42,8 @@ type begun struct {
 	change plan.Change
 	since  time.Time
 	still  time.Time // when the view was last told of it
-	flying bool
+	asked  int       // the newest plan that asked for it
+	flying bool      // or waits in its queue
 	done   bool
 	seen   int // with done: the newest observation when it was, which may not show it yet
 }
@@ -73,12 +75,38 @@ func newFlights(r *Reconciler) *flights {
 	return &flights{r: r, queues: queues(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]pause{}}
 }
 
-// queue is the changes that wait to be carried out, in the plan's order, and the workers that take them. There are no
-// more workers than may be at work at once: a goroutine for each of 10,000 changes would cost more than all else.
+// queue is the changes that wait to be carried out, and the workers that take them: what stops or heals ahead of what is
+// new, or a world would stand still while another job's 10,000 slots are launched, and each in the plan's order. There are
+// no more workers than may be at work at once: a goroutine for each of 10,000 changes would cost more than all else.
 type queue struct {
-	most    int // workers
-	workers int
-	waiting []*begun
+	most      int // workers
+	workers   int
+	mend, add []*begun
+}
+
+// put lets a change wait for its turn.
+func (q *queue) put(b *begun) {
+	if c := &b.change; c.Launch == nil || c.Incarnation > 1 {
+		q.mend = append(q.mend, b)
+		return
+	}
+	q.add = append(q.add, b)
+}
+
+// next takes the change whose turn it is; nil if none waits.
+func (q *queue) next() *begun {
+	list := &q.mend
+	if len(*list) == 0 {
+		list = &q.add
+	}
+	if len(*list) == 0 {
+		*q = queue{most: q.most, workers: q.workers} // what the lists held may be collected
+		return nil
+	}
+	b := (*list)[0]
+	(*list)[0] = nil
+	*list = (*list)[1:]
+	return b
 }
 
 // queues bounds what is under way: the user's number is of all together, else each provider has its own.
@@ -108,7 +136,7 @@ func (f *flights) enqueue(ctx context.Context, all []*begun) {
 	f.mu.Lock()
 	for _, b := range all {
 		q := f.queueOf(b.change.Provider)
-		q.waiting = append(q.waiting, b)
+		q.put(b)
 		if q.workers < q.most {
 			q.workers++
 			hired[q]++
@@ -132,14 +160,10 @@ func (f *flights) enqueue(ctx context.Context, all []*begun) {
 func (f *flights) dequeue(q *queue) *begun {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(q.waiting) == 0 {
+	b := q.next()
+	if b == nil {
 		q.workers--
-		q.waiting = nil
-		return nil
 	}
-	b := q.waiting[0]
-	q.waiting[0] = nil
-	q.waiting = q.waiting[1:]
 	return b
 }
 
@@ -158,6 +182,19 @@ func (f *flights) forgotten(uid string) bool {
 	defer f.mu.Unlock()
 	b := f.begun[target{uid: uid}]
 	return b != nil && b.done && isForget(&b.change)
+}
+
+// forgets tells whether a job is about to be forgotten, or is just now.
+func (f *flights) forgets(uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.forgetting(uid)
+}
+
+// forgetting is forgets with f.mu held.
+func (f *flights) forgetting(uid string) bool {
+	b := f.begun[target{uid: uid}]
+	return b != nil && b.flying && isForget(&b.change)
 }
 
 // look begins an observation.
@@ -191,14 +228,18 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 	var start []*begun
 	var news []func(View)
 	f.mu.Lock()
+	f.plan++
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		t := targetOf(c)
 		asked[t] = true
-		if c.Wave > 0 || ctx.Err() != nil || f.grounded() || f.r.preparations.holds(c) {
+		b := f.begun[t]
+		if b.is(c) {
+			b.asked = f.plan
+		}
+		if c.Wave > 0 || ctx.Err() != nil || f.grounded() || f.r.preparations.holds(c) || c.Launch != nil && f.forgetting(c.UID) {
 			continue
 		}
-		b := f.begun[t]
 		if b != nil && (b.flying || b.is(c) && b.done && b.seen >= f.turn) {
 			continue
 		}
@@ -206,7 +247,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			if b != nil && !b.done { // done by itself, and the next thing is asked for already
 				news = append(news, b.finished(now, nil))
 			}
-			b = &begun{change: *c, since: now, still: now}
+			b = &begun{change: *c, since: now, still: now, asked: f.plan}
 			f.begun[t] = b
 			news = append(news, b.started())
 		}
@@ -307,7 +348,7 @@ func (f *flights) wait() { f.wg.Wait() }
 
 // fly carries the change out. When the run has ended, or the world has moved while it waited, it is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
-	begin := ctx.Err() == nil && !f.grounded() && f.r.asked(&b.change)
+	begin := ctx.Err() == nil && !f.grounded() && f.asked(b)
 	var err error
 	if begin {
 		acting := f.acting
@@ -317,6 +358,17 @@ func (f *flights) fly(ctx context.Context, b *begun) {
 		err = f.r.do(acting, &b.change)
 	}
 	f.land(b, begin, err)
+}
+
+// asked tells whether a change is still to be made once its queue has come to it.
+func (f *flights) asked(b *begun) bool {
+	if !isForget(&b.change) {
+		return f.r.asked(&b.change)
+	}
+	// It is named by its job's UID alone, and a job that is in the files again goes on under that.
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return b.asked == f.plan
 }
 
 func (f *flights) land(b *begun, begin bool, err error) {
@@ -338,7 +390,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 		delete(f.paused, t)
 	}
 	f.mu.Unlock()
-	if errors.Is(err, providers.ErrNotPrepared) {
+	if errors.Is(err, providers.ErrNotPrepared) || begin && isForget(&b.change) {
 		f.r.preparations.lapse(t.uid)
 	}
 	f.tell(news)

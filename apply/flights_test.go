@@ -2,6 +2,10 @@ package apply
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +13,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/providers"
 )
 
 func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
@@ -51,31 +56,198 @@ func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
 
 func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
 	const turn = 10 * time.Millisecond
+	now := time.Unix(0, 0)
 	var r rest
-	after := func(waited time.Duration) time.Duration {
-		r.waited(waited)
-		return r.after(turn)
+	take := func(took time.Duration) time.Duration {
+		now = now.Add(took)
+		pause := r.after(now, took)
+		now = now.Add(pause)
+		return pause
 	}
-	if first := r.after(turn); first != turn {
-		t.Errorf("the first rest is %v", first)
-	}
-	for n := 1; n < restAfter; n++ {
-		if next := after(0); next != turn {
-			t.Errorf("the rest after %d turns in a row is %v", n, next)
+	alone := func() {
+		t.Helper()
+		for n := range int(restFree / turn) {
+			if pause := take(turn); pause != turn {
+				t.Fatalf("the rest after %d turns in a row is %v", n+1, pause)
+			}
 		}
 	}
-	for _, want := range []time.Duration{2 * turn, 4 * turn, 8 * turn, 8 * turn} {
-		if next := after(0); next != want {
-			t.Errorf("a later rest is %v, want %v", next, want)
+	alone()
+	var turns time.Duration
+	began := now
+	for range 1000 {
+		take(turn)
+		turns += turn
+	}
+	if share := now.Sub(began) / turns; share < restShare-1 || share > restShare {
+		t.Errorf("while news did not end, one part in %d of the time went to turns", share)
+	}
+	now = now.Add(restShare * (restFree + restCap))
+	alone()
+	for range 10 {
+		if pause := take(restCap / 2); pause > restCap {
+			t.Errorf("a rest is %v", pause)
 		}
 	}
-	if next := after(turn + 1); next != turn {
-		t.Errorf("the rest once the news have ended is %v", next)
+	now = now.Add(restShare*restFree + restCap)
+	if pause := take(turn); pause != turn {
+		t.Errorf("the rest after a turn that comes alone after longer ones is %v", pause)
 	}
-	for range restAfter {
-		r.waited(0)
+}
+
+// forgetful is a provider of which a test sees what it forgets, and for how long.
+type forgetful struct {
+	providers.Provider
+	forget func(uid string)
+}
+
+func (f forgetful) Forget(ctx context.Context, uid, name string) error {
+	f.forget(uid)
+	return f.Provider.Forget(ctx, uid, name)
+}
+
+// calls are those of a provider that matter here, in their order.
+type calls struct {
+	mu   sync.Mutex
+	made []string
+}
+
+func (c *calls) add(what, of string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made = append(c.made, what+" "+of)
+}
+
+// since takes what was called since the last time.
+func (c *calls) since() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := strings.Join(c.made, ", ")
+	c.made = nil
+	return text
+}
+
+// busyBench has one worker for all changes, and tells what is called. Its rounds are turns with all that they begin, but for
+// what a test holds up.
+func busyBench(t *testing.T, seen *calls, forget func(uid string), jobs ...job.Job) *bench {
+	b := newBench(t, func(o *Options) {
+		o.Spawn, o.Parallelism, o.Jobs = nil, 1, jobs
+		o.NewUID = func(name string) string { return "u" + name }
+		o.Providers["local"] = forgetful{o.Providers["local"], func(uid string) {
+			seen.add("forget", uid)
+			forget(uid)
+		}}
+	})
+	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(200)))
+	b.cluster.prepare = func(g job.Group) error { seen.add("prepare", g.UID); return nil }
+	b.cluster.launch = func(_ context.Context, l job.Launch) error {
+		seen.add("launch", fmt.Sprintf("%s#%d", l.Slot, l.Incarnation))
+		return nil
 	}
-	if long := r.after(restCap); long != restCap {
-		t.Errorf("a rest is %v", long)
+	return b
+}
+
+func (b *bench) rounds(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		b.turn(t)
+		synctest.Wait()
+		b.now = b.now.Add(Rescan)
+		b.cluster.Advance(b.now, func() {})
 	}
+}
+
+func TestHealingGoesAheadOfWhatIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen calls
+		hurt := jobtest.Job("z", jobtest.Role("worker", 1))
+		b := busyBench(t, &seen, func(string) {}, hurt)
+		b.rounds(t, 3)
+		launch := b.cluster.launch
+		b.cluster.launch = func(ctx context.Context, l job.Launch) error {
+			time.Sleep(time.Second)
+			return launch(ctx, l)
+		}
+		b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", 20)), hurt})
+		for range 2 { // it is prepared, and its launches begin
+			b.turn(t)
+			synctest.Wait()
+		}
+		seen.since()
+		for _, agent := range b.cluster.Agents() {
+			if agent.Slot().Job == "z" {
+				b.cluster.PutOut(agent, job.Preemption)
+			}
+		}
+		for range 5 { // each while the worker is at its first launch
+			b.now = b.now.Add(2 * time.Second)
+			b.turn(t)
+			time.Sleep(time.Millisecond)
+		}
+		b.flights.wait()
+		order := strings.Split(seen.since(), ", ")
+		if at := slices.Index(order, "launch job.z.worker[0]#2"); at != 1 {
+			t.Errorf("the next of job z is launched at %d of %q", at, order)
+		}
+	})
+}
+
+func TestAJobThatIsWantedAgainIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen calls
+		free := make(chan struct{})
+		a, other := jobtest.Job("a", jobtest.Role("worker", 1)), jobtest.Job("b", jobtest.Role("worker", 3))
+		b := busyBench(t, &seen, func(string) {}, a)
+		b.rounds(t, 3)
+		launch := b.cluster.launch
+		b.cluster.launch = func(ctx context.Context, l job.Launch) error {
+			if l.UID == "ub" {
+				<-free
+			}
+			return launch(ctx, l)
+		}
+		b.Declare([]job.Job{a, other})
+		b.rounds(t, 2) // b's first launch has the only worker
+		b.Declare([]job.Job{other})
+		b.rounds(t, 1)
+		must(t, b.cluster.Stop(t.Context(), "ua", job.Address{Job: "a", Role: "worker"}, 1, 0))
+		b.rounds(t, 2) // now its forgetting waits for the worker
+		b.Declare([]job.Job{a, other})
+		b.rounds(t, 2)
+		close(free)
+		b.rounds(t, 4)
+		b.flights.wait()
+		if made := seen.since(); strings.Contains(made, "forget") || !strings.Contains(made, "launch job.a.worker[0]#2") {
+			t.Errorf("calls: %s", made)
+		}
+	})
+}
+
+func TestWhatIsBeingForgottenIsMadeAnewAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen calls
+		held := make(chan struct{})
+		a := jobtest.Job("a", jobtest.Role("worker", 1))
+		b := busyBench(t, &seen, func(string) { <-held }, a)
+		b.rounds(t, 3)
+		b.Declare(nil)
+		b.rounds(t, 1)
+		must(t, b.cluster.Stop(t.Context(), "ua", job.Address{Job: "a", Role: "worker"}, 1, 0))
+		b.rounds(t, 2)
+		if made := seen.since(); !strings.HasSuffix(made, "forget ua") {
+			t.Fatalf("calls: %s", made)
+		}
+		b.Declare([]job.Job{a})
+		b.rounds(t, 3)
+		if made := seen.since(); made != "" {
+			t.Errorf("while it is being forgotten: %s", made)
+		}
+		close(held)
+		b.flights.wait()
+		b.rounds(t, 4)
+		b.flights.wait()
+		if made := seen.since(); !strings.HasPrefix(made, "prepare ua") || !strings.Contains(made, "launch job.a.worker[0]#2") || strings.Contains(made, "forget") {
+			t.Errorf("afterwards: %s", made)
+		}
+	})
 }

@@ -16,8 +16,15 @@ const (
 	gitMost = 5 * time.Minute
 	// unsteadyTold is how long files are not read before a person is told why: a checkout is done by then.
 	unsteadyTold = 10 * time.Second
-	// gitPoll is how often it is looked whether git has ended.
+	// gitPoll is how often it is looked whether git has ended, or the files are still.
 	gitPoll = 100 * time.Millisecond
+	// gitAgain is when a master looks again that found git at work as it read the files: most often another one's git status,
+	// which takes milliseconds.
+	gitAgain = 500 * time.Millisecond
+	// stillTold is how long a start waits for files to be still before a person is told why.
+	stillTold = 2 * time.Second
+	// stillMost is how long it waits for files that are written all the time. Nobody heals the jobs meanwhile.
+	stillMost = time.Minute
 )
 
 // UnsteadyError is why the files are not read now: somebody writes them, or may have done half of it. What is in force
@@ -25,8 +32,7 @@ const (
 type UnsteadyError struct {
 	Text  string    // for a person
 	Since time.Time // when it began
-	// Again is when to read them; zero if a change will be told.
-	Again time.Time
+	Again time.Time // when to read them: that nothing is written any more nobody tells
 }
 
 func (e *UnsteadyError) Error() string { return e.Text }
@@ -60,8 +66,8 @@ func (l gitLock) left(now time.Time) bool {
 }
 
 // unsteady is why the files are not read while the lock is held.
-func (l gitLock) unsteady() *UnsteadyError {
-	return &UnsteadyError{Since: l.since, Text: fmt.Sprintf(
+func (l gitLock) unsteady(now time.Time) *UnsteadyError {
+	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
 		"%s is there since %s, and the files are not read while it is, until %s at the most. What is in force stays so. If no git runs any more, one that was killed has left it: remove it.",
 		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
 }
@@ -83,10 +89,38 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 		}
 		if !waiting && now.Sub(lock.since) >= unsteadyTold {
 			waiting = true
-			told(lock.unsteady().Text)
+			told(lock.unsteady(now).Text)
 		}
 		if !sleep(ctx, gitPoll) {
 			return ctx.Err()
+		}
+	}
+}
+
+// AwaitStill waits until the files in dirs, which are absolute, have been as they are for so long that it is believed that
+// jobs are in them no more, and gives their fingerprint. told is called once if it takes long. Where somebody writes there
+// all the time it is an UnsteadyError in the end.
+func AwaitStill(ctx context.Context, dirs []string, told func()) (string, error) {
+	begun := time.Now()
+	print, since, waiting := Fingerprint(dirs...), begun, false
+	for {
+		now := time.Now()
+		switch seen := Fingerprint(dirs...); {
+		case seen != print:
+			print, since = seen, now
+		case now.Sub(since) >= filesStill:
+			return print, nil
+		}
+		if now.Sub(begun) >= stillMost {
+			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
+				"Jobs are in the files no more, and in %s nobody has left the files alone for %s: somebody is writing them", stillMost, filesStill)}
+		}
+		if !waiting && now.Sub(begun) >= stillTold {
+			waiting = true
+			told()
+		}
+		if !sleep(ctx, gitPoll) {
+			return "", ctx.Err()
 		}
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -163,6 +165,43 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	}
 }
 
+func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.hcl")
+	synctest.Test(t, func(t *testing.T) {
+		write(t, path, "a")
+		told, begun := 0, time.Now()
+		last := time.AfterFunc(filesStill-time.Second, func() { write(t, path, "ab") })
+		defer last.Stop()
+		print, err := AwaitStill(t.Context(), []string{dir}, func() { told++ })
+		if err != nil || print != Fingerprint(dir) || told != 1 {
+			t.Errorf("%q after %v, told %d times: %v", print, time.Since(begun), told, err)
+		}
+		if took := time.Since(begun); took < 2*filesStill-time.Second || took > 2*filesStill {
+			t.Errorf("believed %v after the start, of which the last write was at %v", took, filesStill-time.Second)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for text := "a"; sleep(ctx, time.Second); text += "a" {
+				write(t, path, text)
+			}
+		})
+		var unsteady *UnsteadyError
+		begun := time.Now()
+		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != stillMost {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		cancel()
+		writing.Wait()
+		if _, err := AwaitStill(ctx, []string{dir}, func() {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("an interrupt does not end it: %v", err)
+		}
+	})
+}
+
 func TestFilesThatAreBeingWrittenChangeNothingAndAreReadLater(t *testing.T) {
 	b, view := guarded(t, func(o *Options) { o.Commit = "1111111" })
 	busy := &UnsteadyError{Text: "index.lock is there.", Since: b.now, Again: b.now.Add(filesStill)}
@@ -228,5 +267,22 @@ func TestTheLoopReadsAgainWhenTheFilesAreStill(t *testing.T) {
 	defer end.Stop()
 	if _, err := b.Run(ctx, w); err != nil || readings != 2 {
 		t.Errorf("%d readings, %v", readings, err)
+	}
+}
+
+// A lock that comes just as the files are read, as that of git status, is no change that anybody tells of when it goes.
+func TestFilesAreReadAgainAfterALockThatCameAsTheyWere(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, ".git"), 0o755))
+	w := watchDir(t, dir)
+	lock := filepath.Join(dir, ".git", "index.lock")
+	write(t, lock, "")
+	var unsteady *UnsteadyError
+	if _, err := w.Git(); !errors.As(err, &unsteady) || unsteady.Again.IsZero() || time.Until(unsteady.Again) > gitAgain {
+		t.Errorf("while git is at work: %v, %+v", err, unsteady)
+	}
+	must(t, os.Remove(lock))
+	if _, err := w.Git(); err != nil {
+		t.Errorf("when it is not: %v", err)
 	}
 }

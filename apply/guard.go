@@ -210,23 +210,24 @@ func aboutFiles(n job.Notice) bool {
 }
 
 // tellRefusals warns of what the files ask for and must not be done, and of what they hold to be true of the jobs and
-// is not, as long as that is so.
+// is not, once for as long as that is so.
 func (r *Reconciler) tellRefusals(p *plan.Plan) {
-	now := map[string]bool{}
+	now := map[string]string{}
 	for _, refusal := range p.Refusals {
-		summary := refusal.Summary + ": job." + refusal.Job
-		now[summary] = true
-		r.view(func(v View) { v.Warned(summary, refusal.Detail) })
+		now[refusal.Summary+": job."+refusal.Job] = refusal.Detail
 	}
 	if r.o.Conditions != nil && (p.Dirty || r.unmet == nil) {
 		r.unmet = r.o.Conditions(p.Records)
 	}
-	for summary, detail := range r.unmet {
-		now[summary] = true
-		r.view(func(v View) { v.Warned(summary, detail) })
+	maps.Copy(now, r.unmet)
+	for _, summary := range slices.Sorted(maps.Keys(now)) {
+		detail := now[summary]
+		if old, told := r.refused[summary]; !told || old != detail {
+			r.view(func(v View) { v.Warned(summary, detail) })
+		}
 	}
-	for summary := range r.refused {
-		if !now[summary] {
+	for _, summary := range slices.Sorted(maps.Keys(r.refused)) {
+		if _, holds := now[summary]; !holds {
 			r.view(func(v View) { v.Recovered(summary) })
 		}
 	}

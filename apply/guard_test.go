@@ -89,6 +89,40 @@ func reading(files Files, err error) *Watch {
 	return &Watch{Reload: func() (Files, error) { return files, err }}
 }
 
+// What must not be done is warned of once, and again when it is another thing.
+func TestARefusalIsWarnedOfOnceWhileItStands(t *testing.T) {
+	b, view := guarded(t, func(*Options) {})
+	ask := func(jobs []job.Job, ids ...string) {
+		t.Helper()
+		files := Files{Jobs: jobs}
+		for _, id := range ids {
+			files.Blocks.Imports = append(files.Blocks.Imports, plan.Import{To: job.Selector{Job: "c"}, ID: id})
+		}
+		b.reload(reading(files, nil))
+	}
+	with := append(two(2), jobtest.Job("c", jobtest.Role("worker", 1)))
+	for _, step := range []struct {
+		jobs []job.Job
+		ids  []string
+		told []string // parts of what is told
+	}{
+		{with, []string{"x"}, []string{`"x"`}},
+		{with, []string{"z"}, []string{`"z"`}},
+		{two(2), nil, []string{"recovered: "}},
+		{with, []string{"z"}, []string{`"z"`}},
+	} {
+		view.warned = nil
+		ask(step.jobs, step.ids...)
+		for range 3 {
+			b.turn(t)
+		}
+		told := slices.DeleteFunc(slices.Compact(view.warned), func(text string) bool { return text == "recovered: "+FilesTrouble })
+		if !slices.EqualFunc(told, step.told, strings.Contains) {
+			t.Errorf("asked for %q: told %q", step.ids, told)
+		}
+	}
+}
+
 func TestFilesWithErrorsLeaveTheLastGoodInForceAndSayWhichCommit(t *testing.T) {
 	b, view := guarded(t, func(o *Options) { o.Commit = `1a2b3c4 "Add b"` })
 	broken := &UnusableError{Brief: "Missing brace on job.hcl line 3: it ends early", Text: "Error: Missing brace\nand more"}

@@ -51,15 +51,19 @@ func (r *Reconciler) Live() Live {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.o.Clock()
+	unstored := r.unstoredJobs()
 	records := make(job.Records, len(r.state.Jobs))
 	for name, rec := range r.state.Jobs {
 		copied := *rec
+		if r.unstored != "" && rec.Phase == job.JobRunning {
+			copied.Phase = job.JobDegraded // nothing of it is healed, and its record cannot say so
+		}
 		if !rec.Phase.Ended() {
 			copied.Goodput = rec.Goodput.Until(now)
 		}
 		records[name] = &copied
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(r.waits, refusals, r.left)}
+	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(unstored, r.waits, refusals, r.left)}
 }
 
 // LiveServer answers Fetch on this machine until Close.

@@ -70,6 +70,9 @@ func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (
 		ps.cease(rec.UID)
 		return "", false // the plan says that it is not configured
 	}
+	if ps.r.flights.forgets(rec.UID) {
+		return "", false // it was wanted no more, and is again: it is made anew once that has ended
+	}
 	if ps.begin(rec.UID, g, deletedAt(rec)) {
 		places := ps.placesOf(rec.Spec.Provider)
 		ps.r.flights.wg.Add(1)

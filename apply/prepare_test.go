@@ -104,7 +104,7 @@ func (l *listener) Recovered(summary string) {
 		l.warned = append(l.warned, "recovered: "+summary)
 	}
 }
-func (l *listener) Progressed(string, int64, float64, float64) {}
+func (l *listener) Progressed(string, int64, *float64, float64) {}
 
 // bench is a reconciler of one job of two workers on a cluster whose scheduler places, with a clock of its own.
 type bench struct {

@@ -105,7 +105,7 @@ func (r *Reconciler) Replan(recorded plan.Input) Decision {
 // declare enters what the files and the user say, but for the jobs.
 func (r *Reconciler) declare(in *plan.Input) {
 	in.Destroy, in.NewUID, in.Keep, in.Blocks, in.Prevent = r.o.Destroy, r.o.NewUID, r.o.Keep, r.o.Blocks, r.o.Prevent
-	in.Scope, in.Refresh = r.scope, r.o.Refresh
+	in.Scope, in.Refresh, in.Once = r.scope, r.o.Refresh, r.o.Once
 }
 
 // Refresh records what is seen, and changes nothing else. It is asked of Approve, if there is one.

@@ -61,8 +61,8 @@ type Watch struct {
 	Reload func() (Files, error)
 }
 
-// Run runs the loop until there is nothing left to do: the plan is empty, nothing is under way, and each
-// job runs, has ended, or waits for what no change of ours brings. With watch it runs until ctx ends.
+// Run runs the loop until there is nothing left to do: the plan is empty, nothing is under way, the agents that were found
+// have reported, and each job runs, has ended, or waits for what no change of ours brings. With watch it runs until ctx ends.
 //
 // When ctx ends no change is begun any more, those under way are finished, and jobs are left running.
 func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
@@ -112,16 +112,16 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			r.view(func(v View) { v.Warned(storeTrouble, err.Error()) })
 			due = r.o.Clock().Add(retryStore)
 		case watch == nil && r.settled(&p):
-			proven := r.proven(&p)
+			proven := latest(r.proven(&p), r.unheard(&p))
 			if proven.IsZero() {
 				return p, r.undone(&p)
 			}
 			due = earliest(due, proven)
 		}
-		if !sleep(ctx, rest.after(time.Since(begun))) {
+		ended := time.Now()
+		if !sleep(ctx, rest.after(ended, ended.Sub(begun)-r.stored)) {
 			return p, nil
 		}
-		rested := time.Now()
 		due = earliest(due, r.again)
 		timer := time.NewTimer(r.untilDue(due))
 	wait:
@@ -152,42 +152,30 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		if !r.again.IsZero() && !r.o.Clock().Before(r.again) {
 			r.heed(watch)
 		}
-		rest.waited(time.Since(rested))
 	}
 }
 
-// rest is the pause after a turn, in which news coalesce: as long as the turn took. While the news do not end it is, after
-// some turns, twice as long each time, up to restMost times. So a burst of 10,000 pods costs some turns more, and not a
-// core; what comes alone is decided at once.
+// rest is the pause after a turn, in which news coalesce: as long as the turn took, and longer once turns take more than
+// their share of the time. So a burst of 10,000 pods costs some turns more, and not a core; what comes alone is decided at
+// once. What a turn waits for its state to be stored does not count: no work is saved by that.
 type rest struct {
-	turn  time.Duration // the last
-	times int
-	row   int // turns since the news last ended
+	debt time.Duration // what turns took beyond their share
+	at   time.Time     // as of when
 }
 
 const (
-	// restAfter is how many turns in a row an incident may take that comes alone: a fault, what follows from it, and each
-	// change that ends.
-	restAfter = 4
-	restMost  = 8
-	restCap   = time.Second // the most that news may wait
+	// restFree is what turns may take beyond their share: that is an incident of a job of 1,000 slots that comes alone, a
+	// fault, what follows from it, and each change that ends.
+	restFree  = 100 * time.Millisecond
+	restShare = 6 // one part in so many of the time is the turns' share
+	restCap   = time.Second
 )
 
-// after is how long to rest after a turn that took so long.
-func (r *rest) after(took time.Duration) time.Duration {
-	r.turn, r.times = took, max(r.times, 1)
-	return min(took*time.Duration(r.times), restCap)
-}
-
-// waited enters how long no news came after the rest.
-func (r *rest) waited(d time.Duration) {
-	if d > r.turn {
-		r.times, r.row = 1, 0
-		return
-	}
-	if r.row++; r.row >= restAfter {
-		r.times = min(2*r.times, restMost)
-	}
+// after is how long to rest at a time, after a turn that took so long.
+func (r *rest) after(now time.Time, took time.Duration) time.Duration {
+	left := max(r.debt-now.Sub(r.at)/restShare, 0)
+	r.debt, r.at = min(left+took, restFree+restCap/restShare), now // no more than the longest rest makes good
+	return min(max(took, (r.debt-restFree)*restShare), restCap)
 }
 
 const storeTrouble = "The state cannot be stored; nothing is changed until it can"
@@ -228,6 +216,7 @@ func (w *Watch) changed() <-chan struct{} {
 // Turn is one turn of the loop: observe, plan, store, tell, act. due is when the next one has to be, if
 // nothing wakes it earlier; zero is never. With an error nothing was changed.
 func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
+	r.stored = 0
 	r.flights.look()
 	r.observe(ctx)
 	if ctx.Err() != nil {
@@ -250,7 +239,11 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	left := r.tellLeft(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
-	if err := r.commit(ctx, in, &p); err != nil {
+	storing := time.Now()
+	err = r.commit(ctx, in, &p)
+	r.stored = time.Since(storing)
+	r.enterStored(err)
+	if err != nil {
 		return p, due, err
 	}
 	r.withheld, r.taken = in.Withheld, ""
@@ -492,6 +485,8 @@ func (r *Reconciler) provider(c *plan.Change) (providers.Provider, error) {
 // Declare replaces the declared jobs; the next turn takes them up. What of the records is sensitive by now is sealed.
 func (r *Reconciler) Declare(jobs []job.Job) {
 	r.o.Jobs = jobs
+	r.writing.Lock() // a world may be being stored, with the records as they were
+	defer r.writing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Jobs = r.o.Sealer.Records(r.state.Jobs)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
@@ -118,5 +119,55 @@ func TestALaunchWithoutItsValueIsRefused(t *testing.T) {
 	}
 	if err := b.do(t.Context(), &p.Changes[len(p.Changes)-1]); !errors.Is(err, job.ErrSealed) {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// slowStore lets a write begin, and holds it.
+type slowStore struct {
+	state.Store
+	begun, held chan struct{} // nil: it holds none
+}
+
+func (s *slowStore) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if s.begun != nil {
+		close(s.begun)
+		s.begun = nil
+		<-s.held
+	}
+	return s.Store.Write(ctx, next, l)
+}
+
+// What becomes sensitive while the service has a world stored stays sealed.
+func TestAWorldThatFormsWhileAReloadSealsUnsealsNothing(t *testing.T) {
+	const password = "hunter2hunter2"
+	plain := withPassword(password)
+	plain.Secrets = nil
+	sealer := newSealer(t)
+	var slow *slowStore
+	b := newBench(t, func(o *Options) {
+		slow = &slowStore{Store: o.Store}
+		o.Store, o.Sealer, o.Jobs = slow, sealer, []job.Job{plain}
+	})
+	b.turn(t)
+	begun := make(chan struct{})
+	slow.begun, slow.held = begun, make(chan struct{})
+	formed, declared := make(chan error, 1), make(chan struct{})
+	go func() { formed <- b.Form("a", "u", job.World{Generation: 1}) }()
+	<-begun
+	go func() {
+		defer close(declared)
+		b.Declare(sealer.Jobs([]job.Job{withPassword(password)}))
+	}()
+	select {
+	case <-declared:
+	case <-time.After(50 * time.Millisecond): // it waits for the world
+	}
+	close(slow.held)
+	must(t, <-formed)
+	<-declared
+	text, err := json.Marshal(b.Records())
+	must(t, err)
+	if strings.Contains(string(text), password) {
+		t.Errorf("the password is in clear: %s", text)
 	}
 }

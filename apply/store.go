@@ -32,8 +32,32 @@ func (r *Reconciler) Form(launched, uid string, w job.World) error {
 	if err := r.write(ctx, func(next *state.State) { next.Jobs = jobs }); err != nil {
 		return err
 	}
-	r.unwritten = append(r.unwritten, worldNotice("job."+jobName, &w))
+	n := worldNotice("job."+jobName, &w)
+	if old.World.Generation > 0 {
+		n.Message += resized(&old.Spec, &old.World, &w)
+	}
+	r.unwritten = append(r.unwritten, n)
 	return nil
+}
+
+// resized tells which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
+// within 1..8"; "" if none.
+func resized(spec *job.Job, before, now *job.World) (text string) {
+	for i := range spec.Roles {
+		r := &spec.Roles[i]
+		members := func(w *job.World) (n int) {
+			for _, m := range w.Members {
+				if m.Slot.Role == r.Name {
+					n++
+				}
+			}
+			return n
+		}
+		if had, has := members(before), members(now); r.Scaling != nil && had != has {
+			text += fmt.Sprintf(", %s %d -> %s within %d..%d", r.Name, had, count(has, "slot"), r.Scaling.Min, r.Scaling.Max)
+		}
+	}
+	return text
 }
 
 // worldNotice tells of a world that was formed, or that was found training and is looked after from now on. The latter
@@ -156,6 +180,8 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 		}
 	}
 	r.unwritten = append(r.unwritten, p.Notices...)
+	// A world may have formed since the plan was made: what the plan found out came before it.
+	slices.SortStableFunc(r.unwritten, func(a, b job.Notice) int { return a.Time.Compare(b.Time) })
 	p.Notices = r.unwritten
 	entries := make([]state.Entry, len(r.unwritten))
 	for i, n := range r.unwritten {

@@ -19,10 +19,10 @@ type View interface {
 	// Noticed is told what happens: phases, worlds, incidents.
 	Noticed(n job.Notice)
 	// Warned is told what is wrong but does not end the run: a file with an error, an unreachable provider.
-	// The text is a full diagnostic of one or more lines.
+	// The text is a full diagnostic of one or more lines. The same may be told again while it holds: a view shows it once.
 	Warned(summary, detail string)
 	// Recovered is told when what was last warned of under this summary is over.
 	Recovered(summary string)
-	// Progressed is told, at most once a second per job, how training goes.
-	Progressed(jobName string, step int64, loss, stepsPerSecond float64)
+	// Progressed is told, at most once a second per job, how training goes. loss is nil if it is not known.
+	Progressed(jobName string, step int64, loss *float64, stepsPerSecond float64)
 }

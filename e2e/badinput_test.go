@@ -348,35 +348,51 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	s.endsRight("mnist", steps)
 }
 
-func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
+// smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill takes what is left of it, until the
+// file that it gives is removed.
+func smallDisk(s *site) (fill func() string) {
+	s.t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can mount a small file system")
+		s.t.Skip("only root can mount a small file system")
 	}
-	s := site4(t, jobOptions{min: 2, max: 4, script: fmt.Sprintf(`"--ckpt-dir=%s"`, t.TempDir())})
 	run := filepath.Join(s.dir, ".eltrain")
 	if err := os.Mkdir(run, 0o700); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := unix.Mount("eltrain-test", run, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		s.t.Skipf("a small file system cannot be mounted here: %v", err)
 	}
-	t.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
+	s.t.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
 	s.write("settings.hcl", "eltrain {\n  state \"file\" { path = \".eltrain/eltrain.state\" }\n}\n")
-	t.Cleanup(s.clean) // before the file system goes; again is harmless
+	s.t.Cleanup(s.clean) // before the file system goes; again is harmless
+	return func() string {
+		s.t.Helper()
+		filler := filepath.Join(run, "filler")
+		f, err := os.Create(filler)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		f.Close()
+		return filler
+	}
+}
+
+func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
+	s := site4(t, jobOptions{min: 2, max: 4, script: fmt.Sprintf(`"--ckpt-dir=%s"`, t.TempDir())})
+	fill := smallDisk(s)
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
-	filler := filepath.Join(run, "filler")
-	f, err := os.Create(filler)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 4096))
-	}
-	f.Close()
+	filler := fill()
 	kill(t, syscall.SIGKILL, before.slot("worker[2]").PID)
 	s.heard(storeTrouble)
 	s.heard("no space left on device")
+	unhealed := s.await("mnist", "unhealed", func(j jobStatus) bool { return j.Phase == "Degraded" })
+	if len(unhealed.Reasons) == 0 || !strings.HasPrefix(unhealed.Reasons[0], storeTrouble) || !strings.Contains(unhealed.Reasons[0], "no space left on device") {
+		t.Errorf("status says of a job that cannot be healed: %q", unhealed.Reasons)
+	}
 	for address, pid := range agents(before) {
 		if s.processes()[pid] == "" {
 			t.Errorf("the agent of %s is gone", address)
@@ -388,6 +404,22 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	s.heard("Over: " + storeTrouble)
 	s.awaitWorld("mnist", 4, before.Generation+1)
 	s.await("mnist", "success", func(j jobStatus) bool { return j.Phase == "Succeeded" })
+}
+
+// Without the lock nothing is done, and the lock takes a file: who wants to end jobs on a full disk hears how.
+func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
+	s := sleeping(t)
+	fill := smallDisk(s)
+	s.must("apply", "-auto-approve")
+	filler := fill()
+	out, code := s.run("destroy", "-auto-approve")
+	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Make room on that disk") {
+		t.Errorf("destroy on a full disk: exit code %d\n%s", code, out)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	s.must("destroy", "-auto-approve")
 }
 
 // ---- the lock and the port ---------------------------------------------------------------

@@ -284,6 +284,7 @@ type jobStatus struct {
 	Generation int      `json:"generation"`
 	WorldSize  int      `json:"world_size"`
 	Step       int64    `json:"step"`
+	Checkpoint int64    `json:"checkpoint_step"`
 	Reasons    []string `json:"reasons"`
 	Roles      []struct {
 		Name                       string

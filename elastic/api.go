@@ -42,8 +42,9 @@ type Report struct {
 	Exit       *job.Exit       `json:"exit,omitempty"`
 	Step       int64           `json:"step,omitempty"`
 	FirstStep  int64           `json:"first_step,omitempty"` // the first one of its generation
-	Loss       float64         `json:"loss,omitempty"`
+	Loss       *float64        `json:"loss,omitempty"`       // nil if it is not known; 0 is a loss
 	StepRate   float64         `json:"step_rate,omitempty"`
+	Saved      job.Saved       `json:"saved,omitzero"`   // the newest checkpoint read from its output
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 }

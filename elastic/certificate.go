@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ type certificate struct {
 	served pair
 	next   pair      // what the files have now; zero if that is served
 	told   time.Time // when renewed took next; zero if it did not
+	former bool      // renewed is yet to take that the one before is served no more
 	failed string    // what went wrong at the last look, which is said once
 }
 
@@ -104,9 +106,12 @@ func (c *certificate) renew(now time.Time) {
 	}
 	if c.due(now) {
 		c.log.Info("The service's certificate is a renewed one from now on.", "expires", c.served.certificate.Leaf.NotAfter)
-		if told := c.renewed(c.certificates()); err == nil { // without the old one
-			err = told
-		}
+		c.former = true
+	}
+	if c.former {
+		told := c.renewed(c.certificates()) // without the old one
+		c.former = told != nil
+		err = cmp.Or(err, told)
 	}
 	c.say(err)
 }

@@ -100,6 +100,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	}{
 		{"incarnation", incarnation, maxGeneration},
 		{"generation", r.Generation, maxGeneration},
+		{"generation of saved", r.Saved.Generation, maxGeneration},
 		{"in_place", r.InPlace, maxGeneration},
 		{"world_slots", r.WorldSlots, maxSlots},
 		{"rank", r.Rank, maxSlots},
@@ -113,7 +114,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	if r.WorldSlots > 0 && r.Rank >= r.WorldSlots {
 		return &Error{Malformed, fmt.Sprintf("rank %d is not below world_slots %d", r.Rank, r.WorldSlots)}
 	}
-	if r.Step < 0 || r.FirstStep < 0 || r.StepRate < 0 || r.CPU < 0 || r.Memory < 0 {
+	if r.Step < 0 || r.FirstStep < 0 || r.Saved.Step < 0 || r.StepRate < 0 || r.CPU < 0 || r.Memory < 0 {
 		return &Error{Malformed, "step, step_rate, cpu and memory_bytes must not be negative"}
 	}
 	if r.Exit != nil {

@@ -233,10 +233,10 @@ func TestMemberByCurl(t *testing.T) {
 	if *reply.Order.World != want {
 		t.Errorf("told to run %+v", *reply.Order.World)
 	}
-	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "running", "generation": 1, "world_slots": 1, "step": 7, "memory": "3MiB", "cpu": 250}`, who), &reply)
-	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "succeeded", "generation": 1, "world_slots": 1, "step": 9}`, who), &reply)
+	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "running", "generation": 1, "world_slots": 1, "step": 7, "saved": {"step": 5, "generation": 1}, "memory": "3MiB", "cpu": 250}`, who), &reply)
+	post("sync", fmt.Sprintf(`{%s, "seen": 0, "state": "succeeded", "generation": 1, "world_slots": 1, "step": 9, "saved": {"step": 7, "generation": 1}}`, who), &reply)
 	m := s.Observe()["gpt"].Members
-	if len(m) != 1 || m[0].Member.State != job.MemberSucceeded || m[0].Member.Step != 9 {
+	if len(m) != 1 || m[0].Member.State != job.MemberSucceeded || m[0].Member.Step != 9 || m[0].Member.Saved != (job.Saved{Step: 7, Generation: 1}) {
 		t.Errorf("observed %+v", m)
 	}
 }
@@ -379,6 +379,8 @@ func TestRefusals(t *testing.T) {
 		{"negative generation", "sync", "", `{` + who + `, "state": "running", "generation": -1}`, 400, Malformed},
 		{"generation that would overflow", "sync", "", `{` + who + `, "state": "running", "generation": 9223372036854775807}`, 400, Malformed},
 		{"negative step", "sync", "", `{` + who + `, "state": "running", "step": -5}`, 400, Malformed},
+		{"checkpoint of a negative step", "sync", "", `{` + who + `, "state": "running", "saved": {"step": -5, "generation": 1}}`, 400, Malformed},
+		{"checkpoint of no generation", "sync", "", `{` + who + `, "state": "running", "saved": {"step": 5, "generation": -1}}`, 400, Malformed},
 		{"negative memory", "sync", "", `{` + who + `, "state": "running", "memory": "-5B"}`, 400, Malformed},
 		{"no such port", "sync", "", `{` + who + `, "state": "waiting", "port": 70000}`, 400, Malformed},
 		{"rank outside the world", "sync", "", `{` + who + `, "state": "running", "rank": 4, "world_slots": 4}`, 400, Malformed},
@@ -478,7 +480,7 @@ func TestWakesOnlyForFacts(t *testing.T) {
 		}
 	}
 	drain()
-	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, .5
+	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, new(float64)
 	a.say(job.MemberRunning, 1)
 	if drain() {
 		t.Error("a step wakes the planner")
@@ -673,9 +675,14 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	if !trusts(before) || !trusts(both) {
 		t.Fatal("it is served before all can have heard of it")
 	}
-	s.cert.renew(now.Add(2 * certificateNews))
+	refusals = 1
+	s.cert.renew(now.Add(2 * certificateNews)) // that the one before is gone cannot be told
 	if trusts(before) || !trusts(after) || !trusts(both) {
 		t.Fatal("it is not served when its time has come")
+	}
+	s.cert.renew(now.Add(2*certificateNews + time.Second))
+	if len(told) == 0 {
+		t.Fatal("that the one before is gone is not told of again")
 	}
 	if last := pool(<-told); !last.Equal(after) || !pool(s.Certificates()).Equal(after) {
 		t.Error("the one before is still vouched for")

@@ -178,6 +178,7 @@ func testSignalMakesACheckpoint(t *testing.T, tr trainer) {
 		w.until("a checkpoint", func() bool { return len(checkpoints(t, dir)) > had })
 		newest := newestCheckpoint(t, dir)
 		w.until("training to go on", func() bool { return w.lastStep() > stepOf(t, newest) })
+		w.until("word of it", func() bool { return w.lastSaved() == stepOf(t, newest) })
 		if step := stepOf(t, newest); step < at || step > at+100 {
 			t.Errorf("asked after step %d, checkpoint of step %d, want it at once", at, step)
 		}
@@ -425,6 +426,7 @@ func (w *world) String() string {
 
 var (
 	stepLine  = regexp.MustCompile(`(?m)^step (?P<step>\d+) loss (?P<loss>\S+)`) // as in job.hcl
+	savedLine = regexp.MustCompile(`(?m)^saved step (?P<step>\d+)`)              // likewise
 	beginLine = regexp.MustCompile(`(?m)^rank 0 of \d+ begins after step (\d+)`)
 )
 
@@ -444,6 +446,16 @@ func (w *world) lastStep() int {
 		last = max(last, step)
 	}
 	return last
+}
+
+// lastSaved is the step of the last checkpoint that was printed; 0 if none was.
+func (w *world) lastSaved() int {
+	lines := savedLine.FindAllStringSubmatch(w.ranks[0].out.String(), -1)
+	if len(lines) == 0 {
+		return 0
+	}
+	step, _ := strconv.Atoi(lines[len(lines)-1][1])
+	return step
 }
 
 func (w *world) beganAfter() int {

@@ -92,6 +92,8 @@ func ParseTarget(s string) (Selector, error) {
 			return bad("the module's name or key is missing or malformed")
 		case after == "":
 			return Selector{Declared: s}, nil
+		case after[0] == '[' && len(parts) == 1:
+			return bad(unquotedKey(strings.TrimSuffix(s, after)))
 		case after[0] != '.':
 			return bad("after the module comes a \".\"")
 		}
@@ -109,6 +111,9 @@ func ParseTarget(s string) (Selector, error) {
 	declared := strings.TrimSuffix(s, rest)
 	if rest == "" {
 		return Selector{Job: name, Declared: declared}, nil
+	}
+	if rest[0] == '[' && len(parts) == 1 {
+		return bad(unquotedKey(declared))
 	}
 	rest, ok = strings.CutPrefix(rest, ".")
 	if !ok {
@@ -135,6 +140,12 @@ func ParseTarget(s string) (Selector, error) {
 	}
 	sel.Ranges = ranges
 	return sel, nil
+}
+
+// unquotedKey says how to write a key of for_each, or all of them, where address, of a job or a module, has something else
+// in brackets: people write job.NAME[*].
+func unquotedKey(address string) string {
+	return fmt.Sprintf(`a key of for_each is in quotes, %s["KEY"]; -target, -exclude and -replace take %s for all of its keys`, address, address)
 }
 
 // InstanceName is the name of a job that is in modules or made by for_each: of the outermost module its

@@ -125,6 +125,10 @@ func TestTargetsCover(t *testing.T) {
 		"module.x.a":      `it does not begin with "job."`,
 		"module..job.a":   "the module's name or key is missing or malformed",
 		`module.x["a"]jo`: `after the module comes a "."`,
+		"job.a[*]":        `a key of for_each is in quotes, job.a["KEY"]; -target, -exclude and -replace take job.a for all of its keys`,
+		"job.a[0].b":      `job.a["KEY"]`,
+		"module.x[*]":     `module.x["KEY"]; -target, -exclude and -replace take module.x for all`,
+		`job.a["k"][0]`:   `after the job's name comes a "."`,
 	} {
 		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

@@ -9,28 +9,29 @@ import (
 // AgentConfig is what an agent is started with. A provider turns it into the command line of
 // `eltrain agent`; the agent reads the same back. It holds no secret: the token is in a file.
 type AgentConfig struct {
-	Job              string
-	UID              string
-	Slot             string // as worker[3]
-	Incarnation      int
-	Node             string
-	Host             string // address at which peers reach this member
-	Service          string // URL of the service; or
-	ServiceFile      string // a file with the URL, read again whenever the service does not answer
-	TokenFile        string
-	CAFile           string // PEM file with the certificates that vouch for the service; "" for the system's
-	Dir              string // the incarnation's own directory; "" where nobody looks for it
-	LastWordFile     string // a file that is there already, for its LastWord; "" for none
-	WorkingDir       string // where the processes run, relative to where the agent does; "" is there
-	Log              string // file for the slot's output; "" is the agent's own stdout
-	Processes        int
-	Ranked           bool
-	StopGrace        Duration
-	MaxRestarts      int
-	CheckpointDir    string
-	CheckpointSignal string
-	Progress         string // regular expression with the group step, perhaps loss
-	Command          []string
+	Job               string
+	UID               string
+	Slot              string // as worker[3]
+	Incarnation       int
+	Node              string
+	Host              string // address at which peers reach this member
+	Service           string // URL of the service; or
+	ServiceFile       string // a file with the URL, read again whenever the service does not answer
+	TokenFile         string
+	CAFile            string // PEM file with the certificates that vouch for the service; "" for the system's
+	Dir               string // the incarnation's own directory; "" where nobody looks for it
+	LastWordFile      string // a file that is there already, for its LastWord; "" for none
+	WorkingDir        string // where the processes run, relative to where the agent does; "" is there
+	Log               string // file for the slot's output; "" is the agent's own stdout
+	Processes         int
+	Ranked            bool
+	StopGrace         Duration
+	MaxRestarts       int
+	CheckpointDir     string
+	CheckpointSignal  string
+	CheckpointPattern string // regular expression with the group step
+	Progress          string // regular expression with the group step, perhaps loss
+	Command           []string
 }
 
 // Declare declares the agent's flags on fs, bound to c.
@@ -55,6 +56,7 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxRestarts, "max-restarts", 0, "Set TORCHELASTIC_MAX_RESTARTS to `N`.")
 	fs.StringVar(&c.CheckpointDir, "checkpoint-dir", "", "Set ELTRAIN_CHECKPOINT_DIR to `DIR`.")
 	fs.StringVar(&c.CheckpointSignal, "checkpoint-signal", "", "Ask for a checkpoint before a planned stop with `SIGNAL`.")
+	fs.StringVar(&c.CheckpointPattern, "checkpoint-pattern", "", "Read the steps of checkpoints from the output with the regular expression `PATTERN`.")
 	fs.StringVar(&c.Progress, "progress", "", "Read progress from the output with the regular expression `PATTERN`.")
 }
 

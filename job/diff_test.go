@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -21,7 +22,7 @@ func sample() Job {
 			Pod:       map[string]any{"a": "b"},
 		}},
 		Progress:   &Progress{Pattern: "step (?P<step>\\d+)"},
-		Checkpoint: &Checkpoint{Dir: "ckpt", Signal: "SIGUSR1"},
+		Checkpoint: &Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+)"},
 		Rendezvous: Rendezvous{Settle: Duration(5e9), Timeout: Duration(600e9)},
 		Topology:   Topology{RankBy: []string{"node.labels.rack"}},
 		Detect:     Detect{Lease: Duration(15e9)},
@@ -133,6 +134,29 @@ func mapKey(path string) string {
 		}
 	}
 	return key
+}
+
+// Jobs that run since before there were patterns of checkpoints must not be replaced for want of one.
+func TestTheFingerprintOfACheckpointWithoutAPatternIsAsEver(t *testing.T) {
+	text, err := json.Marshal(Checkpoint{Dir: "ckpt", Signal: "SIGUSR1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"Dir":"ckpt","Signal":"SIGUSR1"}`; string(text) != want {
+		t.Errorf("what is hashed of a checkpoint block is %s, and was %s", text, want)
+	}
+}
+
+func TestNewestCheckpoint(t *testing.T) {
+	none, early, late, anew := Saved{}, Saved{5, 1}, Saved{10, 1}, Saved{7, 2}
+	order := []Saved{none, early, late, anew} // a world that went on from an older one has its own
+	for i, a := range order {
+		for k, b := range order {
+			if got := a.Newest(b); got != order[max(i, k)] {
+				t.Errorf("of %+v and %+v the newest is %+v", a, b, got)
+			}
+		}
+	}
 }
 
 func TestFingerprintsPerSlot(t *testing.T) {

@@ -16,7 +16,7 @@ type Job struct {
 	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The most that the job may ever hold, all its slots together. What is left out is not limited."`
 	Roles      []Role      `hcl:"role,block" doc:"A group of like members. At least one."`
 	Progress   *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
-	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, and how to ask for one."`
+	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to ask for one, and how to read from the output that one is written."`
 	Rendezvous Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology   Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
 	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is held to be gone."`
@@ -64,7 +64,7 @@ type Program struct {
 	Image      string            `hcl:"image,optional" late:"slot" change:"replace" doc:"Container image, for providers that run images."`
 	Command    []string          `hcl:"command,required" late:"slot" change:"replace" doc:"The training program and its arguments. No shell is involved."`
 	WorkingDir string            `hcl:"working_dir,optional" default:"." late:"slot" change:"replace" doc:"Where it runs, relative to the job directory."`
-	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment."`
+	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment. What eltrain sets itself for each process, as RANK or MASTER_ADDR, is refused."`
 }
 
 // For returns the program of the slot with the given index.
@@ -103,10 +103,12 @@ type Progress struct {
 	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally loss: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
 }
 
-// Checkpoint says where checkpoints are and how to ask for one.
+// Checkpoint says where checkpoints are, how to ask for one, and how to read from the output that one is written.
 type Checkpoint struct {
 	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes."`
 	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that asks the processes for a checkpoint before a planned stop, like \"SIGUSR1\"."`
+	// Without one it is not in the JSON: fingerprints of jobs that were started before there were patterns hold.
+	Pattern string `hcl:"pattern,optional" change:"replace" json:",omitempty" doc:"Regular expression (RE2) with the group step, for the line that the training processes print once a checkpoint is written: \"saved step (?P<step>\\\\d+)\"."`
 }
 
 // Rendezvous says how a world forms.

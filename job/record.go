@@ -149,6 +149,8 @@ type Goodput struct {
 	Lost       LostTime `json:"lost"`
 	// Reached is the highest step seen: what comes below it after a restart is done again.
 	Reached int64 `json:"reached,omitempty"`
+	// Saved is the newest checkpoint seen, of whichever world. While a world trains its members know of newer ones.
+	Saved Saved `json:"saved,omitzero"`
 	// At is until when the ledger has been kept, Mode what the time since then goes to.
 	At   time.Time `json:"at,omitzero"`
 	Mode string    `json:"mode,omitempty"`

@@ -506,7 +506,7 @@ func (c *Checkpoint) withTexts(by func(string) string) *Checkpoint {
 		return nil
 	}
 	copied := *c
-	copied.Dir = by(c.Dir)
+	copied.Dir, copied.Pattern = by(c.Dir), by(c.Pattern)
 	return &copied
 }
 

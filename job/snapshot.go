@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Snapshot is what is observed at one moment. Facts only.
 type Snapshot struct {
@@ -57,6 +60,9 @@ type Incarnation struct {
 	// says so. It goes before exit codes: what is evicted exits with some code too.
 	Cause    Cause    `json:"cause,omitempty"`
 	Evidence []string `json:"evidence,omitempty"`
+	// Idle: when its provider first saw it, after another had started it, its own record listed no training process. What it
+	// says itself, as Member, is newer.
+	Idle bool `json:"idle,omitempty"`
 	// Drift is what of it was edited by somebody else: Before is as it is now, After as it was launched.
 	Drift []FieldChange `json:"drift,omitempty"`
 	// Member is nil until the agent has registered with this master.
@@ -93,10 +99,11 @@ type Member struct {
 	Exit       *Exit       `json:"exit,omitempty"`       // with Failed: the first process that failed
 	Step       int64       `json:"step,omitempty"`       // the last step read from its output
 	FirstStep  int64       `json:"first_step,omitempty"` // the first read in its generation
-	Loss       float64     `json:"loss,omitempty"`
-	StepRate   float64     `json:"step_rate,omitempty"` // steps per second, lately
-	CPU        CPU         `json:"cpu,omitempty"`       // of all its processes, lately
-	Memory     Bytes       `json:"memory,omitempty"`    // resident, all its processes
+	Loss       *float64    `json:"loss,omitempty"`       // nil if it is not known; 0 is a loss
+	StepRate   float64     `json:"step_rate,omitempty"`  // steps per second, lately
+	Saved      Saved       `json:"saved,omitzero"`       // the newest checkpoint read from its output
+	CPU        CPU         `json:"cpu,omitempty"`        // of all its processes, lately
+	Memory     Bytes       `json:"memory,omitempty"`     // resident, all its processes
 	Registered time.Time   `json:"registered,omitzero"`
 	// Left is when it first said that it is leaving, by the service's clock; zero in every other state.
 	Left time.Time `json:"left,omitzero"`
@@ -104,6 +111,20 @@ type Member struct {
 	// the lease ran out.
 	Silent  bool `json:"silent,omitempty"`
 	Expired bool `json:"expired,omitempty"`
+}
+
+// Saved is a checkpoint that the output of training processes told of. The zero value is none.
+type Saved struct {
+	Step       int64 `json:"step"`
+	Generation int   `json:"generation"` // of the world that wrote it
+}
+
+// Newest is the newer of two. A later world's is, whatever its step: that world went on from an older one.
+func (s Saved) Newest(other Saved) Saved {
+	if cmp.Or(cmp.Compare(s.Generation, other.Generation), cmp.Compare(s.Step, other.Step)) < 0 {
+		return other
+	}
+	return s
 }
 
 // MemberState is the agent's own word.

@@ -1,8 +1,10 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,16 +13,22 @@ import (
 // Duration is a span of time, written "30s" or "1h30m" as in Go.
 type Duration time.Duration
 
+// wellFormed is what time.ParseDuration reads: of such a text it refuses nothing but its size, and does not say so.
+var wellFormed = regexp.MustCompile(`^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
+
 // ParseDuration reads a non-negative duration with its unit.
 func ParseDuration(s string) (Duration, error) {
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf(`%q is not a duration: write a number with a unit, like "30s", "10m" or "24h"`, s)
-	}
-	if d < 0 {
+	formed, below := wellFormed.MatchString(s), strings.HasPrefix(s, "-")
+	switch {
+	case err == nil && d >= 0:
+		return Duration(d), nil
+	case err == nil, formed && below:
 		return 0, fmt.Errorf("%q is negative: a duration here is 0 or more", s)
+	case formed:
+		return 0, fmt.Errorf("%q is too long: %s, which is 292 years, is the most", s, Duration(time.Duration(math.MaxInt64).Truncate(time.Hour)))
 	}
-	return Duration(d), nil
+	return 0, fmt.Errorf(`%q is not a duration: write a number with a unit, like "30s", "10m" or "24h"`, s)
 }
 
 // Std is d as the standard library's type.
@@ -57,6 +65,9 @@ var byteUnits = []struct {
 	{"B", 1},
 }
 
+// maxBytes is more than any cluster has, and half of what the type holds.
+const maxBytes Bytes = 1 << 62
+
 // ParseBytes reads a non-negative size with its unit.
 func ParseBytes(s string) (Bytes, error) {
 	for _, u := range byteUnits {
@@ -65,7 +76,10 @@ func ParseBytes(s string) (Bytes, error) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || !(n >= 0 && n*u.size <= math.MaxInt64/2) { // not a number is neither
+		if err == nil && n*u.size > float64(maxBytes) && !math.IsInf(n, 0) || errors.Is(err, strconv.ErrRange) && n > 0 {
+			return 0, fmt.Errorf("%q is too large: %s is the most", s, maxBytes)
+		}
+		if err != nil || !(n >= 0) || math.IsInf(n, 0) { // not a number is neither
 			break
 		}
 		return Bytes(n * u.size), nil
@@ -109,9 +123,15 @@ func (b *Bytes) UnmarshalText(t []byte) (err error) {
 // CPU is an amount of processor time in thousandths of a core; in HCL it is a number of cores: 0.5, 16.
 type CPU int64
 
+// maxCores is more than any cluster has, and leaves room to add and multiply.
+const maxCores = 1_000_000_000
+
 // Cores converts a number of cores. It is an error if n is negative, not a number, or too large.
 func Cores(n float64) (CPU, error) {
-	if !(n >= 0) || n > 1e9 {
+	if n > maxCores {
+		return 0, fmt.Errorf("%v is too large: %d cores is the most", n, maxCores)
+	}
+	if !(n >= 0) {
 		return 0, fmt.Errorf("%v is not a number of cores: write 0.5, 1, 16 …", n)
 	}
 	return CPU(math.Round(n * 1000)), nil

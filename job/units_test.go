@@ -68,6 +68,25 @@ func TestCores(t *testing.T) {
 	}
 }
 
+// What is too large is told as that, with what is the most.
+func TestTooLargeIsNotMalformed(t *testing.T) {
+	for want, parse := range map[string]func() error{
+		`"999999999h" is too long: 2562047h, which is 292 years, is the most`: func() error { _, err := ParseDuration("999999999h"); return err },
+		`"-999999999h" is negative: a duration here is 0 or more`:             func() error { _, err := ParseDuration("-999999999h"); return err },
+		`"99999999999PiB" is too large: 4096PiB is the most`:                  func() error { _, err := ParseBytes("99999999999PiB"); return err },
+		`"1e999GiB" is too large: 4096PiB is the most`:                        func() error { _, err := ParseBytes("1e999GiB"); return err },
+		`1e+20 is too large: 1000000000 cores is the most`:                    func() error { _, err := Cores(1e20); return err },
+	} {
+		if err := parse(); err == nil || err.Error() != want {
+			t.Errorf("told is %v, want %s", err, want)
+		}
+	}
+	longest := "2562047h47m16.854775807s"
+	if d, err := ParseDuration(longest); err != nil || d.String() != longest {
+		t.Errorf("%s is read as %s, %v", longest, d, err)
+	}
+}
+
 func TestFactor(t *testing.T) {
 	for _, text := range []string{"", "x", "1.5", "x1", "x0.5", "x11", "xNaN", "x-2"} {
 		if f, err := ParseFactor(text); err == nil {

@@ -156,10 +156,12 @@ type meter struct {
 	limit  int // steps
 	steps  int
 	blocks int
-	// at is where the budget ran out; why says which one.
-	at  *hcl.Range
-	why string
+	// at is where it was stopped; why tells for what reason, and what in a few words.
+	at        *hcl.Range
+	what, why string
 }
+
+const tooMuch = "Too much to evaluate"
 
 func newMeter() *meter { return &meter{limit: maxSteps} }
 
@@ -173,7 +175,7 @@ func (m *meter) spend(n int) bool {
 	}
 	m.steps += n
 	if m.steps > m.limit {
-		m.why = "Evaluating the expressions of this directory takes too long or makes too large values. Look for nested for expressions and for locals that multiply each other."
+		m.what, m.why = tooMuch, "Evaluating the expressions of this directory takes too long or makes too large values. Look for nested for expressions and for locals that multiply each other."
 		return false
 	}
 	return true
@@ -186,7 +188,7 @@ func (m *meter) spendBlocks(n int) bool {
 	}
 	m.blocks += n
 	if m.blocks > maxBlocks {
-		m.why = fmt.Sprintf("Dynamic blocks, for_each and modules make more than %d blocks.", maxBlocks)
+		m.what, m.why = tooMuch, fmt.Sprintf("Dynamic blocks, for_each and modules make more than %d blocks.", maxBlocks)
 		return false
 	}
 	return true
@@ -227,7 +229,7 @@ func (m *meter) spendOn(v cty.Value) bool {
 
 func (m *meter) checkNumber(n *big.Float) bool {
 	if e := n.MantExp(nil); n.IsInf() || e > maxExponent || e < -maxExponent {
-		m.why = "A number here is out of range: no argument takes one of that size."
+		m.what, m.why = "Number out of range", "A number here is out of range: no argument takes one of that size."
 		return false
 	}
 	return true
@@ -242,7 +244,7 @@ func (m *meter) diagnostic() *hcl.Diagnostic {
 	if at == nil {
 		at = &hcl.Range{}
 	}
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too much to evaluate", Detail: m.why, Subject: at}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: m.what, Detail: m.why, Subject: at}
 }
 
 // attach makes every expression below node count its work.
@@ -347,6 +349,9 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, exhausted(e.Range())
 	}
 	v, diags := e.Expression.Value(ctx)
+	if byZero(e.Expression, v) {
+		e.m.what, e.m.why = "Division by zero", "What this is divided by is 0."
+	}
 	if !e.m.spendAs(e.cost, v) {
 		if e.m.at == nil {
 			e.m.at = e.Range().Ptr()
@@ -354,6 +359,16 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, exhausted(e.Range())
 	}
 	return v, diags
+}
+
+// byZero tells whether a value is the infinity that HCL makes of a division by zero.
+func byZero(expr hclsyntax.Expression, v cty.Value) bool {
+	division, ok := expr.(*hclsyntax.BinaryOpExpr)
+	if !ok || division.Op != hclsyntax.OpDivide {
+		return false
+	}
+	v, _ = v.Unmark()
+	return v.Type() == cty.Number && v.IsKnown() && !v.IsNull() && v.AsBigFloat().IsInf()
 }
 
 func (m *meter) spendAs(c cost, v cty.Value) bool {
@@ -380,7 +395,7 @@ type alreadyReported struct{}
 
 // exhausted ends an evaluation; the meter's own diagnostic says why.
 func exhausted(r hcl.Range) hcl.Diagnostics {
-	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Too much to evaluate", Subject: &r, Extra: alreadyReported{}}}
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: tooMuch, Subject: &r, Extra: alreadyReported{}}}
 }
 
 // unwrap is the expression without the meter around it.

@@ -50,10 +50,10 @@ type Checked struct {
 	Problems []string // the messages of what does not hold
 }
 
-// checked enters what all the conditions of one thing came to. What is on trial is not there; and how things are
-// declared does not change with what runs.
+// checked enters what all the conditions of one thing came to, if it is there. How things are declared does not change
+// with what runs.
 func (l *loader) checked(c Checked, came []verdict) {
-	if len(came) == 0 || l.trial || l.observed != nil {
+	if len(came) == 0 || l.presence != present || l.observed != nil {
 		return
 	}
 	c.Module, c.Status = strings.TrimSuffix(l.address, "."), "pass"
@@ -87,7 +87,7 @@ func (l *loader) evaluateCondition(c condition) verdict {
 	}
 	held, _ = held.Unmark()
 	if !held.IsKnown() {
-		return verdict{told: true} // it refers to something without a valid value
+		return verdict{told: true} // it refers to something without a value
 	}
 	held, err := convert.Convert(held, cty.Bool)
 	if err != nil || held.IsNull() {
@@ -161,7 +161,7 @@ func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) (came []verdict)
 		ctx.Variables = map[string]cty.Value{"self": cty.DynamicVal}
 		return append(came, l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)...)
 	}
-	p := postconditions{job: b.Job, blocks: b.Lifecycle.Postconditions, scope: s, ctx: e.ctx, owner: l}
+	p := postconditions{job: b.Job, tree: e.tree, blocks: b.Lifecycle.Postconditions, scope: s, ctx: e.ctx, owner: l}
 	l.shared.postconditions = append(l.shared.postconditions, p)
 	return append(came, l.requirePost(&p)...)
 }

@@ -71,8 +71,14 @@ func setGo(v reflect.Value, val cty.Value) error {
 		}
 		v.SetString(val.AsString())
 	case reflect.Int, reflect.Int64:
-		n, exact := val.AsBigFloat().Int64()
-		if exact != big.Exact || v.OverflowInt(n) {
+		number := val.AsBigFloat()
+		n, exact := number.Int64()
+		switch {
+		case number.IsInt() && exact == big.Below: // what was cut off to n is above it
+			return fmt.Errorf("%s is too large: %d is the most", number.Text('g', 10), n)
+		case number.IsInt() && exact == big.Above:
+			return fmt.Errorf("%s is too small: %d is the least", number.Text('g', 10), n)
+		case exact != big.Exact || v.OverflowInt(n):
 			return fmt.Errorf("a whole number is required")
 		}
 		v.SetInt(n)
@@ -278,9 +284,6 @@ func (d *decoder) evaluate(to reflect.Value, f job.Field, t *tree) {
 // store converts an evaluated argument and sets it. It reports what does not fit, and then gives false.
 func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val cty.Value, ctx *hcl.EvalContext) bool {
 	plain, marks := val.UnmarkDeep()
-	if !plain.IsWhollyKnown() {
-		return false // some part of it was complained about
-	}
 	bad := func(err error) bool {
 		d.l.report(unsuitable(attr, err, len(marks) > 0, ctx))
 		return false
@@ -291,6 +294,9 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 	converted, err := convert.Convert(plain, ValueType(f.Type))
 	if err != nil {
 		return bad(conversionError(f, plain, err))
+	}
+	if !converted.IsWhollyKnown() {
+		return false // some part of it was complained about, or is made of a variable without a value
 	}
 	if converted.IsNull() {
 		if f.Kind == job.Required {
@@ -344,7 +350,7 @@ func conversionError(f job.Field, val cty.Value, err error) error {
 		return fmt.Errorf("write a number of cores: 0.5, 1, 16 …")
 	case t.Kind() == reflect.Bool:
 		return fmt.Errorf("true or false is required")
-	case t.Kind() == reflect.Slice && given == cty.String && plainWords(val.AsString()):
+	case t.Kind() == reflect.Slice && given == cty.String && val.IsKnown() && plainWords(val.AsString()):
 		return fmt.Errorf("a list is required: write [%s]", quoted(strings.Fields(val.AsString()), ", "))
 	case t.Kind() == reflect.Slice && given.IsPrimitiveType():
 		return fmt.Errorf(`a list is required, each word an item of its own, as ["a", "b"]`)

@@ -89,7 +89,7 @@ func TestEvaluateTellsWhatIsWrong(t *testing.T) {
 		"frobnicate(1)":              "Unknown function",
 		"timestamp()":                "tomorrow",
 		"role.worker.replicas":       "the console",
-		"1 / 0":                      "out of range",
+		"1 / 0":                      "Division by zero",
 		strings.Repeat("[", 100_000): "Nested too deeply",
 		"[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]": "Too much to evaluate",
 	} {

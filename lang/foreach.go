@@ -14,14 +14,14 @@ import (
 
 // instance is one of what a block with for_each stands for; a block without has one without a key.
 type instance struct {
-	key   string
-	each  *cty.Value // the object "each"; nil without for_each
-	trial bool       // there is none: evaluated for the mistakes in the block, and not taken
+	key      string
+	each     *cty.Value // the object "each"; nil without for_each
+	presence presence
 }
 
 // parts are the instance's part of a job's name.
 func (i instance) parts(label string) []string {
-	if i.each == nil || i.trial {
+	if i.each == nil || i.presence == absent {
 		return []string{label}
 	}
 	return []string{label, i.key}
@@ -29,8 +29,11 @@ func (i instance) parts(label string) []string {
 
 // address names the instance as declared: job.gpt["a"].
 func (i instance) address(kind, label string) string {
-	if i.each == nil || i.trial {
+	switch {
+	case i.each == nil || i.presence == absent:
 		return kind + "." + label
+	case i.presence == undecided:
+		return kind + "." + label + "[" + anyKey + "]"
 	}
 	return fmt.Sprintf("%s.%s[%q]", kind, label, i.key)
 }
@@ -50,12 +53,13 @@ func eachObject(key, value cty.Value) *cty.Value {
 	return &v
 }
 
-// onTrial is for the mistakes in a block of which there is no instance: nothing is known of each.
-func onTrial() instance {
-	return instance{each: eachObject(cty.UnknownVal(cty.String), cty.DynamicVal), trial: true}
+// onTrial is for the mistakes in a block of which no instance is known: nothing is known of each.
+func onTrial(p presence) instance {
+	return instance{key: anyKey, each: eachObject(cty.UnknownVal(cty.String), cty.DynamicVal), presence: p}
 }
 
-// instances evaluates a block's for_each, in the order of keys. Where it is wrong or empty, one on trial is given.
+// instances evaluates a block's for_each, in the order of keys. Where it is wrong, empty or not known, one on trial is
+// given.
 func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance {
 	attr := b.Body.Attributes["for_each"]
 	if attr == nil {
@@ -63,8 +67,8 @@ func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance 
 	}
 	val, diags := attr.Expr.Value(ctx)
 	l.report(diags...)
-	if diags.HasErrors() || !l.suitableForEach(val, attr.Expr, ctx) {
-		return []instance{onTrial()}
+	if diags.HasErrors() || !l.suitableForEach(val, attr.Expr, ctx) || !val.IsKnown() {
+		return []instance{onTrial(undecided)}
 	}
 	var out []instance
 	sound := true
@@ -79,15 +83,18 @@ func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance 
 		}
 		out = append(out, instance{key: key.AsString(), each: eachObject(key, value)})
 	}
-	if !sound || len(out) == 0 {
-		return []instance{onTrial()}
+	switch {
+	case !sound:
+		return []instance{onTrial(undecided)}
+	case len(out) == 0:
+		return []instance{onTrial(absent)}
 	}
 	slices.SortFunc(out, func(a, b instance) int { return strings.Compare(a.key, b.key) })
 	// A block that is evaluated many times is as much work as one that is written many times.
 	size := b.Body.SrcRange.End.Byte - b.Body.SrcRange.Start.Byte
 	if !l.meter.spendBlocks(len(out)) || !l.meter.spend(saturate(size/bytesPerStep+1, len(out))) {
 		l.meter.blame(attr.Expr.Range())
-		return []instance{onTrial()}
+		return []instance{onTrial(undecided)}
 	}
 	return out
 }
@@ -106,14 +113,14 @@ func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.Ev
 	}
 	ty := val.Type()
 	switch {
-	case !val.IsKnown():
-		return false // made of something that was complained about
 	case val.IsNull():
 		return bad("The value is null. For nothing at all, give an empty map: {}.")
+	case ty == cty.DynamicPseudoType:
+		return true // not known, nor what it will be
 	case ty.IsMapType() || ty.IsObjectType() || ty.IsSetType() && ty.ElementType() == cty.String:
 		return true
-	case ty.IsSetType() && ty.ElementType() == cty.DynamicPseudoType && val.LengthInt() == 0:
-		return true // toset([])
+	case ty.IsSetType() && ty.ElementType() == cty.DynamicPseudoType:
+		return true // toset([]), or of what is not known
 	case ty.IsSetType():
 		return bad(fmt.Sprintf("A map or a set of strings is required, not a set of %s: the elements are the keys.", ty.ElementType().FriendlyName()))
 	case ty.IsTupleType() || ty.IsListType():

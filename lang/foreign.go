@@ -52,9 +52,9 @@ func inQuotes(text string) (string, bool) {
 	return word, ok1 && ok2
 }
 
-// explain adds what is known of names that are not, in a block of a type. What is missing only because its name is
+// explain adds what is known of names that are not, in a block of a type, where there may be blocks of some. What is missing only because its name is
 // misspelt is told as a slip, and not twice.
-func explain(block string, diags hcl.Diagnostics) hcl.Diagnostics {
+func explain(block string, inner []hcl.BlockHeaderSchema, diags hcl.Diagnostics) hcl.Diagnostics {
 	meant := map[string]bool{}
 	for _, d := range diags {
 		name, ok := unexpected(d)
@@ -68,6 +68,8 @@ func explain(block string, diags hcl.Diagnostics) hcl.Diagnostics {
 		}
 		if why := foreign[block][name]; why != "" {
 			d.Detail = fmt.Sprintf("%s %s", d.Detail, why)
+		} else if d.Summary == "Unsupported block type" {
+			d.Detail += suggestBlock(name, inner)
 		}
 	}
 	for _, d := range diags {
@@ -76,6 +78,25 @@ func explain(block string, diags hcl.Diagnostics) hcl.Diagnostics {
 		}
 	}
 	return diags
+}
+
+// minStem is how many letters two names begin with that are forms of one word.
+const minStem = 4
+
+// suggestBlock is suggest for a type of block. Another form of the word is no slip of a letter or two: scale for scaling.
+func suggestBlock(given string, inner []hcl.BlockHeaderSchema) string {
+	var known, forms []string
+	for _, b := range inner {
+		known = append(known, b.Type)
+		stem := min(len(given)-1, len(b.Type)-1)
+		if stem >= minStem && strings.EqualFold(given[:stem], b.Type[:stem]) {
+			forms = append(forms, b.Type)
+		}
+	}
+	if hint := suggest(given, known); hint != "" || len(forms) != 1 {
+		return hint
+	}
+	return fmt.Sprintf(" Did you mean %q?", forms[0])
 }
 
 // withoutFollowUps leaves out what only follows from another syntax error: after a quote or bracket that is not closed, the

@@ -135,7 +135,7 @@ func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error
 		plain := make([]cty.Value, len(args))
 		for i, a := range args {
 			plain[i], _ = a.UnmarkDeep()
-			if !plain[i].IsWhollyKnown() || plain[i].IsNull() {
+			if !plain[i].IsKnown() || plain[i].IsNull() {
 				return nil // it will not be computed
 			}
 		}
@@ -150,8 +150,8 @@ func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error
 	}
 	return function.New(&function.Spec{
 		Description: f.Description(),
-		Params:      seeMarks(f.Params()),
-		VarParam:    seeMark(f.VarParam()),
+		Params:      seeAll(f.Params()),
+		VarParam:    seeOne(f.VarParam()),
 		// Some functions do their work already when asked for the type of their result.
 		Type: func(args []cty.Value) (cty.Type, error) {
 			if err := admit(args); err != nil {
@@ -170,21 +170,22 @@ func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error
 	})
 }
 
-// seeMarks lets a wrapper see which arguments are sensitive; the function inside gets them as it asks for.
-func seeMarks(params []function.Parameter) []function.Parameter {
+// seeAll lets a wrapper see arguments that are sensitive or not known, or it would lose that the latter are the former;
+// the function inside gets them as it asks for.
+func seeAll(params []function.Parameter) []function.Parameter {
 	out := make([]function.Parameter, len(params))
 	for i, p := range params {
-		p.AllowMarked = true
+		p.AllowMarked, p.AllowUnknown, p.AllowDynamicType = true, true, true
 		out[i] = p
 	}
 	return out
 }
 
-func seeMark(p *function.Parameter) *function.Parameter {
+func seeOne(p *function.Parameter) *function.Parameter {
 	if p == nil {
 		return nil
 	}
-	return &seeMarks([]function.Parameter{*p})[0]
+	return &seeAll([]function.Parameter{*p})[0]
 }
 
 // discreet replaces an error that may quote a sensitive argument.
@@ -318,7 +319,7 @@ var lengthFunc = function.New(&function.Spec{
 			n, err := stdlib.Strlen(v)
 			return n.WithMarks(marks), err
 		case ty.IsCollectionType() || ty.IsTupleType() || ty.IsObjectType():
-			return cty.NumberIntVal(int64(v.LengthInt())).WithMarks(marks), nil
+			return v.Length().WithMarks(marks), nil
 		}
 		return cty.DynamicVal, function.NewArgErrorf(0, "a string or a collection is required")
 	},
@@ -334,7 +335,11 @@ var indexFunc = function.New(&function.Spec{
 		}
 		for it := args[0].ElementIterator(); it.Next(); {
 			i, v := it.Element()
-			if v.Equals(args[1]).True() {
+			same := v.Equals(args[1])
+			if !same.IsKnown() {
+				return cty.UnknownVal(cty.Number), nil
+			}
+			if same.True() {
 				return i, nil
 			}
 		}
@@ -357,6 +362,9 @@ var oneFunc = function.New(&function.Spec{
 		return cty.NilType, function.NewArgErrorf(0, "a list, set or tuple of at most one element is required")
 	},
 	Impl: func(args []cty.Value, ty cty.Type) (cty.Value, error) {
+		if !args[0].Length().IsKnown() {
+			return cty.UnknownVal(ty), nil // a set of what may be the same
+		}
 		switch args[0].LengthInt() {
 		case 0:
 			return cty.NullVal(ty), nil
@@ -397,13 +405,18 @@ func boolFold(name string, all bool) function.Function {
 		Params:      []function.Parameter{{Name: "list", Type: cty.List(cty.Bool)}},
 		Type:        function.StaticReturnType(cty.Bool),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			folded := cty.BoolVal(all)
 			for it := args[0].ElementIterator(); it.Next(); {
 				_, v := it.Element()
+				if !v.IsKnown() {
+					folded = cty.UnknownVal(cty.Bool)
+					continue
+				}
 				if held := !v.IsNull() && v.True(); held != all {
 					return cty.BoolVal(!all), nil
 				}
 			}
-			return cty.BoolVal(all), nil
+			return folded, nil
 		},
 	})
 }

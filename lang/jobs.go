@@ -50,8 +50,8 @@ func (l *loader) checkForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalC
 	if val.IsMarked() {
 		return bad("A sensitive value cannot decide which blocks there are: the plan would give it away.")
 	}
-	if !val.IsKnown() {
-		return exhausted(expr.Range()) // made of something that was complained about
+	if !val.IsKnown() && !val.Type().IsPrimitiveType() {
+		return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown for_each", Subject: expr.Range().Ptr(), Extra: undecidedBlocks{}}}
 	}
 	if !val.IsNull() && val.CanIterateElements() && !l.meter.spendBlocks(val.LengthInt()) {
 		l.meter.at = expr.Range().Ptr()
@@ -71,15 +71,21 @@ func (l *loader) jobs() {
 		label := b.Labels[0]
 		value := jobValue{repeated: repeated != nil}
 		for _, inst := range l.instances(b, l.ctx) {
-			j, ok := l.jobInstance(b, inst)
+			d := l.jobInstance(b, inst)
 			switch {
-			case !ok:
 			case inst.each == nil:
-				value.one = &j
-				l.ownJobs = append(l.ownJobs, j)
-			default:
-				value.add(inst.key, &j)
-				l.ownJobs = append(l.ownJobs, j)
+				value.one = &d
+			case inst.presence == present:
+				value.add(inst.key, d)
+			case inst.presence == undecided:
+				value.undecided = true
+				l.undecided[l.address+"job."+label] = true
+			}
+			switch max(l.presence, inst.presence) {
+			case present:
+				l.ownJobs = append(l.ownJobs, *d.job)
+			case undecided:
+				l.templates = append(l.templates, *d.job)
 			}
 		}
 		if _, dup := l.jobValues[label]; !dup {
@@ -88,12 +94,12 @@ func (l *loader) jobs() {
 	}
 }
 
-// jobInstance evaluates one instance of a job block. It is not ok if it was on trial only.
-func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) (j job.Job, ok bool) {
+// jobInstance evaluates one instance of a job block.
+func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) declaration {
 	before := len(l.diags)
 	block := b.AsHCLBlock()
 	name := job.InstanceName(append(slices.Clone(l.path), inst.parts(b.Labels[0])...)...)
-	taken := !l.trial && !inst.trial
+	taken := max(l.presence, inst.presence) == present
 	address := l.address + inst.address("job", b.Labels[0])
 	if taken && job.ValidName(b.Labels[0]) {
 		l.checkName(name, place{address, b.LabelRanges[0]})
@@ -101,13 +107,19 @@ func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) (j job.Job, ok b
 	block.Labels = []string{name}
 	ctx := inst.in(l.ctx)
 	read := l.jobTree(b, block, inst, ctx)
-	e := &jobEval{l: l, ctx: ctx, tree: read, nodes: map[string]*node{}}
-	j = l.job(e, before)
+	if !taken {
+		read.failed["name"] = true
+	}
+	e := &jobEval{l: l, ctx: ctx, tree: read}
+	j := l.job(e, before)
 	j.Address = address
 	if taken {
 		l.checked(Checked{Kind: "job", Name: b.Labels[0], Key: inst.key}, e.conditions)
 	}
-	return j, taken
+	if unknown := read.unknown(); len(unknown) > 0 {
+		l.cfg.Unknown[name] = unknown
+	}
+	return declaration{&j, read}
 }
 
 // maxName is job.ValidName's.
@@ -150,6 +162,7 @@ func (l *loader) jobTree(b *hclsyntax.Block, block *hcl.Block, inst instance, ct
 	for _, r := range read.blocks["role"] {
 		inside.roles[r.label()] = true
 	}
+	inside.moreRoles = read.failed["role"]
 	before := len(l.diags)
 	l.checkBody(b.Body, t, inside)
 	if len(l.diags) > before {
@@ -162,9 +175,6 @@ func (l *loader) jobTree(b *hclsyntax.Block, block *hcl.Block, inst instance, ct
 // job evaluates and checks one job. Errors since before are about it.
 func (l *loader) job(e *jobEval, before int) job.Job {
 	roles := e.tree.blocks["role"]
-	for _, r := range roles {
-		e.collect("role."+r.label(), r)
-	}
 	var block jobBlock
 	var secret secrets
 	d := decoder{l: l, eval: e.value, references: e.references, sensitive: secret.add}
@@ -186,6 +196,10 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 // schema's default of one is for roles of fixed size.
 func startAtMin(r *job.Role, t *tree) {
 	s := r.Scaling
+	if t.attrs["replicas"] == nil && (!t.sound("scaling") || !soundBlock(t.block("scaling"))) {
+		t.failed["replicas"] = true
+		return
+	}
 	if s == nil || t.attrs["replicas"] != nil || s.Min < 1 || s.Max < s.Min || s.Max > maxSlots {
 		return
 	}
@@ -200,9 +214,10 @@ type jobEval struct {
 	l    *loader
 	ctx  *hcl.EvalContext // with each, if the job has for_each
 	tree *tree
-	// nodes has every argument of every role, also those left out.
+	// nodes has every argument of every role, also those left out. It is nil until one is asked for.
 	nodes map[string]*node
-	path  []*node // being evaluated, outermost first
+	path  []*node         // being evaluated, outermost first
+	roles map[string]bool // by name; nil until a list of them is read
 	slot  *cty.Value
 	// conditions are what the job's pre- and postconditions came to.
 	conditions []verdict
@@ -226,11 +241,14 @@ func (e *jobEval) collect(address string, t *tree) {
 		case job.Label, job.References:
 		case job.Block:
 			b := t.block(f.Name)
-			if b == nil {
+			switch {
+			case t.failed[f.Name]:
+				e.nodes[inner] = &node{address: inner, state: visited, value: cty.DynamicVal}
+			case b == nil:
 				e.collectAbsent(inner, f)
-				continue
+			default:
+				e.collect(inner, b)
 			}
-			e.collect(inner, b)
 		default:
 			e.nodes[inner] = &node{address: inner, attr: t.attrs[f.Name], field: f}
 		}
@@ -306,7 +324,11 @@ func (e *jobEval) roleObject(refs []hcl.Traversal) (cty.Value, hcl.Diagnostics) 
 	out := branch{}
 	var diags hcl.Diagnostics
 	for _, ref := range refs {
-		for _, n := range e.named(ref) {
+		nodes := e.named(ref)
+		if name, ok := attrName(ref, 1); ok && len(nodes) == 0 && e.tree.failed["role"] {
+			out.set([]string{name}, cty.DynamicVal) // a dynamic block may make it
+		}
+		for _, n := range nodes {
 			diags = append(diags, e.visit(n, ref.SourceRange())...)
 			out.set(strings.Split(n.address, ".")[1:], n.value)
 		}
@@ -316,6 +338,12 @@ func (e *jobEval) roleObject(refs []hcl.Traversal) (cty.Value, hcl.Diagnostics) 
 
 // named are the nodes that a reference needs: one, or all of a block.
 func (e *jobEval) named(ref hcl.Traversal) []*node {
+	if e.nodes == nil { // most jobs have no reference to a role
+		e.nodes = map[string]*node{}
+		for _, r := range e.tree.blocks["role"] {
+			e.collect("role."+r.label(), r)
+		}
+	}
 	address := "role"
 	for i := 1; ; i++ {
 		name, ok := attrName(ref, i)
@@ -417,9 +445,11 @@ func (e *jobEval) references(t *tree, attr *hcl.Attribute) []string {
 
 // roleNames reads a list of role.NAME.
 func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
-	known := map[string]bool{}
-	for _, r := range e.tree.blocks["role"] {
-		known[r.label()] = true
+	if e.roles == nil {
+		e.roles = map[string]bool{}
+		for _, r := range e.tree.blocks["role"] {
+			e.roles[r.label()] = true
+		}
 	}
 	exprs, diags := hcl.ExprList(attr.Expr)
 	if diags.HasErrors() {
@@ -432,6 +462,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 		return nil
 	}
 	var names []string
+	named := map[string]bool{}
 	for _, expr := range exprs {
 		at := expr.Range()
 		ref, diags := hcl.AbsTraversalForExpr(expr)
@@ -445,16 +476,21 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 			t.failed[attr.Name] = true
 			continue
 		}
-		if !known[name] {
+		if !e.roles[name] && e.tree.failed["role"] {
+			t.failed[attr.Name] = true // a dynamic block may make it
+			continue
+		}
+		if !e.roles[name] {
 			e.l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unknown role",
-				Detail:  fmt.Sprintf("No role of this job is called %q.%s", name, suggestKey(name, known)),
+				Detail:  fmt.Sprintf("No role of this job is called %q.%s", name, suggestKey(name, e.roles)),
 				Subject: &at, Context: attr.Expr.Range().Ptr(),
 			})
 			t.failed[attr.Name] = true
 			continue
 		}
-		if !slices.Contains(names, name) {
+		if !named[name] {
+			named[name] = true
 			names = append(names, name)
 		}
 	}
@@ -467,6 +503,9 @@ func (l *loader) secretsIn(used []cty.Value) []string {
 	var whole, inputs []string
 	for _, v := range used {
 		whole = appendSecrets(whole, v)
+	}
+	if len(whole) == 0 {
+		return nil
 	}
 	// A module's variables are made of those around it.
 	for m := l; m != nil; m = m.parent {

@@ -79,8 +79,9 @@ job "full" {
     pattern = "(?P<step>x)"
   }
   checkpoint {
-    dir    = "ckpt"
-    signal = "SIGUSR2"
+    dir     = "ckpt"
+    signal  = "SIGUSR2"
+    pattern = "saved (?P<step>x)"
   }
   rendezvous {
     settle  = "1s"

@@ -58,6 +58,13 @@ type Config struct {
 	Settings  Settings
 	Providers []ProviderConfig
 	Jobs      []job.Job // those of modules too, under their instance names; the directory's own first
+	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is made of a variable
+	// without a value. Nobody knows which jobs there are, so none of them is in Jobs.
+	Templates []job.Job
+	// Unknown are, by the names of Jobs and Templates, the arguments that are made of a variable without a value, and
+	// the types of blocks of which it is not known which there are: "replicas", "role.worker.env", "role". They are
+	// zero in the job.
+	Unknown   map[string][]string
 	Variables []Variable
 	Outputs   []Output
 	Moved     []Moved
@@ -79,6 +86,8 @@ type ProviderConfig struct {
 	Name   string
 	Value  any
 	Source job.Source
+	// Unknown tells that something in it is made of a variable without a value, and is zero in Value.
+	Unknown bool
 }
 
 // Load reads all *.hcl of dir (not below), eltrain.vars and *.auto.vars beside them, and the -var-files.
@@ -158,7 +167,8 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.settings()
 	l.providers()
 	l.contents()
-	l.cfg.Jobs = l.allJobs()
+	l.cfg.Jobs = l.all(func(m *loader) []job.Job { return m.ownJobs })
+	l.cfg.Templates = l.all(func(m *loader) []job.Job { return m.templates })
 	l.moves()
 	l.imports()
 	diags := l.finish()
@@ -202,6 +212,10 @@ type shared struct {
 	sources  map[string]*source // modules' directories by path
 	slots    int                // declared so far, over all jobs
 	names    map[string]place   // of all jobs
+	// undecided are the addresses of job and module blocks whose for_each is not known.
+	undecided map[string]bool
+	// dynamic are the types of blocks that dynamic blocks make, by the places of their for_each and labels.
+	dynamic map[hcl.Range]string
 
 	postconditions []postconditions
 	observed       map[string]map[string]int // slots by job and role, in CheckObserved
@@ -214,18 +228,19 @@ type loader struct {
 	*shared
 	*source
 
-	parent  *loader // nil for the job directory
-	call    *call   // by which the parent uses it
-	given   map[string]givenValue
-	path    []string // of modules: names and keys, outermost first, as InstanceName takes them
-	address string   // the same for people: "module.a[\"k\"]."
-	trial   bool     // only evaluated for the mistakes in it
+	parent   *loader // nil for the job directory
+	call     *call   // by which the parent uses it
+	given    map[string]givenValue
+	path     []string // of modules: names and keys, outermost first, as InstanceName takes them
+	address  string   // the same for people: "module.a[\"k\"]."
+	presence presence
 
 	declared map[string]*variable
 	locals   map[string]*named
 	calls    map[string]*call
 
 	ownJobs   []job.Job
+	templates []job.Job
 	jobValues map[string]jobValue  // by the label of their block
 	results   map[string]cty.Value // of its outputs
 
@@ -235,11 +250,14 @@ type loader struct {
 func newLoader(o Options) *loader {
 	s := &shared{
 		opts:     o,
-		cfg:      &Config{Files: map[string]*hcl.File{}, Directories: []string{o.BaseDir}},
+		cfg:      &Config{Files: map[string]*hcl.File{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
 		meter:    newMeter(),
 		varFiles: map[string]*hclsyntax.Body{},
 		sources:  map[string]*source{},
 		names:    map[string]place{},
+
+		undecided: map[string]bool{},
+		dynamic:   map[hcl.Range]string{},
 	}
 	l := s.loader(&source{dir: o.BaseDir, blocks: map[string][]*hclsyntax.Block{}})
 	s.cfg.loader = l
@@ -295,8 +313,9 @@ func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
 		src.torn = true
 		return
 	}
-	content, diags := body.Content(bodySchema(reflect.TypeFor[root]()))
-	s.report(explain("", diags)...)
+	schema := bodySchema(reflect.TypeFor[root]())
+	content, diags := body.Content(schema)
+	s.report(explain("", schema.Blocks, diags)...)
 	accepted := map[hcl.Range]bool{}
 	for _, b := range content.Blocks {
 		accepted[b.TypeRange] = true
@@ -308,8 +327,19 @@ func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
 	}
 }
 
+// blank marks the error that there are no files, or that nothing is in them.
+type blank struct{}
+
+// WithoutBlank leaves out the error that there are no files, or that nothing is in them, for those who can do without.
+func WithoutBlank(diags hcl.Diagnostics) hcl.Diagnostics {
+	return slices.DeleteFunc(slices.Clone(diags), func(d *hcl.Diagnostic) bool {
+		_, is := d.Extra.(blank)
+		return is
+	})
+}
+
 func (l *loader) missing(format, dir string) {
-	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir)})
+	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir), Extra: blank{}})
 }
 
 // parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
@@ -353,6 +383,9 @@ func cut(diags hcl.Diagnostics) hcl.Diagnostics {
 	}
 	if rest.HasErrors() {
 		more.Severity = hcl.DiagError
+	}
+	if !WithoutUnset(rest).HasErrors() {
+		more.Extra = unset{}
 	}
 	return append(diags[:maxTold:maxTold], more)
 }

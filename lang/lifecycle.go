@@ -88,7 +88,7 @@ func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 		if !ok {
 			return "", fmt.Sprintf("%s is followed by a name: %s.NAME.", path, path)
 		}
-		if labels := e.labels(path); path == "role" && !slices.Contains(labels, label) {
+		if labels := e.labels(path); path == "role" && !slices.Contains(labels, label) && e.tree.sound("role") {
 			return "", fmt.Sprintf("No role of this job is called %q.%s", label, suggest(label, labels))
 		}
 		path = dotted(path, label)

@@ -60,8 +60,8 @@ type call struct {
 	named
 	name      string
 	block     *hclsyntax.Block
-	source    *source // nil if it cannot be used
-	instances []*loader
+	source    *source   // nil if it cannot be used
+	instances []*loader // one that is undecided stands for all there may be
 }
 
 // maxModuleDepth is far above what anybody could keep in mind.
@@ -311,15 +311,18 @@ func (l *loader) evaluateCall(c *call, ctx *hcl.EvalContext) cty.Value {
 			return cty.DynamicVal
 		}
 		child := l.instantiate(c, inst, ctx)
-		switch {
-		case inst.trial:
-		case inst.each == nil:
-			c.instances = append(c.instances, child)
-			return cty.ObjectVal(child.results)
-		default:
-			c.instances = append(c.instances, child)
-			byKey[inst.key] = cty.ObjectVal(child.results)
+		if inst.presence == absent {
+			continue
 		}
+		c.instances = append(c.instances, child)
+		switch {
+		case inst.each == nil:
+			return cty.ObjectVal(child.results)
+		case inst.presence == undecided:
+			l.undecided[l.address+c.address] = true
+			return cty.DynamicVal
+		}
+		byKey[inst.key] = cty.ObjectVal(child.results)
 	}
 	return cty.ObjectVal(byKey)
 }
@@ -327,7 +330,7 @@ func (l *loader) evaluateCall(c *call, ctx *hcl.EvalContext) cty.Value {
 // instantiate evaluates one instance of a module.
 func (l *loader) instantiate(c *call, inst instance, ctx *hcl.EvalContext) *loader {
 	child := l.loader(c.source)
-	child.parent, child.call, child.trial = l, c, l.trial || inst.trial
+	child.parent, child.call, child.presence = l, c, max(l.presence, inst.presence)
 	child.path = append(slices.Clone(l.path), inst.parts(c.name)...)
 	child.address = l.address + inst.address("module", c.name) + "."
 	child.given = l.givenArguments(c, inst.in(ctx))
@@ -370,16 +373,16 @@ func (l *loader) givenArguments(c *call, ctx *hcl.EvalContext) map[string]givenV
 	return given
 }
 
-// allJobs are the module's own jobs, and then those of the modules in it.
-func (l *loader) allJobs() []job.Job {
-	jobs := l.ownJobs
+// all are jobs of the module's own, and then those of the modules in it.
+func (l *loader) all(own func(*loader) []job.Job) []job.Job {
+	jobs := own(l)
 	for _, b := range l.blocks["module"] {
 		c := l.calls[b.Labels[0]]
 		if c.block != b {
 			continue // a second one of the same name, which was reported
 		}
 		for _, child := range c.instances {
-			jobs = append(jobs, child.allJobs()...)
+			jobs = append(jobs, child.all(own)...)
 		}
 	}
 	return jobs

@@ -84,7 +84,9 @@ func (l *loader) everyModule(f func(*loader)) {
 	for _, b := range l.blocks["module"] {
 		if c := l.calls[b.Labels[0]]; c.block == b {
 			for _, child := range c.instances {
-				child.everyModule(f)
+				if child.presence == present {
+					child.everyModule(f)
+				}
 			}
 		}
 	}
@@ -310,7 +312,7 @@ func (l *loader) collectRemoved(moved *moves) {
 				continue
 			}
 			if inner := decl.Lifecycle; inner != nil {
-				if read.attrs["destroy"] != nil && decl.Destroy != inner.Destroy {
+				if read.attrs["destroy"] != nil && read.sound("destroy") && soundBlock(read.block("lifecycle")) && decl.Destroy != inner.Destroy {
 					m.complain(read.at("destroy"), read, "Contradicting arguments", "destroy is %t here and %t in the lifecycle block. Write it once.", decl.Destroy, inner.Destroy)
 				}
 				decl.Destroy = inner.Destroy
@@ -439,25 +441,29 @@ func (l *loader) imports() {
 				}
 				return v, ctx, diags
 			})
-			if inst.trial || decl.To == nil || !read.sound("id") {
+			if inst.presence != present || decl.To == nil {
 				continue
 			}
 			if !l.checkKeys(decl.To, s) {
 				continue
 			}
 			to, ok := l.target(decl.To, ctx, jobsAndSlots)
-			if !ok || !l.checkImport(to, decl.ID, read, jobs) {
+			if !ok {
 				continue
 			}
 			if first, dup := byTarget[to.selector.String()]; dup {
 				l.complain(read.at("to"), read, "Duplicate import", "There is an import to %s already, at %s:%d.", to.text, first.Filename, first.Start.Line)
 				continue
 			}
+			byTarget[to.selector.String()] = read.def
+			if !l.checkImport(to, decl.ID, read, jobs) || !read.sound("id") {
+				continue
+			}
 			if first, dup := byID[decl.ID]; dup {
 				l.complain(read.at("id"), read, "Duplicate import", "%q is imported already, at %s:%d: one thing cannot be two.", decl.ID, first.Filename, first.Start.Line)
 				continue
 			}
-			byTarget[to.selector.String()], byID[decl.ID] = read.def, read.def
+			byID[decl.ID] = read.def
 			l.cfg.Imports = append(l.cfg.Imports, Import{To: to.selector, ID: decl.ID, Source: sourceOf(read.def)})
 		}
 	}
@@ -473,13 +479,13 @@ func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 
 // checkImport holds that what is imported to is declared; jobs are the indices of those that are.
 func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int) bool {
-	if id == "" {
+	if id == "" && t.sound("id") {
 		l.complain(t.at("id"), t, "Import of nothing", "id is empty: it is what the provider knows the running thing by.")
 		return false
 	}
 	i, declared := jobs[to.name]
 	switch {
-	case !declared && l.anyTorn():
+	case !declared && (l.anyTorn() || l.unsettled(to.jobText())):
 		return false
 	case !declared:
 		l.complain(t.at("to"), t, "Import to an undeclared job", "No job %q is declared.%s Declare it as it is to run; import says which running one it is.",
@@ -494,11 +500,24 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 		roles = append(roles, r.Name)
 	}
 	role := l.cfg.Jobs[i].Role(to.selector.Role)
+	unknown := func(path string) bool { return slices.Contains(l.cfg.Unknown[to.name], path) }
+	if role == nil && unknown("role") {
+		return false
+	}
 	if role == nil {
 		l.complain(t.at("to"), t, "Import to an undeclared role", "The job %q has no role %q.%s", to.name, to.selector.Role, suggest(to.selector.Role, roles))
 		return false
 	}
-	if _, most := role.Bounds(); to.selector.Ranges[0][0] >= most {
+	size := "role." + role.Name + ".scaling"
+	switch {
+	case unknown(size):
+		return true
+	case role.Scaling == nil:
+		size = "role." + role.Name + ".replicas"
+	default:
+		size += ".max"
+	}
+	if _, most := role.Bounds(); !unknown(size) && to.selector.Ranges[0][0] >= most {
 		l.complain(t.at("to"), t, "Import to an undeclared slot", "%s has %d slots, which count from 0.", role.Name, most)
 		return false
 	}
@@ -523,6 +542,14 @@ type target struct {
 	module   bool
 	name     string // of the job; of a module, what the names of its jobs begin with
 	selector job.Selector
+}
+
+// jobText is the part of the address that names the job.
+func (t target) jobText() string {
+	if t.selector.Role == "" {
+		return t.text
+	}
+	return t.text[:strings.LastIndexByte(t.text, '.')]
 }
 
 // keyed tells whether it is one instance of a block with for_each.
@@ -559,6 +586,9 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 			Detail:  fmt.Sprintf("%sWrite, without quotes, the address of %s.", why, kind),
 			Subject: expr.Range().Ptr(),
 		})
+		return target{}, false
+	}
+	if l.unknownKey(expr, ctx) {
 		return target{}, false
 	}
 	text, ok := l.addressText(expr, ctx)
@@ -672,11 +702,21 @@ func keyText(key cty.Value) (string, bool) {
 // checkKeys reports the unknown names in the keys of an address. The address itself names things, and refers
 // to no value.
 func (l *loader) checkKeys(expr hcl.Expression, s scope) bool {
-	switch e := plainExpr(expr).(type) {
-	case *hclsyntax.RelativeTraversalExpr:
-		return l.checkKeys(e.Source, s)
-	case *hclsyntax.IndexExpr:
-		return l.checkExpr(&e.Key, s) && l.checkKeys(e.Collection, s)
+	for _, key := range keysOf(expr) {
+		if !l.checkExpr(key, s) {
+			return false
+		}
 	}
 	return true
+}
+
+// keysOf are the keys in an address that are to be evaluated, the last one first.
+func keysOf(expr hcl.Expression) []*hclsyntax.Expression {
+	switch e := plainExpr(expr).(type) {
+	case *hclsyntax.RelativeTraversalExpr:
+		return keysOf(e.Source)
+	case *hclsyntax.IndexExpr:
+		return append([]*hclsyntax.Expression{&e.Key}, keysOf(e.Collection)...)
+	}
+	return nil
 }

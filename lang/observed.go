@@ -12,6 +12,7 @@ import (
 // postconditions are those of one job, with what they were first evaluated in.
 type postconditions struct {
 	job    job.Job
+	tree   *tree // what of the job is known
 	blocks []conditionBlock
 	scope  scope
 	ctx    *hcl.EvalContext
@@ -42,7 +43,7 @@ func (c *Config) CheckObserved(slots map[string]map[string]int) hcl.Diagnostics 
 // requirePost evaluates a job's postconditions. self is the job as it is declared, or observed.
 func (l *loader) requirePost(p *postconditions) []verdict {
 	ctx := p.ctx.NewChild()
-	ctx.Variables = map[string]cty.Value{"self": l.jobObject(&p.job)}
+	ctx.Variables = map[string]cty.Value{"self": l.jobObject(declaration{&p.job, p.tree})}
 	return l.require("Job postcondition failed", p.blocks, p.scope, ctx)
 }
 

@@ -32,7 +32,7 @@ func (l *loader) valueReferences() []ValueReference {
 	var refs []ValueReference
 	for _, b := range l.blocks["job"] {
 		for _, inst := range l.instances(b, l.ctx) {
-			if inst.trial {
+			if inst.presence == absent {
 				continue
 			}
 			name := job.InstanceName(append(slices.Clone(l.path), inst.parts(b.Labels[0])...)...)

@@ -56,7 +56,7 @@ type tree struct {
 	def         hcl.Range // header, or the file's beginning
 	attrs       map[string]*hcl.Attribute
 	blocks      map[string][]*tree
-	failed      map[string]bool // arguments with no valid value; more about them would be noise
+	failed      map[string]bool // arguments with no valid or known value, of which no more is said; types of blocks of which some are not known
 }
 
 // label is the block's only label, or "".
@@ -100,6 +100,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 		blocks: map[string][]*tree{}, failed: map[string]bool{},
 	}
 	content, diags := b.Body.Content(bodySchema(t))
+	diags = l.takeUndecided(diags, out.failed)
 	for _, d := range diags {
 		// HCL points at nothing but the opening brace for what is missing.
 		if d.Summary == "Missing required argument" {
@@ -107,7 +108,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 			d.Detail = strings.TrimSuffix(d.Detail, ", but no definition was found.") + " in a " + b.Type + " block."
 		}
 	}
-	l.report(explain(b.Type, diags)...)
+	l.report(explain(b.Type, bodySchema(t).Blocks, diags)...)
 	out.attrs = content.Attributes
 	for _, f := range job.Fields(t) {
 		if f.Kind == job.Required && out.attrs[f.Name] == nil {

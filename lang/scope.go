@@ -23,6 +23,7 @@ type scope struct {
 	self      bool // the job, in its postconditions
 	jobs      bool
 	roles     map[string]bool // nil outside jobs
+	moreRoles bool            // there may be others, which nobody knows yet
 	slot      bool
 	iterators []string
 	where     string // completes "… in "
@@ -115,12 +116,14 @@ func iteratorOf(b *hclsyntax.Block) string {
 func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 	s.where = "the for_each or labels of a dynamic block"
 	if attr := b.Body.Attributes["for_each"]; attr != nil {
+		l.dynamic[attr.Expr.Range()] = b.Labels[0]
 		l.checkExpr(&attr.Expr, s)
 	}
 	if attr := b.Body.Attributes["labels"]; attr != nil {
 		inner := s.with(iteratorOf(b))
 		if tuple, ok := unwrap(attr.Expr).(*hclsyntax.TupleConsExpr); ok {
 			for i := range tuple.Exprs {
+				l.dynamic[tuple.Exprs[i].Range()] = b.Labels[0]
 				l.checkExpr(&tuple.Exprs[i], inner)
 			}
 		} else {
@@ -185,7 +188,7 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	case root == "local" && s.locals:
 		return l.unsure(checkMember(ref, "local value", "local", l.locals))
 	case root == "role" && s.roles != nil:
-		return checkRoleReference(ref, s.roles)
+		return checkRoleReference(ref, s)
 	case root == "slot" && s.slot:
 		return checkSlotReference(ref)
 	case root == "module" && s.modules:
@@ -292,7 +295,7 @@ func checkMember[T any](ref hcl.Traversal, what, root string, known map[string]T
 }
 
 // checkRoleReference checks role.NAME.ARGUMENT and role.NAME.BLOCK.ARGUMENT.
-func checkRoleReference(ref hcl.Traversal, roles map[string]bool) *hcl.Diagnostic {
+func checkRoleReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	at := ref.SourceRange()
 	bad := func(summary, format string, args ...any) *hcl.Diagnostic {
 		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &at}
@@ -301,8 +304,8 @@ func checkRoleReference(ref hcl.Traversal, roles map[string]bool) *hcl.Diagnosti
 	if !ok {
 		return bad("Invalid reference", "A reference to a role names it and one of its arguments: role.worker.replicas.")
 	}
-	if !roles[role] {
-		known := slices.Collect(maps.Keys(roles))
+	if !s.roles[role] && !s.moreRoles {
+		known := slices.Collect(maps.Keys(s.roles))
 		return bad("Unknown role", "No role of this job is called %q.%s", role, suggest(role, known))
 	}
 	name, ok := attrName(ref, 2)

@@ -15,16 +15,23 @@ import (
 
 // jobValue is what job.NAME stands for in outputs and checks: the job, or with for_each all of them by key.
 type jobValue struct {
-	repeated bool
-	one      *job.Job
-	byKey    map[string]*job.Job
+	repeated  bool
+	undecided bool // which there are is not known
+	one       *declaration
+	byKey     map[string]declaration
 }
 
-func (v *jobValue) add(key string, j *job.Job) {
+// declaration is a job with what it was read from, which tells what of it is known.
+type declaration struct {
+	job  *job.Job
+	tree *tree
+}
+
+func (v *jobValue) add(key string, d declaration) {
 	if v.byKey == nil {
-		v.byKey = map[string]*job.Job{}
+		v.byKey = map[string]declaration{}
 	}
-	v.byKey[key] = j
+	v.byKey[key] = d
 }
 
 // withJobs is the module's context, and "job" in it as far as the expressions need it.
@@ -47,22 +54,25 @@ func (l *loader) withJobs(exprs ...hcl.Expression) *hcl.EvalContext {
 }
 
 func (l *loader) jobsObject(v jobValue) cty.Value {
-	if v.one != nil {
-		return l.jobObject(v.one)
+	switch {
+	case v.undecided:
+		return cty.DynamicVal
+	case v.one != nil:
+		return l.jobObject(*v.one)
 	}
 	byKey := map[string]cty.Value{}
-	for key, j := range v.byKey {
-		byKey[key] = l.jobObject(j)
+	for key, d := range v.byKey {
+		byKey[key] = l.jobObject(d)
 	}
 	return cty.ObjectVal(byKey)
 }
 
 // jobObject is a declared job as expressions see it: self.role.worker.replicas. Roles are by name. Durations
-// and sizes are texts as they are written; what is left out and has no default is null. What holds one of the
-// job's secrets is sensitive.
-func (l *loader) jobObject(j *job.Job) cty.Value {
-	e := exporter{l: l, secrets: j.Secrets}
-	return e.structure(reflect.ValueOf(*l.asObserved(j)))
+// and sizes are texts as they are written; what is left out and has no default is null; what has no valid or
+// known value is unknown. What holds one of the job's secrets is sensitive.
+func (l *loader) jobObject(d declaration) cty.Value {
+	e := exporter{l: l, secrets: d.job.Secrets}
+	return e.structure(reflect.ValueOf(*l.asObserved(d.job)), d.tree)
 }
 
 // exporter makes HCL values of declared ones.
@@ -71,27 +81,32 @@ type exporter struct {
 	secrets []string
 }
 
-func (e *exporter) structure(v reflect.Value) cty.Value {
+// structure is a block that was read from t; nil if it is not written.
+func (e *exporter) structure(v reflect.Value, t *tree) cty.Value {
 	attrs := map[string]cty.Value{}
 	for _, f := range job.Fields(v.Type()) {
-		attrs[f.Name] = e.field(f, v.FieldByIndex(f.Index))
+		attrs[f.Name] = e.field(f, v.FieldByIndex(f.Index), t)
 	}
 	return cty.ObjectVal(attrs)
 }
 
-func (e *exporter) field(f job.Field, v reflect.Value) cty.Value {
+func (e *exporter) field(f job.Field, v reflect.Value, t *tree) cty.Value {
 	switch {
+	case t != nil && t.failed[f.Name] && f.Kind == job.Block:
+		return cty.DynamicVal
+	case t != nil && t.failed[f.Name]:
+		return cty.UnknownVal(ValueType(f.Type))
 	case f.Repeated():
 		byLabel := map[string]cty.Value{}
 		for i := range v.Len() {
-			one := e.structure(v.Index(i))
+			one := e.structure(v.Index(i), t.blocks[f.Name][i])
 			byLabel[labelValue(v.Index(i))] = one
 		}
 		return cty.ObjectVal(byLabel)
 	case f.Kind == job.Block && v.Kind() == reflect.Pointer && v.IsNil():
 		return cty.NullVal(cty.DynamicPseudoType)
 	case f.Kind == job.Block:
-		return e.structure(reflect.Indirect(v))
+		return e.structure(reflect.Indirect(v), t.block(f.Name))
 	case v.IsZero() && f.Default == "" && ValueType(f.Type) == cty.String:
 		return cty.NullVal(cty.String)
 	}

@@ -183,7 +183,9 @@ func (l *loader) providers() {
 		config := reflect.New(t).Elem()
 		d := decoder{l: l, eval: l.unsealed(inside.where)}
 		d.into(config, read)
-		l.cfg.Providers = append(l.cfg.Providers, ProviderConfig{Name: name, Value: config.Interface(), Source: sourceOf(b.DefRange())})
+		l.cfg.Providers = append(l.cfg.Providers, ProviderConfig{
+			Name: name, Value: config.Interface(), Source: sourceOf(b.DefRange()), Unknown: len(read.unknown()) > 0,
+		})
 	}
 }
 

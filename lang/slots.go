@@ -48,7 +48,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	defer func() { e.slot = nil }()
 	for index := range most {
 		one := shared
-		e.slot = slotValue(job.Address{Job: e.tree.label(), Role: r.Name, Index: index})
+		e.slot = slotValue(job.Address{Job: e.tree.label(), Role: r.Name, Index: index}, e.tree)
 		for _, f := range late {
 			d.evaluate(reflect.ValueOf(&one).Elem().FieldByIndex(f.Index), f, t)
 			if t.failed[f.Name] {
@@ -60,12 +60,17 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	r.Program = r.PerSlot[0]
 }
 
-func slotValue(a job.Address) *cty.Value {
-	v := cty.ObjectVal(map[string]cty.Value{
+// slotValue is what "slot" stands for in a job, of which t tells whether its name is known.
+func slotValue(a job.Address, t *tree) *cty.Value {
+	attrs := map[string]cty.Value{
 		"index":   cty.NumberIntVal(int64(a.Index)),
 		"role":    cty.StringVal(a.Role),
-		"job":     cty.StringVal(a.Job),
-		"address": cty.StringVal(a.String()),
-	})
+		"job":     cty.UnknownVal(cty.String),
+		"address": cty.UnknownVal(cty.String),
+	}
+	if t.sound("name") {
+		attrs["job"], attrs["address"] = cty.StringVal(a.Job), cty.StringVal(a.String())
+	}
+	v := cty.ObjectVal(attrs)
 	return &v
 }

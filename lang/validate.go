@@ -50,7 +50,7 @@ func (l *loader) checkJob(j *job.Job, t *tree) {
 		}
 		l.complain(t.at("provider"), t, "Unknown provider", "No provider %q is declared; there are %s.%s", j.Provider, list(usable), hint)
 	}
-	if len(j.Roles) == 0 {
+	if len(j.Roles) == 0 && t.sound("role") {
 		l.complain(&t.def, t, "No role", "A job needs at least one role: role \"worker\" { command = […] }.")
 	}
 	roles := t.blocks["role"]
@@ -102,13 +102,21 @@ func (l *loader) checkCommand(r *job.Role, t *tree) {
 }
 
 func (l *loader) checkEnv(r *job.Role, t *tree) {
+	var own []string
 	for _, p := range eachProgram(r) {
 		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 			if name == "" || strings.ContainsAny(name, "=\x00") {
 				l.complain(t.at("env"), t, "Invalid environment variable", "%q cannot name an environment variable: it must not be empty or contain \"=\".", name)
 				return
 			}
+			if slices.Contains(job.ProcessVariables, name) && !slices.Contains(own, name) {
+				own = append(own, name)
+			}
 		}
+	}
+	if len(own) > 0 {
+		l.complain(t.at("env"), t, "Variable of eltrain's own",
+			"eltrain sets %s for each training process, from the world that it is in, so no process would see what is written here. Remove it, or give the program what you mean under another name.", list(own))
 	}
 }
 
@@ -227,7 +235,7 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 	var parts []string
 	for i := range j.Roles {
 		r := &j.Roles[i]
-		if !roles[i].sound("replicas") || !soundBlock(roles[i].block("scaling")) || !soundBlock(roles[i].block("resources")) {
+		if r.Scaling == nil && !roles[i].sound("replicas") || !roles[i].sound("scaling", "resources") || !soundBlock(roles[i].block("scaling")) || !soundBlock(roles[i].block("resources")) {
 			return
 		}
 		least, most := r.Bounds()
@@ -290,8 +298,13 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 	if b := t.block("progress"); b != nil && b.sound("pattern") {
 		l.checkPattern(j.Progress.Pattern, b)
 	}
-	if b := t.block("checkpoint"); b != nil && b.attrs["signal"] != nil && b.sound("signal") && j.Checkpoint.Signal != "" {
-		l.checkSignal(j.Checkpoint.Signal, b)
+	if b := t.block("checkpoint"); b != nil {
+		if b.attrs["signal"] != nil && b.sound("signal") && j.Checkpoint.Signal != "" {
+			l.checkSignal(j.Checkpoint.Signal, b)
+		}
+		if b.attrs["pattern"] != nil && b.sound("pattern") && j.Checkpoint.Pattern != "" {
+			l.checkPattern(j.Checkpoint.Pattern, b)
+		}
 	}
 	if b := t.block("rendezvous"); b != nil && b.sound("settle", "timeout") && j.Rendezvous.Settle >= j.Rendezvous.Timeout {
 		at := b.at("timeout")

@@ -34,7 +34,7 @@ type Variable struct {
 	Type        cty.Type
 	Description string
 	Sensitive   bool
-	Value       cty.Value // carries the mark Sensitive if it is; unknown after an error
+	Value       cty.Value // carries the mark Sensitive if it is; unknown after an error, and if there is none
 	Source      job.Source
 }
 
@@ -42,7 +42,7 @@ type Variable struct {
 type variableBlock struct {
 	Name        string            `hcl:"name,label" doc:"The variable's name, used as var.NAME."`
 	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
-	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set."`
+	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set to plan and to apply."`
 	Description string            `hcl:"description,optional" doc:"What it is for."`
 	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown or kept: the state, the journal and saved plans have only a keyed digest of it."`
 	Nullable    bool              `hcl:"nullable,optional" default:"true" doc:"Whether null is a value. If not, null means the default."`
@@ -243,7 +243,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 
 // valueOf gives the variable's value; unknown if there is none or it does not fit.
 func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
-	unknown := cty.UnknownVal(v.ty)
+	unknown := unknownOf(v.ty)
 	fallback := func() (cty.Value, bool) {
 		if v.decl.Default == nil {
 			return cty.NilVal, false
@@ -274,7 +274,7 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 				Summary:  "No value for a required variable",
 				Detail: fmt.Sprintf("The variable %q has no default. Set it with -var '%s=…', in %s, or by %s%s=….",
 					v.name, v.name, defaultVarsFile, envPrefix, v.name),
-				Subject: v.tree.def.Ptr(),
+				Subject: v.tree.def.Ptr(), Extra: unset{},
 			})
 			return unknown
 		}
@@ -344,7 +344,7 @@ func (l *loader) parseText(g givenValue) hcl.Expression {
 
 // fit converts a value to the variable's type.
 func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
-	if v.fill != nil && !val.IsNull() && val.IsWhollyKnown() {
+	if v.fill != nil && !val.IsNull() {
 		val = v.fill.Apply(val)
 	}
 	converted, err := convert.Convert(val, v.ty)
@@ -355,10 +355,10 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 			detail = fmt.Sprintf("The %s of %q does not fit its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
 		}
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: v.from.Ptr()})
-		return cty.UnknownVal(v.ty)
+		return unknownOf(v.ty)
 	}
 	if !l.meter.spendOn(converted) {
-		return cty.UnknownVal(v.ty)
+		return unknownOf(v.ty)
 	}
 	return converted
 }
@@ -372,9 +372,6 @@ func conversionText(err error) string {
 
 // checkRules evaluates a variable's validation blocks.
 func (l *loader) checkRules(v *variable) {
-	if !v.value.IsWhollyKnown() {
-		return
-	}
 	for i, rule := range v.decl.Validations {
 		t := v.tree.blocks["validation"][i]
 		held := l.evaluateCondition(condition{

@@ -88,7 +88,7 @@ func (p *pass) find(i Import) (uid string, why *Refusal) {
 	}
 	if uid == "" {
 		return "", refusal(i.To.Job, "Cannot import non-existent remote object", fmt.Sprintf(
-			"While attempting to import an existing object to %q, the provider detected that nothing runs with the id %q. Only what runs can be imported; check the id, and that the provider is configured for the place where it runs.", to, i.ID))
+			"While attempting to import an existing object to %q, the provider detected that nothing runs with the id %q. Only what eltrain has launched and still runs can be imported; check the id, and that the provider is configured for the place where it runs.", to, i.ID))
 	}
 	for name, rec := range p.in.Records {
 		if rec.UID == uid {

@@ -36,3 +36,38 @@ func TestStepsDoneAgainAreLost(t *testing.T) {
 		}
 	}
 }
+
+// The newest checkpoint is in the record once its world is over: those who knew of it may be gone. That of a planned
+// stop is written after that. While a world trains nothing is written.
+func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
+	at := job.Address{Job: "a", Role: "worker"}
+	early, last, next := job.Saved{Step: 100, Generation: 1}, job.Saved{Step: 110, Generation: 1}, job.Saved{Step: 50, Generation: 2}
+	w := &work{declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 1}}},
+		rec: &job.Record{Phase: job.JobRunning, Goodput: job.Goodput{Mode: "productive"}}}
+	for _, test := range []struct {
+		what      string
+		broken    bool
+		seen      []job.Saved // by members; {} of one that told of none
+		want      job.Saved
+		wantDirty bool
+	}{
+		{"a world that trains", false, []job.Saved{early}, job.Saved{}, false},
+		{"it ends", true, []job.Saved{early, {}}, early, true},
+		{"what it was asked for", true, []job.Saved{last, early}, last, true},
+		{"nothing new", true, []job.Saved{last}, last, false},
+		{"who knew of it is gone", true, []job.Saved{{}}, last, false},
+		{"the next trains", false, []job.Saved{next}, next, true},
+		{"and goes on", false, []job.Saved{{Step: 60, Generation: 2}}, next, false},
+	} {
+		w.world = job.World{Generation: 1, Broken: test.broken}
+		w.seen = map[job.Address][]*job.Incarnation{at: {{}}} // one that has not spoken
+		for _, saved := range test.seen {
+			w.seen[at] = append(w.seen[at], &job.Incarnation{Member: &job.Member{Saved: saved}})
+		}
+		p := &pass{}
+		p.account(w)
+		if g := w.rec.Goodput; g.Saved != test.want || p.out.Dirty != test.wantDirty {
+			t.Errorf("%s: recorded is %+v, dirty %v", test.what, g.Saved, p.out.Dirty)
+		}
+	}
+}

@@ -164,28 +164,36 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 }
 
 // incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause,
-// and it is charged once, if at all.
+// and it is charged once, if at all. What may be the echo of a heavier one is not part of it; two that are faults of their
+// own are, and both slots are its culprits.
 func (p *pass) incident(w *work, f fault) {
 	p.out.Dirty = true
 	heavy := weight(f.cause, f.exit)
 	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w.rec.Incidents[n-1], f) {
 		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
-		known := causeWeight(inc)
+		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
 		switch {
-		case heavy < known, heavy == 0 && f.generation > 0:
+		case heavy < known && heavy <= mostEcho, heavy == 0 && f.generation > 0:
 			return // an echo
-		case heavy == known && slices.Contains(inc.Culprits, f.slot.Address):
+		case heavy <= known && named:
 			return // its agent ended, since its node was removed
-		case heavy == known:
+		case heavy <= known: // two faults at once: no end of a peer explains this one
 			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
 			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
+			inc.Told = inc.Told && heavy <= mostEcho
 		default:
 			if inc.Cause.Users() && !f.cause.Users() && len(w.rec.Charges) > 0 {
 				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
 			}
+			lighter := inc
 			inc.Told = false
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
 			inc.Confidence = confidence(heavy)
+			if known > mostEcho { // what was known is a fault of its own
+				others := slices.DeleteFunc(slices.Clone(lighter.Culprits), func(a job.Address) bool { return a == f.slot.Address })
+				inc.Culprits = append(inc.Culprits, others...)
+				inc.Evidence = append(slices.Clone(f.evidence), lighter.Evidence...)
+			}
 		}
 		w.rec.Incidents[n-1] = inc
 		return
@@ -336,6 +344,7 @@ func (p *pass) failJob(w *work, why string) {
 	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
 	p.out.Dirty = true
 	p.decided(w, job.FailJob)
+	p.tellIncident(w)
 	p.note("job."+w.name, "job_phase", "Failed: "+why)
 }
 
@@ -458,17 +467,15 @@ func (p *pass) decided(w *work, a job.Action) {
 	p.out.Dirty = true
 }
 
-// tellIncident tells of the newest incident once it was decided. What may be the echo of another fault is
-// held for verdictGrace: by then the heavier cause has come in, if there is one.
+// tellIncident tells of the newest incident once it was decided, at once: what follows from it (a restart, the next world,
+// the end of the job) is told after it, and the next incident of a program that fails early comes within milliseconds. If
+// it proves to be the echo of another fault it is told again, with the heavier cause.
 func (p *pass) tellIncident(w *work) {
 	n := len(w.rec.Incidents)
 	if n == 0 || w.rec.Incidents[n-1].Told || w.rec.Incidents[n-1].Action == "" {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if causeWeight(inc) == 0 && inc.Generation > 0 && inc.Action != job.FailJob && p.pending(inc.Time, verdictGrace) {
-		return
-	}
 	inc.Told = true
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true

@@ -64,7 +64,7 @@ func (w *work) phase() job.JobPhase {
 	switch {
 	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
-	case ill || w.missing():
+	case ill || w.missing(), w.rec.Phase == job.JobDegraded && w.ranked() && w.world.Broken: // until its next world has formed
 		return job.JobDegraded
 	}
 	return job.JobRunning
@@ -98,6 +98,9 @@ func (w *work) missing() bool {
 func (p *pass) account(w *work) {
 	mode := w.mode()
 	g := &w.rec.Goodput
+	if mode != "productive" || g.Mode != mode {
+		p.keepSaved(w)
+	}
 	if mode == g.Mode {
 		return
 	}
@@ -108,6 +111,23 @@ func (p *pass) account(w *work) {
 	}
 	g.Mode = mode
 	p.out.Dirty = true
+}
+
+// keepSaved records the newest checkpoint that members know of. While a world trains they know it themselves, and
+// a steady state writes nothing.
+func (p *pass) keepSaved(w *work) {
+	newest := w.rec.Goodput.Saved
+	for _, seen := range w.seen {
+		for _, inc := range seen {
+			if inc.Member != nil {
+				newest = newest.Newest(inc.Member.Saved)
+			}
+		}
+	}
+	if newest != w.rec.Goodput.Saved {
+		w.rec.Goodput.Saved = newest
+		p.out.Dirty = true
+	}
 }
 
 // redo moves what a world spent on steps that had been done before out of the productive time that just

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -39,6 +40,9 @@ func Make(in Input) Plan {
 	p.shrink()
 	p.yield()
 	p.admit()
+	if len(p.postponed) > 0 {
+		return p.withoutPostponed(in)
+	}
 	p.grow()
 	for _, w := range p.jobs {
 		if w.frozen {
@@ -83,6 +87,7 @@ type pass struct {
 	forgotten   map[string]bool         // the same by name, of those that were recorded
 	kept        map[string]bool         // not declared, and to go on
 	refusedJobs map[string]bool         // of which something must not be done
+	postponed   []Wait                  // jobs that failed, and for whose next try there is no room
 }
 
 // runsAt is a name under which somebody runs a job.
@@ -114,6 +119,7 @@ type work struct {
 	frozen     bool                            // nothing of it is in scope: it stays as it is
 	part       *extent                         // what of it is in scope; nil is all
 	imported   string                          // the ID by which an import block found it; "" if none did in this pass
+	retried    bool                            // it had failed, and starts anew as it was
 	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
 	upCache    map[string]bool                 // by role, for ready
 	stopCache  map[string]bool                 // by role, for anyRunning
@@ -273,15 +279,26 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
 		return false
 	}
-	if p.in.Rerun[w.name] && old.Phase != job.JobSucceeded || p.allAskedFor(old) {
+	if p.allAskedFor(old) || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return w.editedSince(&old.Spec, &s) }) ||
+		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces }) {
 		return true
 	}
-	edited := func(s job.Slot) bool {
-		role := w.spec.Role(s.Address.Role)
-		return role != nil && s.Fingerprint != "" && s.Fingerprint != w.print(role, s.Address.Index)
+	w.retried = p.in.Rerun[w.name] && old.Phase != job.JobSucceeded
+	return w.retried
+}
+
+// editedSince tells whether a slot of a job that ended is declared otherwise by now in what it is started from. One that
+// ended by itself is held against what ran in it. One that was stopped may have been given up before an edit that the others
+// took up, so what ran in it says nothing: it is held against what was applied last, in what is its own. Diff sees the rest.
+func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
+	was, is, index := applied.Role(s.Address.Role), w.spec.Role(s.Address.Role), s.Address.Index
+	if is == nil {
+		return false
 	}
-	return slices.ContainsFunc(old.Slots, edited) ||
-		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces })
+	if s.Phase != job.Canceled {
+		return s.Fingerprint != "" && s.Fingerprint != w.print(is, index)
+	}
+	return was != nil && index < min(len(was.PerSlot), len(is.PerSlot)) && !reflect.DeepEqual(was.PerSlot[index], is.PerSlot[index])
 }
 
 // adoptable is what runs already of a job that is not recorded, under its name or one that it had: the state was lost.

@@ -33,6 +33,9 @@ type Input struct {
 	// Rerun names declared jobs that failed and are to start anew, as an explicit apply does it. The watch loop
 	// never does.
 	Rerun map[string]bool `json:"rerun,omitempty"`
+	// Once tells that the run ends when nothing is left to do: an elastic role gets what it begins with, and grows no
+	// further. It would grow once its first world trains, which the plan that was approved does not show.
+	Once bool `json:"once,omitempty"`
 	// Scope bounds the plan to a part of the jobs.
 	Scope Scope `json:"scope,omitzero"`
 	// Refresh brings the records up to what is seen and changes nothing else.

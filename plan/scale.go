@@ -204,8 +204,8 @@ func (p *pass) grow() {
 				continue
 			}
 			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
-			if !w.started() {
-				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it starts; the policy owns it afterwards
+			if !w.started() || p.in.Once {
+				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it begins; the policy owns it afterwards
 			}
 			if u.count < u.most {
 				queue = append(queue, u)

@@ -29,6 +29,7 @@ import (
 //	stuck SLOT     agents of the slot start and never register from now on
 //	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
 //	restarts       how often slots were healed, and restarted in place
+//	incidents      what is recorded of each job's
 //	plan           plans and shows, and does nothing
 //	sizes          plans, and shows what it says of the sizes of elastic roles
 //	pass           one pass: plan, carry out; the service does nothing
@@ -36,6 +37,7 @@ import (
 //	advance 5s     lets time pass
 //	forget         loses the state
 //	rerun          the next pass is an explicit apply
+//	once, watch    plans are those of a run that ends, from now on; of one that goes on, as they are to begin with
 //	slow, stopped  stops take until "stopped"
 //	lag, seen      what is launched is not in the snapshots until "seen"
 //	keep           the jobs that are not declared any more go on
@@ -122,6 +124,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", err
 	case "restarts":
 		return w.restarts(), nil
+	case "incidents":
+		return w.incidents(), nil
 	case "plan":
 		return render(plan.Make(w.input())), nil
 	case "sizes":
@@ -161,6 +165,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return w.scopeCommand(d)
 	case "rerun":
 		w.rerun = true
+	case "once", "watch":
+		w.once = d.Cmd == "once"
 	case "keep":
 		w.keep = true
 	case "removals":
@@ -380,6 +386,20 @@ func (w *world) restarts() string {
 			if s.Restarts+s.InPlace > 0 {
 				fmt.Fprintf(&b, "%s restarts=%d in-place=%d\n", s.Address.Short(), s.Restarts, s.InPlace)
 			}
+		}
+	}
+	return b.String()
+}
+
+func (w *world) incidents() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.records)) {
+		for _, i := range w.records[name].Incidents {
+			culprits := make([]string, len(i.Culprits))
+			for k, c := range i.Culprits {
+				culprits[k] = c.Short()
+			}
+			fmt.Fprintf(&b, "%s generation %d %s in %s: %s: %s\n", name, i.Generation, i.Cause, strings.Join(culprits, ", "), i.Action, strings.Join(i.Evidence, "; "))
 		}
 	}
 	return b.String()

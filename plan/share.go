@@ -65,15 +65,17 @@ func (p *pass) admit() {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		gang, whole := p.gang(w)
+		gang, missing := p.gang(w)
 		switch {
-		case !whole:
-			p.wait(w, "", stillStopping)
+		case missing > 0:
+			p.wait(w, "", stillStopping(len(gang)+missing))
 		case p.fit(t, w, gang):
 			p.grant(w, t)
 		case p.never(w, gang):
 		case p.fitByShrinking(t, w, gang):
 			p.grant(w, t)
+		case w.retried:
+			p.postpone(w, gang)
 		default:
 			p.wait(w, "", p.shortage(w, gang))
 		}
@@ -112,19 +114,18 @@ func (p *pass) refused(w *work) string {
 }
 
 // gang is the job's min: the slots that start together or not at all, the largest first, so that small ones
-// do not take the room that only a large one needs. It is not whole while some are still being stopped.
-func (p *pass) gang(w *work) (gang []*job.Slot, whole bool) {
-	whole = true
+// do not take the room that only a large one needs. Those that are still being stopped are missing.
+func (p *pass) gang(w *work) (gang []*job.Slot, missing int) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
 		least, _ := r.Bounds()
 		least = max(r.Ceil(least), least)
 		slots := p.fresh(w, r, least)
-		whole = whole && len(slots) == least
+		missing += least - len(slots)
 		gang = append(gang, slots...)
 	}
 	slices.SortStableFunc(gang, func(a, b *job.Slot) int { return larger(a.Reserved, b.Reserved) })
-	return gang, whole
+	return gang, missing
 }
 
 func larger(a, b job.Resources) int {
@@ -222,7 +223,7 @@ type victim struct {
 func (p *pass) victims(w *work) []*victim {
 	var all []*victim
 	for _, v := range slices.Backward(p.turn) {
-		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority {
+		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority || w.retried && v.spec.Priority == w.spec.Priority {
 			continue
 		}
 		all = append(all, v.elastic()...)
@@ -325,6 +326,10 @@ func (p *pass) complete(w *work) {
 			continue
 		}
 		slots := p.fresh(w, r, missing)
+		if len(slots) == 0 {
+			p.wait(w, r.Name, stillStopping(missing))
+			continue
+		}
 		t := &txn{sp: p.space(w.spec.Provider)}
 		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) {
 			p.wait(w, r.Name, p.shortage(w, slots))

@@ -24,6 +24,7 @@ type world struct {
 	records job.Records
 	wants   map[string]job.Want
 	rerun   bool
+	once    bool
 	keep    bool
 	made    int // UIDs given
 	joined  map[string]time.Time
@@ -108,7 +109,7 @@ func (w *world) input() plan.Input {
 	}
 	return plan.Input{
 		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
-		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Keep: w.keep,
+		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra,
 		NewUID: func(name string) string {
 			if given[name] == "" {

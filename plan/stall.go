@@ -137,8 +137,8 @@ func (p *pass) lacks(w *work) []*job.Slot {
 	if w.admitted() {
 		return w.homeless()
 	}
-	gang, whole := p.gang(w)
-	if !whole || !w.within(gang) {
+	gang, missing := p.gang(w)
+	if missing > 0 || !w.within(gang) {
 		return nil
 	}
 	return gang

@@ -40,6 +40,7 @@ func (p *pass) track(w *work) {
 			w.finished[s.Address.Role] = true
 		}
 	}
+	p.tellIdle(w)
 }
 
 // nodesOf is the provider's nodes by name; nil if it is not known.
@@ -126,6 +127,26 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 		p.trackMember(w, s, inc)
 	case s.Phase == job.Scheduling && s.InPlace == 0 && inc.State == job.Up:
 		p.trackLate(w, s, inc)
+	}
+}
+
+// tellIdle tells of slots that ran when a master last knew of them, and whose processes have ended since. How they ended
+// their agents tell the next master.
+func (p *pass) tellIdle(w *work) {
+	if !w.active() {
+		return
+	}
+	ended := map[string][]int{}
+	for _, s := range w.slots {
+		if inc := w.current(s); s.Phase == job.Running && inc != nil && inc.Idle && inc.Member == nil && !w.outside(s.Address) {
+			ended[s.Address.Role] = append(ended[s.Address.Role], s.Address.Index)
+		}
+	}
+	for i := range w.spec.Roles {
+		if role := w.spec.Roles[i].Name; len(ended[role]) > 0 {
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Reasons: []string{job.Fold(role, ended[role]) +
+				": no process runs there any more, and no master has been told why. The next apply is told by the agents, and goes on from there."}})
+		}
 	}
 }
 

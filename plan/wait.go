@@ -19,13 +19,14 @@ func (p *pass) wait(w *work, role, reason string) {
 // nodesNamed bounds how many nodes a shortage names, or tells of together.
 const nodesNamed = 8
 
-const stillStopping = "Slots of it are still being stopped. Once they have ended new ones start, if they fit."
+// stillStopping says why n slots of a job are not started yet. A slot has one change in a plan, and theirs is the stop of
+// what ran in them; whether they fit is seen when that has ended. So no plan counts them before.
+func stillStopping(n int) string {
+	return fmt.Sprintf("Slots of it are still being stopped. Once they have ended, %s start anew, if they fit; this plan does not count them yet.", slotCount(n))
+}
 
 // shortage says what is wanted and what is available, for a person.
 func (p *pass) shortage(w *work, slots []*job.Slot) string {
-	if len(slots) == 0 {
-		return stillStopping
-	}
 	sp := p.space(w.spec.Provider)
 	if !w.within(slots) {
 		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", sp.wanted(slots))

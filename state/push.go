@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Parse reads a state as Encode writes it, from a place that is no store: every field is checked.
@@ -13,7 +14,7 @@ func Parse(text []byte) (State, error) {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return State{}, fmt.Errorf("it is not a state: %w", err)
+		return State{}, noState(err)
 	}
 	switch {
 	case head.Version > Version:
@@ -25,7 +26,7 @@ func Parse(text []byte) (State, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return State{}, fmt.Errorf("it is not a state: %w", err)
+		return State{}, noState(err)
 	}
 	if s.Lineage == "" || s.Serial == 0 {
 		return State{}, errors.New("it is not a state: it has no lineage or no serial")
@@ -34,6 +35,17 @@ func Parse(text []byte) (State, error) {
 		return State{}, fmt.Errorf("the state cannot be used: %w", err)
 	}
 	return s, nil
+}
+
+// noState says of JSON's own errors what they mean for who has written the text: the names of Go's types do not help.
+func noState(err error) error {
+	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
+		if misfit.Field == "" {
+			return fmt.Errorf("it is not a state: it is of the JSON type %s, and a state is an object", misfit.Value)
+		}
+		return fmt.Errorf("it is not a state: what %s has is of the JSON type %s, which does not fit there", misfit.Field, misfit.Value)
+	}
+	return fmt.Errorf("it is not a state: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // Encode is a state as people edit it and Parse reads it.

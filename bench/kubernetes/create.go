@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 const (
@@ -227,7 +229,7 @@ func (b *bed) sweep(ctx context.Context, size, rounds int) (best int, t table, e
 	most := 0.0
 	for i, writers := range bareWriters {
 		t.add(fmt.Sprint(writers), spreadText("%.0f", rates[i]))
-		if m := median(rates[i]); m > most {
+		if m := report.Median(rates[i]); m > most {
 			best, most = writers, m
 		}
 	}

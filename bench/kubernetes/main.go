@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 type config struct {
@@ -134,13 +136,13 @@ func bench(ctx context.Context, cfg config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	fmt.Fprintf(out, "# Provider %s\n\n%s\n", cfg.provider, machine())
+	fmt.Fprintf(out, "# Provider %s\n\n%s; control plane, bench and eltrain on it together.\n", cfg.provider, report.Machine())
 	for _, f := range cfg.figures {
-		before := load()
+		before := report.Load()
 		if err := b.host.attempt(func() error { return f.measure(ctx, b, cfg, out) }); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		fmt.Fprintf(out, "\nLoad of the machine %s before, %s after.\n", before, load())
+		fmt.Fprintf(out, "\nLoad of the machine %s before, %s after.\n", before, report.Load())
 	}
 	return nil
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 // table is one of Markdown's.
@@ -48,7 +47,7 @@ func spreadText(format string, v []float64) string {
 	if len(v) == 1 {
 		return number(v[0]) + " n=1"
 	}
-	return fmt.Sprintf("%s [%s..%s] n=%d", number(median(v)), number(slices.Min(v)), number(slices.Max(v)), len(v))
+	return fmt.Sprintf("%s [%s..%s] n=%d", number(report.Median(v)), number(slices.Min(v)), number(slices.Max(v)), len(v))
 }
 
 // ratioText is the ratio of two medians.
@@ -56,34 +55,11 @@ func ratioText(a, b []float64) string {
 	if len(a) == 0 || len(b) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.2f", median(a)/median(b))
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
+	return fmt.Sprintf("%.2f", report.Median(a)/report.Median(b))
 }
 
 // percentile is the least value that p percent are not above.
 func percentile(v []float64, p float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return v[max(int(math.Ceil(p/100*float64(len(v))))-1, 0)]
-}
-
-// machine says what the figures were measured on.
-func machine() string {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	meminfo, _ := os.ReadFile("/proc/meminfo")
-	var kib int
-	_, _ = fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kib)
-	return fmt.Sprintf("%s: %d cores, %d GiB, Linux %s, %s; control plane, bench and eltrain on it together.", time.Now().Format(time.DateOnly),
-		runtime.NumCPU(), kib>>20, strings.TrimSpace(string(kernel)), runtime.Version())
-}
-
-// load is the machine's load average over the last minute.
-func load() string {
-	data, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(data), " ")
-	return first
 }

@@ -17,10 +17,11 @@ import (
 	"os/signal"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 type config struct {
@@ -83,7 +84,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 	if len(res.scenarios) == 0 || len(res.launchers) == 0 {
 		return fmt.Errorf("nothing to measure: %s", strings.Join(res.notes, "; "))
 	}
-	loadBefore := load()
+	loadBefore := report.Load()
 
 	// Round by round, so that what else the machine does meets all launchers alike.
 	for round := range cfg.n {
@@ -109,15 +110,8 @@ func bench(ctx context.Context, cfg config) (err error) {
 		}
 	}
 
-	res.machine = fmt.Sprintf("%s. Load %s before, %s after.", machine(ctx, cfg), loadBefore, load())
-	if cfg.out == "" {
-		return res.write(os.Stdout)
-	}
-	f, err := os.Create(cfg.out)
-	if err != nil {
-		return err
-	}
-	return errors.Join(res.write(f), f.Close())
+	res.machine = fmt.Sprintf("%s. Load %s before, %s after.", machine(ctx, cfg), loadBefore, report.Load())
+	return report.Write(cfg.out, res.write)
 }
 
 // findLaunchers returns those that were asked for and can be had, and a note for each that cannot.
@@ -194,20 +188,8 @@ func scenarioNames() []string {
 
 // machine says what the figures were measured on.
 func machine(ctx context.Context, cfg config) string {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	meminfo, _ := os.ReadFile("/proc/meminfo")
-	var kb int
-	_, _ = fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kb)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	python, _ := exec.CommandContext(ctx, cfg.python, "--version").Output()
-	return fmt.Sprintf("%s: %d cores, %d GiB, Linux %s, %s, %s, %s", time.Now().Format(time.DateOnly), runtime.NumCPU(),
-		kb>>20, strings.TrimSpace(string(kernel)), runtime.Version(), strings.TrimSpace(string(python)), filepath.Base(cfg.script))
-}
-
-// load is the machine's load average over the last minute.
-func load() string {
-	data, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(data), " ")
-	return first
+	return fmt.Sprintf("%s, %s, %s", report.Machine(), strings.TrimSpace(string(python)), filepath.Base(cfg.script))
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 // A result holds all that was measured, by launcher and scenario.
@@ -187,7 +189,5 @@ func spread(v []float64) (median, least, most float64) {
 	if len(v) == 0 {
 		return 0, 0, 0
 	}
-	v = slices.Sorted(slices.Values(v))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2, v[0], v[n-1]
+	return report.Median(v), slices.Min(v), slices.Max(v)
 }

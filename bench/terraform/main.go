@@ -20,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 type config struct {
@@ -104,7 +106,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
 	tools := []tool{eltrain{cfg.eltrain}, terraform{cfg.terraform}}
-	res := &result{began: load(), samples: map[key][]sample{}, sizes: cfg.sizes}
+	res := &result{began: report.Load(), samples: map[key][]sample{}, sizes: cfg.sizes}
 	for _, t := range tools {
 		res.tools = append(res.tools, t.name())
 	}
@@ -116,14 +118,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 			return err
 		}
 	}
-	if cfg.out == "" {
-		return res.write(os.Stdout)
-	}
-	f, err := os.Create(cfg.out)
-	if err != nil {
-		return err
-	}
-	return errors.Join(res.write(f), f.Close())
+	return report.Write(cfg.out, res.write)
 }
 
 // buildTerraform makes the terraform that testbed/terraform pins, once, and gives its path. Package testbed is not

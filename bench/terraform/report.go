@@ -5,11 +5,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
 // key is what a sample is of.
@@ -47,7 +47,7 @@ const (
 // write renders the report.
 func (r *result) write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The command line beside terraform's\n\n%s Load %s before, %s after.\n\n", machine(), r.began, load())
+	fmt.Fprintf(&b, "# The command line beside terraform's\n\n%s. Load %s before, %s after.\n\n", report.Machine(), r.began, report.Load())
 	b.WriteString("Whole processes, median [min..max] of n. Memory is the peak of resident memory.\n\n")
 	fmt.Fprintf(&b, "## Starting\n\nWanted: eltrain under %v.\n\n", wantedStart)
 	r.table(&b, []figure{showVersion, validateOne}, []int{1})
@@ -102,42 +102,22 @@ func verdict(f figure, n int, ours, other []sample) string {
 	return memory
 }
 
-func sorted(all []sample, of func(sample) float64) []float64 {
+func values(all []sample, of func(sample) float64) []float64 {
 	values := make([]float64, len(all))
 	for i, s := range all {
 		values[i] = of(s)
 	}
-	slices.Sort(values)
 	return values
 }
 
-func median(all []sample, of func(sample) float64) float64 {
-	values := sorted(all, of)
-	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
-}
+func median(all []sample, of func(sample) float64) float64 { return report.Median(values(all, of)) }
 
 // spread is "median [min..max] n"; of a single sample only that.
 func spread(all []sample, of func(sample) float64, format string) string {
-	values := sorted(all, of)
-	text := fmt.Sprintf(format, median(all, of))
-	if len(values) > 1 {
-		text += fmt.Sprintf(" ["+format+".."+format+"] %d", values[0], values[len(values)-1], len(values))
+	v := values(all, of)
+	text := fmt.Sprintf(format, report.Median(v))
+	if len(v) > 1 {
+		text += fmt.Sprintf(" ["+format+".."+format+"] %d", slices.Min(v), slices.Max(v), len(v))
 	}
 	return text
-}
-
-func machine() string {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	meminfo, _ := os.ReadFile("/proc/meminfo")
-	var kib int
-	_, _ = fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kib)
-	return fmt.Sprintf("%s: %d cores, %d GiB, Linux %s, %s.", time.Now().Format(time.DateOnly),
-		runtime.NumCPU(), kib>>20, strings.TrimSpace(string(kernel)), runtime.Version())
-}
-
-// load is the machine's load average over the last minute.
-func load() string {
-	data, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(data), " ")
-	return first
 }

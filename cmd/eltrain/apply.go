@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 )
 
@@ -19,7 +21,6 @@ type applyArgs struct {
 	autoApprove bool
 	input       bool
 	parallelism int
-	watch       bool
 	planFile    string // a saved plan
 	prune       bool
 	listen      string
@@ -30,7 +31,7 @@ type applyArgs struct {
 func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
 	fs.BoolVar(&a.input, "input", true, "Ask nothing. What would have to be asked is an error.")
-	fs.StringVar(&a.listen, "listen", "", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
+	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
 	a.faces.declare(fs)
@@ -158,7 +159,11 @@ elsewhere does not matter. Sensitive values are not in the file: they have to be
 
 With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
 breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
-last good configuration in force, and its jobs are Degraded until it is mended. A job that has failed is started anew by a plain apply, not by a watch. A changed eltrain block takes effect with the next start.
+last good configuration in force, and its jobs are Degraded until it is mended. A job that has failed is started anew by
+a plain apply, if there is room for it, and by a watch only with an edit that replaces its slots. A changed eltrain block
+takes effect with the next start.
+
+Without -watch an elastic role gets the replicas that it is declared with, as the plan shows, and grows no further.
 
 What is declared no more is stopped. -prune=false leaves jobs alone that are not in the files any more;
 -max-destroy=N those of which a change of the files would have more than N slots, of all jobs together, removed or
@@ -245,7 +250,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if a.watch && !s.awaitGit(ctx) {
 		return s.interruptedEarly(a, "while git was at work on the files")
 	}
-	cfg, warnings, ok := s.readFor(a.planning)
+	cfg, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
 	}
@@ -253,10 +258,14 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if !ok {
 		return exitError
 	}
-	d.warnings = warnings
 	defer d.close(s)
 	m := newMaster(s, d, a)
 	defer closeServer(s, m.server)
+	if facts, untouched := s.untouched(ctx, *cfg, a); untouched {
+		s.showPreview(view.NewPlan(facts, &s.redactor))
+		fmt.Fprintln(s.streams.Out)
+		return m.conclude(ctx, facts.Plan, nil)
+	}
 	if err := m.attend(); err != nil {
 		return s.fail("The elastic training service cannot start", err)
 	}
@@ -278,11 +287,13 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.refreshState(ctx, d, a, lock, nil)
 	}
 
-	facts, err := m.firstLook(ctx)
+	facts, err := m.lookAtStart(ctx)
 	if err == nil {
 		err = a.checkAddresses(facts.Input, d.config)
 	}
 	switch {
+	case errors.Is(err, errTold):
+		return exitError
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while it looked at what runs")
 	case errors.As(err, new(*planfile.StaleError)):
@@ -295,7 +306,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	}
 	model := view.NewPlan(facts, &s.redactor)
 	s.showPreview(model)
-	s.diagnose(slices.Concat(d.warnings, a.cautions(facts.Input), forgetting(&facts.Plan))...)
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan))...)
 	if model.Applyable && !a.autoApprove {
 		yes, err := s.approved(ctx, a.question())
 		if err != nil {
@@ -322,12 +333,90 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
+// untouched tells whether a destroy finds a place in which nothing was ever applied and nothing runs. It needs no lock, for
+// which there would be files from then on.
+//
+// It looks as a plan does, and leaves cfg as it is. What goes wrong is told by the run that follows.
+func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool) {
+	if !a.destroy || a.scoping.given() != "" {
+		return facts, false
+	}
+	d, ok := s.openState(&cfg)
+	if !ok {
+		return facts, false
+	}
+	d.looks = true
+	if stored, err := d.store.Read(ctx); err != nil || stored.Serial > 0 {
+		return facts, false
+	}
+	var err error
+	if d.providers, err = s.openProviders(d.config); err != nil {
+		return facts, false
+	}
+	defer d.close(s)
+	facts, err = d.preview(ctx, s, a.planning)
+	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0
+}
+
 // awaitGit waits until git is not at work on the files, so that a master that is started then does not take half a
 // checkout for all that is wanted. It is false after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
 	return apply.AwaitGit(ctx, s.home(), func(why string) {
 		s.diagnose(view.Caution("The files are not read while they are being written", why))
 	}) == nil
+}
+
+// errTold is of what was shown already.
+var errTold = errors.New("it was told")
+
+// lookAtStart is firstLook. A watch that finds jobs gone from the files that the state has believes that as late as one that
+// is at work (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
+// does not wait.
+func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
+	facts, err := m.firstLook(ctx)
+	if !m.args.watch || m.args.keep {
+		return facts, err
+	}
+	believed := ""
+	for range steadyTries {
+		dirs := m.watched(modulesOf(m.config))
+		lost := m.lost(&facts)
+		if err != nil || len(lost) == 0 || believed != "" && apply.Fingerprint(dirs...) == believed {
+			return facts, err
+		}
+		if believed, err = apply.AwaitStill(ctx, dirs, func() { m.diagnose(goneFromFiles(lost)) }); err != nil {
+			return facts, err
+		}
+		if !m.awaitGit(ctx) {
+			return facts, ctx.Err()
+		}
+		if !m.reread(m.directory, m.args.planning) {
+			return facts, errTold
+		}
+		m.directory.close(m.session) // the files may have others by now
+		if !m.connect(m.directory) {
+			return facts, errTold
+		}
+		facts, err = m.firstLook(ctx)
+	}
+	return facts, errors.New("jobs are in the files no more, and the files change each time that they are read")
+}
+
+// lost are the jobs, by name, that the plan ends because they are in the files no more.
+func (m *master) lost(facts *view.PlanFacts) []string {
+	return slices.DeleteFunc(lostJobs(slices.Sorted(maps.Keys(facts.Input.Records)), m.config), func(name string) bool {
+		return facts.Input.Withheld[name] != "" || slices.Contains(facts.Plan.Kept, name)
+	})
+}
+
+// goneFromFiles says what a start waits for. lost are jobs by name.
+func goneFromFiles(lost []string) view.Diagnostic {
+	which := "job." + lost[0]
+	if more := len(lost) - 1; more > 0 {
+		which += fmt.Sprintf(" and %d more", more)
+	}
+	return view.Caution("Jobs of the state are not in the files", which+
+		" would be destroyed. A checkout may be half done, so that is believed once nobody has written there for some seconds.")
 }
 
 // firstLook makes the plan that is to be approved. One that was made without asking the providers is carried out as a

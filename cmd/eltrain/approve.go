@@ -30,6 +30,8 @@ var (
 // approved asks for a typed "yes", of a person or of what a program has written. Anything else and an interrupt are a no;
 // that there is no answer is an error.
 func (s *session) approved(ctx context.Context, q question) (yes bool, err error) {
+	s.asking.Store(true)
+	defer s.asking.Store(false)
 	fmt.Fprintf(s.streams.Out, "\n%s\n  %s\n  Only 'yes' will be accepted to approve.\n\n  Enter a value: ", q.ask, q.explain)
 	type answer struct {
 		line string

@@ -61,6 +61,28 @@ func TestKubernetesIsOpenedOnlyIfConfigured(t *testing.T) {
 	run(t, plan).check(t, exitDone, "2 to add")
 }
 
+// That a role has what the local provider has no use for is known from the files alone, and told where it is written.
+func TestLocalRunsNeitherImagesNorPods(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": `job "gpt" {
+  role "ps" {
+    command = ["ps"]
+  }
+  role "worker" {
+    command = ["train"]
+    image   = "train:1"
+    pod     = {}
+  }
+}
+`})
+	for _, command := range []string{"validate", "plan", "apply"} {
+		o := eltrain(t, dir, command).check(t, exitError,
+			"Role worker cannot run on provider local", "main.hcl line 7", `image   = "train:1"`, "leave image out", "main.hcl line 8", "leave pod out")
+		if strings.Count(o.err, "Error:") != 2 {
+			t.Errorf("%s says\n%s", command, o.err)
+		}
+	}
+}
+
 type pickyConfig struct{ wrong []error }
 
 func (c pickyConfig) Validate() []error { return c.wrong }

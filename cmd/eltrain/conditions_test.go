@@ -49,6 +49,26 @@ const (
 `
 )
 
+// grow has a watch make the elastic job in dir so large that n slots run.
+func grow(t *testing.T, dir string, n int) {
+	t.Helper()
+	watch(t, dir, func() {
+		running := func() (k int) {
+			for _, s := range slotsOf(t, dir) {
+				if s.Phase == string(job.Running) {
+					k++
+				}
+			}
+			return k
+		}
+		for deadline := time.Now().Add(20 * time.Second); running() != n; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the watch never has %d slots running: %s", n, eltrain(t, dir, "status").out)
+			}
+		}
+	})
+}
+
 // Conditions hold of what is declared when it is planned, and of what runs after it was applied: a precondition stops
 // the plan, a postcondition makes the apply an error, a check only warns.
 func TestConditions(t *testing.T) {
@@ -64,6 +84,10 @@ func TestConditions(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	rewrite(t, dir, growing("", check))
 	eltrain(t, dir, "plan").check(t, exitDone, "will be created")
+	if o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!"); strings.Contains(o.err, "Warning") {
+		t.Errorf("a check warns of what holds:\n%s", o.err)
+	}
+	grow(t, dir, 2)
 	o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Warning: Check block assertion failed", "2 are too many.", "Apply complete!")
 	if strings.Contains(o.err, "Error") {
 		t.Errorf("a check stopped something:\n%s", o.err)
@@ -144,8 +168,8 @@ func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": growing("", "")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-	rewrite(t, dir, strings.Replace(growing("", ""), "max = 2", "max = 4", 1))
-	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Plan: 2 to add", "Apply complete!")
+	rewrite(t, dir, strings.NewReplacer("replicas   = 1", "replicas   = 4", "max = 2", "max = 4").Replace(growing("", "")))
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Plan: 3 to add", "Apply complete!")
 	slots := slotsOf(t, dir)
 	for address, s := range slots {
 		if s.Phase != string(job.Running) {

@@ -23,8 +23,10 @@ func consoleCommand() *command {
 		name: "console", usage: "[options]",
 		synopsis: "Try expressions against the files",
 		about: `Evaluates expressions of the language, one a line, with the variables, local values, modules, jobs (job.NAME) and
-functions of the job directory. An expression with an open bracket goes on in the next line. Nothing is contacted and
+functions of the job directory; where that has no files, with the functions alone. An expression with an open bracket goes on in the next line. Nothing is contacted and
 nothing is changed.
+
+A variable without a value and a default is an unknown value of its type: "(not known)".
 
 "exit", Ctrl-C and the end of the input (Ctrl-D) end it. From a pipe each line is evaluated, and the first error ends it.`,
 		exits: []string{
@@ -41,8 +43,10 @@ func runConsole(s *session, args []string) int {
 	if _, err := s.parse(newFlags("console", a.declare), args, 0); err != nil {
 		return s.misused("console", err)
 	}
-	cfg, ok := s.readValid(a.vars)
-	if !ok {
+	cfg, diags := s.load(a.vars)
+	diags = lang.WithoutBlank(lang.WithoutUnset(diags)) // without files there are the functions
+	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
+	if diags.HasErrors() {
 		return exitError
 	}
 	c := console{s: s, config: cfg}

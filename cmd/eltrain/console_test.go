@@ -83,6 +83,15 @@ func TestConsoleWantsValidFiles(t *testing.T) {
 	}
 }
 
+// Where no files are there are the functions.
+func TestConsoleNeedsNoFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := newScreenless("1+1\nmax(3, 4)\n")
+	if code := s.run([]string{"console"}); code != exitDone || s.out.String() != "2\n4\n" || s.err.Len() > 0 {
+		t.Errorf("exit code %d, %s%s", code, s.out.String(), s.err.String())
+	}
+}
+
 // A person's mistake ends nothing, an expression may go on in the next line, and Ctrl-D ends it.
 func TestConsoleAtATerminal(t *testing.T) {
 	jobDir(t, consoleJobs)

@@ -55,13 +55,13 @@ type directory struct {
 	providers map[string]providers.Provider
 	prior     map[string]state.Output // as they were stored when that was read last
 	looks     bool                    // nothing that is kept is made from it
-	warnings  []view.Diagnostic       // of the files, that are still to be told
 }
 
-// readValid reads the configuration for a command that acts on it: errors in it end the command. What is
-// wrong is shown, and ok is false.
+// readValid reads the configuration for a command that shows what it means: errors in it end the command, but not that
+// variables have no value. What is wrong is shown, and ok is false.
 func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 	cfg, diags := s.load(vars)
+	diags = lang.WithoutUnset(diags)
 	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
 	return cfg, !diags.HasErrors()
 }
@@ -106,11 +106,10 @@ func (s *session) connect(d *directory) (ok bool) {
 
 // reread takes up what the files say by now, but for the eltrain block, by which the state was opened.
 func (s *session) reread(d *directory, a planning) (ok bool) {
-	cfg, warnings, ok := s.readFor(a)
+	cfg, ok := s.readFor(a)
 	if !ok {
 		return false
 	}
-	d.warnings = warnings
 	cfg.Settings = d.config.Settings
 	d.config = cfg
 	return true

@@ -149,7 +149,7 @@ func TestHelpAndTypos(t *testing.T) {
 			t.Errorf("%v shows other help than plan -help:\n%s", args, again.out)
 		}
 	}
-	eltrain(t, dir, "fmt", "--", "-h").check(t, exitParse, "-h")
+	eltrain(t, dir, "fmt", "--", "-h").check(t, exitError, "-h")
 	subcommands := eltrain(t, dir, "state", "-help").check(t, exitDone, "    list    List what is in the state", "    mv      Give")
 	if o := eltrain(t, dir, "state").check(t, exitError); o.out != "" || o.err != subcommands.out {
 		t.Errorf("state alone shows %q and %q", o.out, o.err)
@@ -204,7 +204,8 @@ func TestValidate(t *testing.T) {
 func TestVariables(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": `variable "n" { type = number }
 ` + strings.Replace(twoWorkers, "replicas   = 2", "replicas   = var.n", 1), "n.vars": "n = 3\n"})
-	eltrain(t, dir, "validate").check(t, exitError, `"n"`)
+	eltrain(t, dir, "validate").check(t, exitDone)
+	eltrain(t, dir, "plan").check(t, exitError, `"n"`)
 	eltrain(t, dir, "validate", "-var", "n=1").check(t, exitDone)
 	eltrain(t, dir, "validate", "-var=n=x").check(t, exitError)
 	eltrain(t, dir, "validate", "-var-file=n.vars").check(t, exitDone)
@@ -285,7 +286,7 @@ func TestFmt(t *testing.T) {
 	if read(t, filepath.Join(dir, "main.hcl")) != pretty || read(t, filepath.Join(dir, "broken.hcl")) != "a = {" {
 		t.Error("a file that does not parse is to be left, and the others not")
 	}
-	eltrain(t, dir, "fmt", "missing.hcl").check(t, exitParse, "missing.hcl")
+	eltrain(t, dir, "fmt", "missing.hcl").check(t, exitError, "missing.hcl")
 }
 
 func TestFmtKeepsLinks(t *testing.T) {
@@ -497,7 +498,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	if phase != "Running" || running != 2 || len(before) != 2 || before[0] == 0 {
 		t.Errorf("after apply the job is %s with %d running, agents %v", phase, running, before)
 	}
-	eltrain(t, dir, "status").check(t, exitDone, "No master is watching: training goes on, nothing heals it.")
+	eltrain(t, dir, "status").check(t, exitDone, "No master is watching: training is shown as it was last seen, nobody asks its agents, and nothing heals it.")
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes. What runs matches the configuration.")
 	eltrain(t, dir, "logs", "job.tiny.worker[1]").check(t, exitDone, "[rank 1] step 1\n")
 	eltrain(t, dir, "logs", "-rank=0", "job.tiny").check(t, exitDone, "[rank 0] step 0\n")

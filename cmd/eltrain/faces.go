@@ -92,6 +92,13 @@ func (f *failing) Write(b []byte) (int, error) {
 	return n, f.err
 }
 
+// lostOutput is the error of a write to an output that was lost.
+type lostOutput struct{ err error }
+
+func (l *lostOutput) Error() string { return l.err.Error() }
+
+func (l *lostOutput) Unwrap() error { return l.err }
+
 // faithful remembers whether all that was written to an output has arrived. A reader that has gone has read enough.
 type faithful struct {
 	io.Writer
@@ -101,12 +108,13 @@ type faithful struct {
 
 func (f *faithful) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.lost = cmp.Or(f.lost, err)
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return n, err
 	}
-	return n, err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = cmp.Or(f.lost, err)
+	return n, &lostOutput{err}
 }
 
 // faithfully gives the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.

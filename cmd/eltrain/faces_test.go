@@ -57,7 +57,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 
 // Output that does not arrive is an error of the command, whatever it did otherwise.
 func TestLostOutputIsAnError(t *testing.T) {
-	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n"})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
@@ -69,11 +69,12 @@ func TestLostOutputIsAnError(t *testing.T) {
 	for _, line := range []string{
 		"plan", "plan -detailed-exitcode", "plan -json", "plan -markdown", "apply -auto-approve", "state list", "state show job.tiny", "state pull",
 		"show", "show -json", "show p", "show -json p", "show -markdown p", "status", "status -json", "validate", "validate -json", "events", "graph",
+		"providers schema -json", "import -- torchrun train.py", "fmt -diff ugly", "console",
 	} {
 		cmd := commandIn(dir, strings.Fields(line)...)
 		var errs strings.Builder
-		cmd.Stdout, cmd.Stderr = full, &errs
-		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError || !strings.Contains(errs.String(), "no space left") {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("1\n"), full, &errs
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "Error:") != 1 {
 			t.Errorf("%s on a full disk: %v; %s", line, err, errs.String())
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +63,21 @@ func (fs *flags) waitVar(to *time.Duration, name, usage string) {
 	fs.Var((*wait)(to), name, usage)
 }
 
+// addressVar declares an option for an address to listen on; "" if it is not given.
+func (fs *flags) addressVar(to *string, name, usage string) {
+	fs.Func(name, usage, func(text string) error {
+		_, port, err := net.SplitHostPort(text)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return errors.New("write a host, which may be left out, and a port from 0 to 65535, as 127.0.0.1:7000 or :7000")
+		}
+		*to = text
+		return nil
+	})
+}
+
 // wait is how long to wait at most: a time with its unit, not negative.
 type wait time.Duration
 
@@ -75,15 +92,49 @@ func (w *wait) Set(text string) error {
 	return nil
 }
 
-// hinted makes a sentence of the flag package's error, with the flag that was perhaps meant.
+// hinted makes a sentence of the flag package's error, with the option that was perhaps meant.
 func hinted(err error, fs *flags) error {
-	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		var names []string
+		fs.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
+		return fmt.Errorf("there is no option -%s%s", name, didYouMean("-"+name, names))
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		value, _ := flag.UnquoteUsage(fs.Lookup(name))
+		return fmt.Errorf("the option -%s needs a value: write -%s=%s", name, name, value)
+	}
+	if typed, ok := strings.CutPrefix(text, "bad flag syntax: "); ok {
+		return fmt.Errorf("%s is no option", typed)
+	}
+	wrong := wrongValue.FindStringSubmatch(text)
+	if wrong == nil {
 		return err
 	}
-	var names []string
-	fs.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-	return fmt.Errorf("there is no option -%s%s", name, didYouMean("-"+name, names))
+	typed, name, why := wrong[1], wrong[2], wrong[3]
+	if f := fs.Lookup(name); f != nil {
+		why = expected(f, why)
+	}
+	return fmt.Errorf("the value %s does not suit the option -%s: %s", typed, name, why)
+}
+
+// wrongValue are the flag package's errors on a value: it in quotes, the option's name, and why.
+var wrongValue = regexp.MustCompile(`(?s)^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)
+
+// expected is what to write for a value of Go's own types, of which the flag package says "parse error". Our own say that
+// themselves.
+func expected(f *flag.Flag, why string) string {
+	own, ok := f.Value.(flag.Getter)
+	if !ok {
+		return why
+	}
+	switch own.Get().(type) {
+	case bool:
+		return "write true or false"
+	case int:
+		return "write a whole number"
+	}
+	return why
 }
 
 // helpWidth is where help texts are wrapped, and helpColumn where descriptions of options begin.

@@ -56,7 +56,7 @@ the current one by default, or one file. With "-" the standard input is formatte
 The names of the files that change are listed.`,
 		exits: []string{
 			"Done.",
-			"An error.",
+			"An error: a file cannot be read or written, or there is none.",
 			"A file does not parse.",
 			"With -check: a file is not in canonical format.",
 		},
@@ -78,6 +78,8 @@ func runFmt(s *session, args []string) int {
 	}
 	s.diagnose(view.Diagnose(err, f.files)...)
 	switch {
+	case f.failed:
+		return exitError
 	case err != nil:
 		return exitParse
 	case a.check && f.changed:
@@ -92,13 +94,23 @@ type formatter struct {
 	fmtArgs
 	files   map[string]*hcl.File // those that do not parse, for diagnostics
 	changed bool
+	failed  bool // there was an error besides files that do not parse
+}
+
+// cannot is the error that something could not be done.
+func (f *formatter) cannot(what string, err error) error {
+	f.failed = true
+	if errors.As(err, new(*lostOutput)) {
+		return nil // it is told at the end: see faithfully
+	}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
 }
 
 // input formats the standard input to the standard output.
 func (f *formatter) input() error {
 	src, err := io.ReadAll(f.streams.In)
 	if err != nil {
-		return fmt.Errorf("read the standard input: %w", err)
+		return f.cannot("read the standard input", err)
 	}
 	out, err := f.format("<stdin>", src)
 	if err != nil || f.check {
@@ -107,8 +119,10 @@ func (f *formatter) input() error {
 	if f.diff {
 		return f.showDiff("<stdin>", src, out)
 	}
-	_, err = f.streams.Out.Write(out)
-	return err
+	if _, err := f.streams.Out.Write(out); err != nil {
+		return f.cannot("write the standard output", err)
+	}
+	return nil
 }
 
 // path formats a file, or the files of a directory. It goes on after an error with the other files.
@@ -116,15 +130,15 @@ func (f *formatter) path(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no file or directory %s", path)
+		return f.cannot("format "+path, fmt.Errorf("there is no file or directory %s", path))
 	case err != nil:
-		return err
+		return f.cannot("format "+path, err)
 	case !info.IsDir():
 		return f.file(path)
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return err
+		return f.cannot("format the files of "+path, err)
 	}
 	var errs []error
 	for _, e := range entries {
@@ -145,24 +159,24 @@ func (f *formatter) path(path string) error {
 func (f *formatter) file(path string) error {
 	src, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return f.cannot("format "+path, err)
 	}
 	out, err := f.format(path, src)
 	if err != nil || bytes.Equal(src, out) {
 		return err
 	}
+	if f.write { // before it is listed: what cannot be written does not change
+		if err := replaceFile(path, out); err != nil {
+			return f.cannot("format "+path, err)
+		}
+	}
 	if f.list {
 		fmt.Fprintln(f.streams.Out, path)
 	}
 	if f.diff {
-		if err := f.showDiff(path, src, out); err != nil {
-			return err
-		}
+		return f.showDiff(path, src, out)
 	}
-	if !f.write {
-		return nil
-	}
-	return replaceFile(path, out)
+	return nil
 }
 
 // format is src in canonical format.
@@ -177,9 +191,13 @@ func (f *formatter) format(name string, src []byte) ([]byte, error) {
 }
 
 func (f *formatter) showDiff(name string, before, after []byte) error {
-	return difflib.WriteUnifiedDiff(f.streams.Out, difflib.UnifiedDiff{
+	err := difflib.WriteUnifiedDiff(f.streams.Out, difflib.UnifiedDiff{
 		A: lines(before), B: lines(after), FromFile: "old/" + name, ToFile: "new/" + name, Context: 3,
 	})
+	if err != nil {
+		return f.cannot("show the changes of "+name, err)
+	}
+	return nil
 }
 
 // lines are what a diff compares: each with its newline, the last one too.
@@ -193,7 +211,7 @@ func lines(text []byte) []string {
 }
 
 // replaceFile changes a file's content as a whole: what is killed in between leaves the old one. A symbolic link stays
-// one, and the file's mode stays as it was.
+// one, and the file's mode, owner and group stay as they were; the last two as far as this process may give them.
 func replaceFile(path string, content []byte) error {
 	real, err := atomicfile.Resolve(path)
 	if err != nil {
@@ -203,8 +221,5 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(real, content, info.Mode().Perm()); err != nil {
-		return fmt.Errorf("format %s: %w", path, err)
-	}
-	return nil
+	return atomicfile.WriteFor(info, real, content, info.Mode().Perm())
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 )
 
 type graphArgs struct {
@@ -26,6 +28,9 @@ func graphCommand() *command {
 A solid arrow leads from a role to one that it starts after (depends_on). A dashed arrow leads from a role, or a job, to
 a role of whose values one of its arguments is made, with the names of both. The two have nothing to do with each other:
 a ps whose number follows the workers' may well start before them. A plan has values only, and no dashed arrows.
+
+Variables need no values here. How many slots a role has is "?" if it is made of one without a value, and a block of
+jobs whose for_each is appears once, as job.NAME-*.
 
 Nothing is contacted and nothing is changed.`,
 		declare: new(graphArgs).declare,
@@ -68,7 +73,11 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	g = view.NewGraph(cfg.Jobs)
+	jobs := slices.Concat(cfg.Jobs, cfg.Templates)
+	g = view.NewGraph(jobs)
+	for i := range jobs {
+		markUnknown(&g.Jobs[i], &jobs[i], cfg.Unknown[jobs[i].Name])
+	}
 	for _, ref := range cfg.ValueReferences() {
 		from := "job." + ref.Job
 		to := from + "." + ref.Of
@@ -78,6 +87,27 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 		g.Values = append(g.Values, view.GraphEdge{From: from, To: to, Label: ref.Argument + " from " + ref.Value})
 	}
 	return g, true
+}
+
+// notKnown is in the place of how many slots a role has, or of further roles.
+const notKnown = "?"
+
+// markUnknown takes back what the graph says of a job and is not known: of a count that is made of a variable without a
+// value the job has a zero.
+func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		sizes := []string{"scaling", "scaling.min", "scaling.max"}
+		if r.Scaling == nil {
+			sizes = []string{"scaling", "replicas"}
+		}
+		if slices.ContainsFunc(sizes, func(of string) bool { return slices.Contains(unknown, "role."+r.Name+"."+of) }) {
+			g.Roles[i].Label = []string{r.Name, notKnown}
+		}
+	}
+	if slices.Contains(unknown, "role") {
+		g.Roles = append(g.Roles, view.GraphRole{Address: g.Address + "." + notKnown, Label: []string{notKnown}})
+	}
 }
 
 func (s *session) planGraph(a graphArgs) (g *view.Graph, ok bool) {

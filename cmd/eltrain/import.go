@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang/importer"
 	"github.com/eltrain/eltrain/providers/kubernetes"
+	"github.com/eltrain/eltrain/providers/volcano"
 )
 
 type importArgs struct {
@@ -85,10 +87,16 @@ func runImport(s *session, args []string) int {
 	return exitDone
 }
 
-// kubernetesChecks are what validate will ask of imported jobs, with the provider's block as it is written for them.
-var kubernetesChecks = importer.Checks{
-	Role:      kubernetes.Config{}.Check,
+// podChecks are what validate will ask of imported jobs, with the providers' blocks as they are written for them.
+var podChecks = importer.Checks{
+	Role: func(provider string, r *job.Role) error {
+		if provider == volcano.Name {
+			return volcano.Config{}.Check(r)
+		}
+		return kubernetes.Config{}.Check(r)
+	},
 	Namespace: func(name string) error { return errors.Join(kubernetes.Config{Namespace: name}.Validate()...) },
+	Queue:     func(name string) error { return errors.Join(volcano.Config{Queue: name}.Validate()...) },
 }
 
 func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
@@ -96,14 +104,14 @@ func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
 	case a.command != nil:
 		return importer.CommandLine(a.command), nil
 	case a.file == "-":
-		return importer.Manifests("<stdin>", stdin, kubernetesChecks), nil
+		return importer.Manifests("<stdin>", stdin, podChecks), nil
 	}
 	f, err := os.Open(a.file)
 	if err != nil {
 		return importer.Result{}, err
 	}
 	defer f.Close()
-	return importer.Manifests(a.file, f, kubernetesChecks), nil
+	return importer.Manifests(a.file, f, podChecks), nil
 }
 
 func (a *importArgs) write(stdout io.Writer, src []byte) error {

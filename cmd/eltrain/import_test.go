@@ -198,6 +198,17 @@ func TestImportOfNothingFails(t *testing.T) {
 			t.Errorf("%s: import ends with %d: %s%s", name, code, s.out.String(), s.err.String())
 		}
 	}
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.yaml")
+	if err := os.WriteFile(empty, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{dir, empty} {
+		s := newScreenless("")
+		if code := s.run([]string{"import", file}); code != exitError || !strings.Contains(s.err.String(), "  on "+file+"\n\n") {
+			t.Errorf("import of %s ends with %d, and shows a line that is not there: %s", file, code, s.err.String())
+		}
+	}
 	s := newScreenless("")
 	if code := s.run([]string{"import", filepath.Join(t.TempDir(), "nothing.yaml")}); code != exitError || !strings.Contains(s.err.String(), "no such file") {
 		t.Errorf("a file that is not there: %d, %s", code, s.err.String())

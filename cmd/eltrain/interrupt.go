@@ -28,6 +28,17 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 	}
 }
 
+// What a first interrupt is told, and what it is told where somebody is asked for approval: nothing was begun there.
+const (
+	interruptedAtWork = `
+Interrupt received.
+Please wait for eltrain to finish what is in flight; jobs keep running.
+A second interrupt exits at once.
+
+`
+	interruptedAsking = "\n\nInterrupt received. Nothing was begun.\n"
+)
+
 // obey waits for up to two signals.
 func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel func()) {
 	select {
@@ -35,12 +46,11 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 	case <-done:
 		return
 	}
-	io.WriteString(s.streams.Err, `
-Interrupt received.
-Please wait for eltrain to finish what is in flight; jobs keep running.
-A second interrupt exits at once.
-
-`)
+	told := interruptedAtWork
+	if s.asking.Load() {
+		told = interruptedAsking
+	}
+	io.WriteString(s.streams.Err, told)
 	cancel()
 	select {
 	case <-signals:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -32,7 +34,15 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 	if errors.As(err, &locked) {
 		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
 	}
-	return lock, waited, err
+	return lock, waited, makeRoom(err)
+}
+
+// makeRoom says how to get on after an error that came of a full disk. Others it gives back as they are.
+func makeRoom(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	return fmt.Errorf("%w.\n\nWhat cannot be recorded is not done; what runs, runs on. Make room on that disk, a few MiB will do, and run the command again. Of what eltrain keeps there itself, logs of jobs that are gone (in %s) can be removed", err, filepath.Join(runDirectory, "logs"))
 }
 
 func (s *session) unlock(lock state.Lock) {

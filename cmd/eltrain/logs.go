@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -24,10 +28,23 @@ type logsArgs struct {
 }
 
 func (a *logsArgs) declare(fs *flags) {
+	a.rank, a.tail = -1, -1
 	fs.BoolVar(&a.follow, "f", false, "Go on with what comes, until interrupted.")
-	fs.IntVar(&a.rank, "rank", -1, "Only the process with RANK `N` in the newest world.")
-	fs.IntVar(&a.tail, "tail", -1, "Begin with the last `N` lines of each slot instead of all.")
+	fs.Func("rank", "Only the process with RANK `N` in the newest world.", fromZero(&a.rank))
+	fs.Func("tail", "Begin with the last `N` lines of each slot instead of all.", fromZero(&a.tail))
 	a.vars.declare(fs)
+}
+
+// fromZero reads an option that takes a number from 0.
+func fromZero(to *int) func(string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return errors.New("write a number from 0")
+		}
+		*to = n
+		return nil
+	}
 }
 
 func parseLogs(s *session, args []string) (logsArgs, error) {
@@ -38,9 +55,6 @@ func parseLogs(s *session, args []string) (logsArgs, error) {
 	}
 	if len(others) == 0 {
 		return a, fmt.Errorf("an address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
-	}
-	if a.rank < -1 || a.tail < -1 {
-		return a, fmt.Errorf("-rank and -tail take a number from 0")
 	}
 	a.selector, err = job.ParseSelector(others[0])
 	return a, err
@@ -78,6 +92,9 @@ func runLogs(s *session, args []string) int {
 	if record == nil {
 		return s.fail("No such job", noSuchJob(a.selector.Job, records))
 	}
+	if !a.follow && !slices.ContainsFunc(record.Slots, launched) {
+		return s.fail("Nothing to show", fmt.Errorf("nothing of job.%s has started; eltrain status says what it waits for", a.selector.Job))
+	}
 	sources, err := logSources(record, a)
 	if err != nil {
 		return s.fail("No such slot", err)
@@ -87,19 +104,56 @@ func runLogs(s *session, args []string) int {
 		return s.fail("No such provider", fmt.Errorf("job %s ran on provider %q, which is not configured here", a.selector.Job, record.Spec.Provider))
 	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
+		if s := record.Slot(slot.Role, slot.Index); !a.follow && !launched(*s) {
+			return nil, fs.ErrNotExist // there may be output of an earlier job of that name
+		}
 		slot.Job = record.LaunchedAs(slot.Job)
 		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
 	}
 	out := s.redactor.Writer(s.streams.Out)
+	var mute []job.Address
 	if a.follow {
 		err = followLogs(ctx, out, sources, read)
 	} else {
-		err = printLogs(ctx, out, sources, read)
+		mute, err = printLogs(ctx, out, sources, read)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
 		return s.fail("The output cannot be read", err)
+	case len(mute) > 0 && len(mute) == len(sources):
+		return s.fail("Nothing to show", errors.New(whyMute(record, mute)))
+	case len(mute) > 0:
+		s.diagnose(view.Caution("Not all slots have written something", whyMute(record, mute)))
 	}
 	return exitDone
+}
+
+// launched tells whether anything of a slot was ever started.
+func launched(s job.Slot) bool { return s.Incarnation > 0 }
+
+// whyMute says of slots without output why they have none, those of one reason together.
+func whyMute(record *job.Record, mute []job.Address) string {
+	type kind struct{ role, why string }
+	var order []kind
+	slots := map[kind][]int{}
+	for _, a := range mute {
+		k := kind{a.Role, "has written nothing"}
+		switch s := record.Slot(a.Role, a.Index); {
+		case !launched(*s):
+			k.why = "nothing of it has started"
+		case s.Exit != nil && s.Exit.NotStarted != "":
+			k.why += "; could not be started: " + s.Exit.NotStarted
+		}
+		if slots[k] == nil {
+			order = append(order, k)
+		}
+		slots[k] = append(slots[k], a.Index)
+	}
+	lines := make([]string, len(order))
+	for i, k := range order {
+		lines[i] = job.Fold(k.role, slots[k]) + ": " + k.why + "."
+	}
+	return strings.Join(lines, "\n")
 }
 
 // logSource is one slot whose output is shown.
@@ -131,7 +185,7 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 		if a.rank >= 0 {
 			return nil, fmt.Errorf("rank %d is held by %s, which %s does not name", a.rank, holder, a.selector)
 		}
-		return nil, fmt.Errorf("%s names no slot", a.selector)
+		return nil, noSuchSlot(a.selector, record)
 	}
 	if len(sources) > 1 {
 		for i := range sources {
@@ -160,14 +214,17 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 // readLogs opens the output of one slot.
 type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
 
-// printLogs shows one slot after the other.
-func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) error {
+// printLogs shows one slot after the other, and gives those that have no output.
+func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) (mute []job.Address, err error) {
 	for _, source := range sources {
-		if err := source.copy(ctx, out, read); err != nil {
-			return err
+		switch err := source.copy(ctx, out, read); {
+		case errors.Is(err, fs.ErrNotExist):
+			mute = append(mute, source.slot)
+		case err != nil:
+			return nil, err
 		}
 	}
-	return nil
+	return mute, nil
 }
 
 // followLogs shows all slots at once, line by line, until the context ends or all have ended.
@@ -200,7 +257,7 @@ const maxLogLine = 64 << 10
 func (l logSource) copy(ctx context.Context, out io.Writer, read readLogs) error {
 	r, err := read(ctx, l.slot)
 	if err != nil {
-		return fmt.Errorf("logs of %s: %w", l.slot, err)
+		return err // the provider says of what
 	}
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLogLine)

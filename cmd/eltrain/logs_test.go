@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -36,7 +38,8 @@ func TestLogSources(t *testing.T) {
 		{address: "job.a", rank: 2, want: "w[0]||"},
 		{address: "job.a", rank: 3, err: "has 3 processes"},
 		{address: "job.a.w[2]", rank: 0, err: "held by job.a.w[1]"},
-		{address: "job.a.w[7]", rank: -1, err: "names no slot"},
+		{address: "job.a.w[7]", rank: -1, err: "job.a.w[7] names no slot; of job.a there are: ps[0], w[0-2]"},
+		{address: "job.a.ws", rank: -1, err: "ps[0], w[0-2]"},
 	} {
 		sel, err := job.ParseSelector(c.address)
 		if err != nil {
@@ -59,11 +62,46 @@ func TestLogSources(t *testing.T) {
 	}
 }
 
+func TestOutputThatIsMissingIsExplained(t *testing.T) {
+	record := logRecord()
+	for i := range record.Slots {
+		record.Slots[i].Incarnation = 1
+	}
+	record.Slots[0].Incarnation = 0
+	record.Slots[1].Exit = &job.Exit{NotStarted: "no such directory"}
+	record.Slots[2].Exit = record.Slots[1].Exit
+	var all []job.Address
+	for i := range record.Slots {
+		all = append(all, record.Slots[i].Address)
+	}
+	const want = "ps[0]: nothing of it has started.\nw[0-1]: has written nothing; could not be started: no such directory.\nw[2]: has written nothing."
+	if got := whyMute(record, all); got != want {
+		t.Errorf("it says\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestStatusOfWhatIsNotThereIsAnError(t *testing.T) {
+	record := logRecord()
+	record.Spec = job.Job{Name: "a", Roles: []job.Role{{Name: "ps"}, {Name: "w"}, {Name: "evaluator"}}}
+	for address, want := range map[string]string{
+		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // none of its slots is there yet
+		"job.a.evaluater": "evaluator", "job.a.w[7]": "w[0-2]", "job.a.evaluator[0]": "ps[0], w[0-2]",
+	} {
+		sel, err := job.ParseSelector(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkSlots(sel, record); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
 func reader(texts map[int]string) readLogs {
 	return func(_ context.Context, slot job.Address) (io.ReadCloser, error) {
 		text, ok := texts[slot.Index]
 		if !ok {
-			return nil, errors.New("gone")
+			return nil, fmt.Errorf("open the log of %s: %w", slot, fs.ErrNotExist)
 		}
 		return io.NopCloser(strings.NewReader(text)), nil
 	}
@@ -76,9 +114,9 @@ func TestPrintLogs(t *testing.T) {
 	}
 	long := strings.Repeat("x", maxLogLine+10)
 	var out bytes.Buffer
-	err := printLogs(context.Background(), &out, sources, reader(map[int]string{0: "one\n" + long + "\nlast", 1: "[rank 0] no\n[rank 1] yes\n"}))
-	if err != nil {
-		t.Fatal(err)
+	mute, err := printLogs(context.Background(), &out, append(sources, logSource{slot: job.Address{Role: "w", Index: 2}}), reader(map[int]string{0: "one\n" + long + "\nlast", 1: "[rank 0] no\n[rank 1] yes\n"}))
+	if err != nil || len(mute) != 1 || mute[0].Index != 2 {
+		t.Fatalf("without output are %v, %v", mute, err)
 	}
 	want := "w[0] one\nw[0] " + long[:maxLogLine] + "\nw[0] " + long[maxLogLine:] + "\nw[0] last\nw[1] [rank 1] yes\n"
 	if out.String() != want {
@@ -115,14 +153,14 @@ func TestFollowLogsEndsWithItsContextAndItsErrors(t *testing.T) {
 	// One slot's output never ends, the other's cannot be opened.
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
 		if slot.Index == 1 {
-			return nil, errors.New("gone")
+			return nil, errors.New("logs of w[1]: gone")
 		}
 		r, w := io.Pipe()
 		context.AfterFunc(ctx, func() { w.Close() })
 		return r, nil
 	}
 	err := followLogs(context.Background(), io.Discard, sources, read)
-	if err == nil || !strings.Contains(err.Error(), "w[1]: gone") {
+	if err == nil || err.Error() != "logs of w[1]: gone" {
 		t.Errorf("the error is %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -45,8 +47,10 @@ type session struct {
 	// stream gets what is told as JSON too; machine: as nothing else.
 	stream  *view.Stream
 	machine bool
-	compact bool           // warnings that come without an error are told by their summaries
-	exit    func(code int) // ends the process at once, on a second interrupt
+	compact bool              // warnings that come without an error are told by their summaries
+	later   []view.Diagnostic // warnings of the files, for below the plan, or with the error that there is in its place
+	asking  atomic.Bool       // for approval: nothing is in flight
+	exit    func(code int)    // ends the process at once, on a second interrupt
 	// redactor knows every sensitive value that was read. Whatever leaves the process goes through it.
 	redactor view.Redactor
 }
@@ -438,8 +442,11 @@ func didYouMean(typed string, names []string) string {
 	return fmt.Sprintf(". Did you mean %q?", best)
 }
 
-// fail shows an error and returns the exit code for it.
+// fail shows an error and returns the exit code for it. That the output was lost is told once, at the end: see faithfully.
 func (s *session) fail(summary string, err error) int {
+	if errors.As(err, new(*lostOutput)) {
+		return exitError
+	}
 	s.diagnose(view.Problem(summary, sentence(err)))
 	return exitError
 }
@@ -469,7 +476,11 @@ func (s *session) misused(name string, err error) int {
 	return exitError
 }
 
+// diagnose shows what is wrong or doubtful. With an error come the warnings that were held for below a plan: none follows.
 func (s *session) diagnose(diags ...view.Diagnostic) {
+	if len(diags) > 0 && !view.OnlyWarnings(diags) {
+		diags = append(s.held(), diags...)
+	}
 	diags = view.Ordered(s.redactor.Diagnostics(diags))
 	if s.stream != nil {
 		s.stream.Diagnostics(diags)
@@ -481,4 +492,11 @@ func (s *session) diagnose(diags ...view.Diagnostic) {
 		}
 		write(s.streams.Err, diags)
 	}
+}
+
+// held are the warnings that are still to be told, which whoever asks does.
+func (s *session) held() []view.Diagnostic {
+	warnings := s.later
+	s.later = nil
+	return warnings
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/memory"
 )
@@ -176,7 +178,10 @@ func TestParseLogs(t *testing.T) {
 		{"", "", "address is needed"},
 		{"a.w", "", `does not begin with "job."`},
 		{"job.a job.b", "", "not expected"},
-		{"-tail=-2 job.a", "", "from 0"},
+		{"-tail=-1 job.a", "", "from 0"},
+		{"-rank=-1 job.a", "", "from 0"},
+		{"-tail=some job.a", "", "from 0"},
+		{"-tail=0 job.a", "job.a false -1 0", ""},
 	} {
 		a, err := parseLogs(new(session), strings.Fields(c.args))
 		if c.err != "" {
@@ -467,6 +472,54 @@ func TestApprovalEndsWithAnInterrupt(t *testing.T) {
 	w.Close() // lets go of the read that an interrupt cannot end
 }
 
+// Nothing is in flight while somebody is asked, so nothing is waited for.
+func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
+	s := newScreenless("")
+	r, w := io.Pipe()
+	defer w.Close()
+	s.streams.In = r
+	ctx, cancel := context.WithCancel(t.Context())
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	var obeying sync.WaitGroup
+	obeying.Go(func() {
+		for !s.asking.Load() {
+			time.Sleep(time.Millisecond) // until it is asked
+		}
+		signals <- os.Interrupt
+		s.obey(signals, done, cancel)
+	})
+	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
+		t.Errorf("an interrupt approves: %t, %v", yes, err)
+	}
+	close(done)
+	obeying.Wait()
+	if text := s.err.String(); !strings.Contains(text, "Interrupt received. Nothing was begun.") || strings.Contains(text, "wait") {
+		t.Errorf("an interrupt of a question says %q", text)
+	}
+}
+
+// What is wrong is said in eltrain's words, before anything else is done.
+func TestWrongValuesOfOptions(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	for line, want := range map[string]string{
+		"plan -detailed-exitcode=x":      `value "x" does not suit the option -detailed-exitcode: write true or false.`,
+		"apply -parallelism=x":           `value "x" does not suit the option -parallelism: write a whole number.`,
+		"plan -lock-timeout=3":           `value "3" does not suit the option -lock-timeout: write a time with its unit`,
+		"plan -var=\"x":                  `value "\"x" does not suit the option -var: write -var NAME=VALUE.`,
+		"plan -out":                      "The option -out needs a value: write -out=FILE.",
+		"plan ---x":                      "---x is no option.",
+		"apply -listen=foo":              `value "foo" does not suit the option -listen: write a host`,
+		"apply -listen=127.0.0.1:99999":  "a port from 0 to 65535",
+		"apply -listen=127.0.0.1:http":   "a port from 0 to 65535",
+		"destroy -listen=127.0.0.1:1:2 ": "a port from 0 to 65535",
+	} {
+		o := eltrain(t, dir, strings.Fields(line)...).unwrapped().check(t, exitError, "Wrong command line", want)
+		if strings.Contains(o.err, "flag") || strings.Contains(o.err, "parse error") || o.out != "" {
+			t.Errorf("%s: %s%s", line, o.out, o.err)
+		}
+	}
+}
+
 func TestTwoInterrupts(t *testing.T) {
 	s := newScreenless("")
 	signals, done := make(chan os.Signal, 2), make(chan struct{})
@@ -542,11 +595,11 @@ func TestConclude(t *testing.T) {
 		"waiting":             {last: waiting, code: exitError, text: "2 gpu are wanted, 1 is available"},
 		"runs elsewhere":      {last: elsewhere, code: exitError, text: "It runs in another namespace."},
 		"interrupted":         {ctx: interrupted, last: ended(job.JobRunning), code: exitError, text: "Apply was interrupted"},
-		"watch, interrupted":  {ctx: interrupted, args: applyArgs{watch: true}, last: ended(job.JobFailed)},
+		"watch, interrupted":  {ctx: interrupted, args: applyArgs{planning: planning{watch: true}}, last: ended(job.JobFailed)},
 		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
 		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "interrupted"},
 		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
-		"watch, lock lost":    {args: applyArgs{watch: true}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
+		"watch, lock lost":    {args: applyArgs{planning: planning{watch: true}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {
 		s := newScreenless("")
 		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), args: c.args, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
@@ -658,7 +711,7 @@ func TestStandbyListensAfterItsLeader(t *testing.T) {
 	s := newScreenless("")
 	s.log = slog.New(slog.DiscardHandler)
 	d := &directory{config: &lang.Config{}}
-	m := newMaster(&s.session, d, applyArgs{watch: true, listen: leader.Addr().String()})
+	m := newMaster(&s.session, d, applyArgs{planning: planning{watch: true}, listen: leader.Addr().String()})
 	defer closeServer(&s.session, m.server)
 	if err := m.attend(); err != nil || m.server.Addr() != nil {
 		t.Fatalf("beside its leader: %v, at %v", err, m.server.Addr())
@@ -673,7 +726,7 @@ func TestStandbyListensAfterItsLeader(t *testing.T) {
 	if at := m.server.Addr(); at == nil || m.listen() != nil || m.server.Addr() != at {
 		t.Errorf("it listens at %v, then at %v", at, m.server.Addr())
 	}
-	wrong := newMaster(&s.session, d, applyArgs{watch: true, listen: "127.0.0.1:nonsense"})
+	wrong := newMaster(&s.session, d, applyArgs{planning: planning{watch: true}, listen: "127.0.0.1:nonsense"})
 	if err := wrong.attend(); err == nil {
 		t.Error("an address that is none is waited for")
 	}
@@ -701,19 +754,39 @@ func TestDoubtfulAddresses(t *testing.T) {
 
 func TestReconfigure(t *testing.T) {
 	type block struct{ Namespace string }
+	here, err := local.New(local.Options{Dir: t.TempDir(), Agent: []string{"true"}, Config: local.Config{Nodes: []local.Node{{Name: "a"}, {Name: "b"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	nodes := func() (names []string) {
+		seen, err := here.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range seen.Nodes {
+			names = append(names, n.Name)
+		}
+		return names
+	}
+	one := local.Config{Nodes: []local.Node{{Name: "a"}}}
 	other := struct{ providers.Provider }{}
-	for name, c := range map[string]struct {
-		p             providers.Provider
+	for _, c := range []struct {
+		open          map[string]providers.Provider
 		before, value any
 		want          string
+		nodes         []string
 	}{
-		"added":     {nil, nil, block{"a"}, "cannot be added"},
-		"unchanged": {other, block{"a"}, block{"a"}, ""},
-		"changed":   {other, block{"a"}, block{"b"}, "cannot be changed"},
+		{map[string]providers.Provider{local.Name: here}, nil, block{"a"}, "cannot be added", []string{"a", "b"}},
+		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"b"}, "cannot be changed", []string{"a", "b"}},
+		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"a"}, "", []string{"a"}},
 	} {
-		err := reconfigure(c.p, c.before, c.value)
+		err := reconfigure(c.open, map[string]any{"other": c.before}, map[string]any{local.Name: one, "other": c.value})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("want %q: %v", c.want, err)
+		}
+		if is := nodes(); !slices.Equal(is, c.nodes) {
+			t.Errorf("after %v the nodes are %v, want %v", err, is, c.nodes)
 		}
 	}
 }

@@ -139,7 +139,10 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 		o.Commit = commitOf(ctx, m.config)
 	}
 	r, err := apply.New(ctx, o)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return m.interruptedEarly(m.args, "before it began")
+	case err != nil:
 		return m.fail("The state cannot be read", err)
 	}
 	m.worlds.form, m.asked.reconcile = r.Form, r.Reconcile
@@ -264,17 +267,25 @@ func (m *master) watchFiles() (*apply.FileWatcher, error) {
 
 // follow has the directories of modules watched, too.
 func (m *master) follow(files *apply.FileWatcher, modules []string) {
+	if dirs := m.watched(modules); dirs != nil {
+		files.Modules(dirs[1:])
+	}
+}
+
+// watched are the directories of the configuration with these modules, by absolute paths. It is nil if the job directory
+// is gone: when it is back all is read anew.
+func (m *master) watched(modules []string) []string {
 	base, err := filepath.EvalSymlinks(m.home())
 	if err != nil {
-		return // it is gone: when it is back all is read anew
+		return nil
 	}
-	dirs := slices.Clone(modules)
-	for i := range dirs {
-		if !filepath.IsAbs(dirs[i]) {
-			dirs[i] = filepath.Join(base, dirs[i])
+	dirs := append([]string{m.home()}, modules...)
+	for i := range dirs[1:] {
+		if !filepath.IsAbs(dirs[i+1]) {
+			dirs[i+1] = filepath.Join(base, dirs[i+1])
 		}
 	}
-	files.Modules(dirs)
+	return dirs
 }
 
 // cautionSwap says what would be left behind if the job directory was replaced by another one.
@@ -306,10 +317,11 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 		return apply.Files{}, err
 	}
 	cfg, diags := m.load(m.args.vars)
+	diags = append(diags, emptied(m.inForce, cfg)...)
 	if _, err := files.Git(); err != nil {
 		return apply.Files{}, err // it began meanwhile
 	}
-	if !diags.HasErrors() && losesJobs(m.inForce, cfg) {
+	if !diags.HasErrors() && len(lostJobs(namesOf(m.inForce.Jobs), cfg)) > 0 {
 		if err := files.Still(); err != nil {
 			return apply.Files{}, err
 		}
@@ -324,43 +336,82 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
 	}
 	m.follow(files, modulesOf(cfg))
-	before, configured := configurations(m.config), configurations(cfg)
-	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		if err := reconfigure(m.providers[name], before[name], configured[name]); err != nil {
-			return read, fmt.Errorf("provider %q: %w", name, err)
-		}
-	}
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
-	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err == nil {
-		m.inForce = cfg
+	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err != nil {
+		return read, err
 	}
-	return read, err
+	if err := reconfigure(m.providers, configurations(m.config), configurations(cfg)); err != nil {
+		return read, err
+	}
+	m.inForce = cfg
+	return read, nil
 }
 
-// losesJobs tells whether jobs of before are in now no more, and nothing there says why.
-func losesJobs(before, now *lang.Config) bool {
-	declared := map[string]bool{}
+// emptied are the files with nothing in them, not one byte, that had something when they were in force. Who takes out all of
+// a file's blocks removes the file, or leaves a line in it: what leaves nothing is an editor or a disk that failed midway.
+func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
+	if len(before.Directories) == 0 || len(now.Directories) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(now.Files)) {
+		within, err := filepath.Rel(now.Directories[0], name)
+		if err != nil || len(now.Files[name].Bytes) > 0 {
+			continue
+		}
+		was := before.Files[filepath.Join(before.Directories[0], within)]
+		if was == nil || len(was.Bytes) == 0 {
+			continue
+		}
+		diags = append(diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: within + " is empty",
+			Detail: "It has not one byte, and had some when it was last in force: an editor or a full disk may have cut it off. To take back all that it said, remove the file.",
+		})
+	}
+	return diags
+}
+
+// lostJobs are those of before, by name, that are in the files no more, though nothing there says why.
+func lostJobs(before []string, now *lang.Config) (lost []string) {
+	declared, said := map[string]bool{}, blocksOf(now)
 	for i := range now.Jobs {
 		declared[now.Jobs[i].Name] = true
 	}
-	said := blocksOf(now)
-	return slices.ContainsFunc(before.Jobs, func(j job.Job) bool {
-		within := func(m plan.Module) bool { return strings.HasPrefix(j.Name, m.Begins) }
-		return !declared[j.Name] && said.Moved[j.Name] == "" && !said.Forget[j.Name] && !slices.ContainsFunc(said.ForgetWithin, within)
-	})
+	for _, name := range before {
+		within := func(m plan.Module) bool { return strings.HasPrefix(name, m.Begins) }
+		if !declared[name] && said.Moved[name] == "" && !said.Forget[name] && !slices.ContainsFunc(said.ForgetWithin, within) {
+			lost = append(lost, name)
+		}
+	}
+	return lost
 }
 
-// reconfigure gives a provider that is open its newest configuration, where before is the one that it was opened
-// with. Only the local one takes another.
-func reconfigure(p providers.Provider, before, value any) error {
-	if p, ok := p.(*local.Provider); ok {
-		return p.SetConfig(value.(local.Config))
+// namesOf are the names of jobs.
+func namesOf(jobs []job.Job) []string {
+	names := make([]string, len(jobs))
+	for i := range jobs {
+		names[i] = jobs[i].Name
 	}
-	switch {
-	case p == nil:
-		return errors.New("it cannot be added while a master runs: start the master again")
-	case !reflect.DeepEqual(before, value):
-		return errors.New("its block cannot be changed while a master runs: start the master again")
+	return names
+}
+
+// reconfigure gives the providers that are open their newest configurations, by name, where before are those that they were
+// opened with. Only the local one takes another: it gets that when nothing else is left to refuse.
+func reconfigure(open map[string]providers.Provider, before, configured map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		_, takes := open[name].(*local.Provider)
+		switch {
+		case open[name] == nil:
+			return fmt.Errorf("provider %q: it cannot be added while a master runs: start the master again", name)
+		case !takes && !reflect.DeepEqual(before[name], configured[name]):
+			return fmt.Errorf("provider %q: its block cannot be changed while a master runs: start the master again", name)
+		}
+	}
+	for name, value := range configured {
+		if p, takes := open[name].(*local.Provider); takes {
+			if err := p.SetConfig(value.(local.Config)); err != nil {
+				return fmt.Errorf("provider %q: %w", name, err)
+			}
+		}
 	}
 	return nil
 }
@@ -381,7 +432,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	case errors.As(err, &notApproved):
 		return m.notApplied(m.args, err)
 	case err != nil:
-		return m.fail("Apply ended early", err)
+		return m.fail("Apply ended early", makeRoom(err))
 	case m.args.watch: // it was interrupted, which is how a watch ends
 		if m.stream != nil {
 			m.stream.Unwatched(m.progress.Done())

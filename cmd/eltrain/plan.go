@@ -24,6 +24,7 @@ type planning struct {
 	maxDestroy  *int              // how many slots a change of the files may have removed; nil is no bound
 	keep        bool              // leave recorded jobs alone that are not declared
 	rerun       bool              // start jobs anew that have failed
+	watch       bool              // what is planned goes on for ever
 	uids        map[string]string // of jobs that are new in a saved plan, by name
 	saved       *view.PlanFacts   // what a saved plan was made from; nil without one
 	vars        assignments
@@ -139,7 +140,7 @@ func runPlan(s *session, args []string) int {
 }
 
 func (s *session) plan(ctx context.Context, a planArgs) int {
-	cfg, warnings, ok := s.readFor(a.planning)
+	cfg, ok := s.readFor(a.planning)
 	if !ok {
 		return exitError
 	}
@@ -147,7 +148,6 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if !ok {
 		return exitError
 	}
-	d.warnings = warnings
 	defer d.close(s)
 	d.looks = a.out == "" // what is saved is sealed with the place's own key
 	facts, stored, ok := s.look(ctx, d, a)
@@ -166,7 +166,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("The plan cannot be shown", err)
 	}
-	s.diagnose(slices.Concat(d.warnings, a.cautions(facts.Input), forgetting(&facts.Plan))...)
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan))...)
 	if a.detailedExitCode && (model.Applyable || a.refreshOnly && len(model.ResourceDrift) > 0) {
 		return exitChanges
 	}
@@ -224,18 +224,20 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 // readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
 // with them must not keep anything running.
 //
-// Warnings are for below the plan, where those of the plan are.
-func (s *session) readFor(a planning) (cfg *lang.Config, warnings []view.Diagnostic, ok bool) {
+// Its warnings are held for below the plan, where those of the plan are.
+func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
+	s.later = nil // of an earlier reading
 	if a.destroy {
-		return s.readAnyway(a.vars), nil, true
+		return s.readAnyway(a.vars), true
 	}
 	cfg, diags := s.load(a.vars)
 	told := view.DiagnoseHCL(diags, cfg.Files)
 	if diags.HasErrors() {
 		s.diagnose(told...)
-		return cfg, nil, false
+		return cfg, false
 	}
-	return cfg, told, true
+	s.later = told
+	return cfg, true
 }
 
 // lockPoll is how often it is looked whether an apply has ended.
@@ -319,8 +321,16 @@ func reached(ctx context.Context) map[string]view.Reached {
 	out := map[string]view.Reached{}
 	for i := range live.Snapshot.Incarnations {
 		inc := &live.Snapshot.Incarnations[i]
-		if m := inc.Member; m != nil && m.State == job.MemberRunning && m.Step > out[inc.Slot.Job].Step {
-			out[inc.Slot.Job] = view.Reached{Step: m.Step, Rate: m.StepRate}
+		m := inc.Member
+		if rec := live.Records[inc.Slot.Job]; m == nil || rec == nil || rec.UID != inc.UID { // another job's of the same name
+			continue
+		}
+		far := out[inc.Slot.Job]
+		if m.State == job.MemberRunning && m.Step > far.Step {
+			far.Step, far.Rate = m.Step, m.StepRate
+		}
+		if far.Saved = far.Saved.Newest(m.Saved); far != (view.Reached{}) {
+			out[inc.Slot.Job] = far
 		}
 	}
 	return out
@@ -358,7 +368,7 @@ func givenValue(v cty.Value, hidden bool) (view.GivenValue, error) {
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
 		Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Prevent: a.prevent(d.config), Outputs: a.outputs(d), Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, MaxDestroy: a.maxDestroy, Rerun: a.rerun, Log: s.log, Sealer: d.sealer,
+		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, MaxDestroy: a.maxDestroy, Rerun: a.rerun, Once: !a.watch, Log: s.log, Sealer: d.sealer,
 		Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly,
 	}
 }

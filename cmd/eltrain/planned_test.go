@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +31,36 @@ func linesOf(t *testing.T, text string) map[string][]map[string]any {
 	return out
 }
 
+// A run that ends does what its plan shows, and grows no elastic role beyond that, though there is room: a watch does. So a
+// saved plan does what was approved, and a plan after it is empty.
+func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.NewReplacer("replicas   = 1", "replicas   = 3", "min = 1", "min = 2", "max = 2", "max = 4").Replace(growing("", ""))})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 3 to add, 0 to change, 0 to destroy.")
+	eltrain(t, dir, "apply", "p").check(t, exitDone, "Resources: 3 added, 0 changed, 0 destroyed.")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "No changes.", "Resources: 0 added, 0 changed, 0 destroyed.")
+	if slots := slotsOf(t, dir); len(slots) != 3 {
+		t.Errorf("there are %d slots: %v", len(slots), slots)
+	}
+	grow(t, dir, 4)
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "replicas = 3 (now 4, scaled within 2..4)", "No changes.")
+}
+
 // What scaling made of a role is no drift, whatever number the file begins with: it is said, and left. A bound that is moved
 // clamps it.
 func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	text := strings.Replace(growing("", ""), "max = 2", "max = 4", 1)
 	dir := directoryWith(t, map[string]string{"main.hcl": text})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 4", 1))
 	grown := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)["scale_decision"]
-	if len(grown) != 1 || !strings.HasPrefix(grown[0]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
+	// It is told as planned, and as begun.
+	if len(grown) != 2 || !strings.HasPrefix(grown[1]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
 		t.Errorf("apply -json decides %v", grown)
 	}
+	rewrite(t, dir, text)
 	const kept = "job.elastic.worker: replicas = 1 (now 4, scaled within 1..4)"
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, kept, "No changes.")
 	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**Scaled**\n\n- "+kept)
@@ -122,7 +143,7 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 			}
 		}
 	})
-	for _, want := range []string{why, "It stays so until eltrain apply starts it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
+	for _, want := range []string{why, "It stays so until eltrain apply finds room to start it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("a watch does not say %q:\n%s", want, out)
 		}
@@ -250,7 +271,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 	}{
 		"applied":   {want: "Apply complete! Resources: 0 added, 0 changed, 0 destroyed."},
 		"destroyed": {args: applyArgs{planning: planning{destroy: true}}, want: "Destroy complete! Resources: 0 destroyed."},
-		"watched":   {args: applyArgs{watch: true}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
+		"watched":   {args: applyArgs{planning: planning{watch: true}}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
 		"failed":    {last: failed},
 		"held back": {args: applyArgs{planning: planning{destroy: true}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: []string{"It goes as a whole."}}}}},
 	} {
@@ -268,4 +289,105 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 			t.Errorf("%s: the summary is %q, want %q", name, text, c.want)
 		}
 	}
+}
+
+// Warnings of the files are told below the plan, or with the error that there is in its place; once in any case.
+func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
+	const doubt = "Value for an undeclared variable"
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs, "more.vars": "nobody = 1\n"})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	once := func(code int, args ...string) {
+		t.Helper()
+		o := eltrain(t, dir, append(args, "-var-file=more.vars")...).check(t, code, doubt)
+		if n := strings.Count(o.out+o.err, doubt); n != 1 {
+			t.Errorf("%v: told %d times:\n%s%s", args, n, o.out, o.err)
+		}
+		if i := strings.Index(o.err, "Error: "); i >= 0 && i < strings.Index(o.err, doubt) {
+			t.Errorf("%v: the warning is below the error:\n%s", args, o.err)
+		}
+	}
+	for _, command := range [][]string{{"plan"}, {"plan", "-compact-warnings"}, {"apply", "-auto-approve"}, {"apply", "-auto-approve", "-refresh-only"}} {
+		once(exitError, append(slices.Clone(command), "-target=job.nobody")...) // found when the plan is there
+	}
+	once(exitDone, "plan")
+	o := eltrain(t, dir, "plan", "-json", "-target=job.nobody", "-var-file=more.vars").check(t, exitError)
+	var told []string
+	for _, l := range linesOf(t, o.out)["diagnostic"] {
+		told = append(told, l["diagnostic"].(map[string]any)["severity"].(string))
+	}
+	if !slices.Equal(told, []string{"warning", "error"}) {
+		t.Errorf("-json has %v:\n%s", told, o.out)
+	}
+	once(exitDone, "apply", "-auto-approve")
+	rewrite(t, dir, twoJobs+"\nimport {\n  to = job.new\n  id = \"nobody\"\n}\n"+sleeper("new", ""))
+	once(exitError, "plan") // refused
+	once(exitError, "apply", "-auto-approve")
+}
+
+// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it anew, and its world
+// trains on: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
+func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
+	const node = `provider "local" {
+  node "n1" {
+    cpu    = 4
+    memory = "4GiB"
+  }
+}
+`
+	job := func(name, command, more string) string {
+		return `job "` + name + `" {
+  role "worker" {
+    replicas = 2
+    ` + more + `
+    command    = ["sh", "-c", "` + command + `"]
+    stop_grace = "1s"
+    resources {
+      cpu = 1
+    }
+  }
+  rendezvous {
+    settle = "100ms"
+  }
+  heal {
+    budget {
+      restarts = 0
+    }
+  }
+}
+`
+	}
+	good := strings.Replace(job("good", "exec sleep 300", "scaling {\n      min = 1\n      max = 4\n    }"), "replicas = 2", "replicas = 4", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": node + good + job("bad", "exit 3", "")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "job.bad is Failed")
+	before := slotsOf(t, dir)
+	if s := before["job.good.worker[3]"]; s.Phase != "Running" {
+		t.Fatalf("the healthy job has not grown: %+v", before)
+	}
+	for range 2 {
+		o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "No changes.", "It stays so until eltrain apply finds room to start it anew", "job.bad is Failed", "exit code 3")
+		if flat := strings.Join(strings.Fields(o.err), " "); !strings.Contains(flat, "unlike a new job it takes no places from others of its priority") || !strings.Contains(flat, "eltrain apply -replace=job.bad starts it as a new one") {
+			t.Errorf("it does not say why, and what to do:\n%s", o.err)
+		}
+		for address, s := range slotsOf(t, dir) {
+			if before[address] != s {
+				t.Errorf("%s was %+v and is %+v", address, before[address], s)
+			}
+		}
+	}
+	eltrain(t, dir, "plan", "-replace=job.bad").check(t, exitDone, "job.good: gives up 2 slots", "This plan starts it anew", "Plan: 2 to add, 0 to change, 2 to destroy.")
+	rewrite(t, dir, node+good+job("bad", "exec sleep 200", ""))
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.good: gives up 2 slots", "Apply complete!")
+}
+
+// The record of a job that has ended is listed, and said beside the slots that are counted.
+func TestAPlanSaysWhichJobsItRemovesFromTheState(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(sleeper("done", ""), "exec sleep 300", "exit 0", 1) + sleeper("live", "")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	const counted = "0 to add, 0 to change, 2 to destroy. 1 job to be removed from the state."
+	eltrain(t, dir, "plan", "-destroy").check(t, exitDone, "# job.done will be removed from the state", "Plan: "+counted)
+	eltrain(t, dir, "plan", "-destroy", "-markdown").check(t, exitDone, "**eltrain plan:** "+counted)
+	eltrain(t, dir, "plan", "-destroy", "-json").check(t, exitDone, `"@message":"Plan: 0 to add, 0 to change, 2 to destroy."`)
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.done").check(t, exitDone, "Plan: 0 to add, 0 to change, 0 to destroy. 1 job to be removed from the state.", "job.done: Removal complete", "Destroy complete!")
 }

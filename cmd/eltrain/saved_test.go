@@ -353,7 +353,7 @@ func TestMissingFilesAreNamed(t *testing.T) {
 		eltrain(t, dir, command...).unwrapped().check(t, exitError, "here is no file nix: make a plan with eltrain plan -out=nix")
 	}
 	eltrain(t, dir, "plan", "-out=no/where/p").unwrapped().check(t, exitError, "there is no directory no/where")
-	eltrain(t, dir, "fmt", "nix").check(t, exitParse, "there is no file or directory nix")
+	eltrain(t, dir, "fmt", "nix").check(t, exitError, "There is no file or directory nix.")
 	o := eltrain(t, dir, "plan", "-var-file=nix").check(t, exitError, "There is no file or directory nix.")
 	if strings.Contains(o.err, "line 1") || strings.Contains(o.err, "stat ") {
 		t.Errorf("of a file that is not there it says\n%s", o.err)

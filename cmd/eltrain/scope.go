@@ -48,7 +48,7 @@ func (a *scoping) declare(fs *flags) {
 	fs.Func("exclude", "Leave out what `ADDRESS` names, and what depends on it. May be given several times. See -target.", a.excludes.add)
 	fs.StringVar(&a.observed, "observed", "", "Plan from what `FILE`, a saved plan, was made from, and ask nobody: neither the providers nor the state.")
 	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and what was last observed, and do not ask the providers.")
-	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]; module.NAME is all of its jobs, and a module or a job without its key of for_each all of them. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
+	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Of a job or a module with for_each, job.NAME is all of them and job.NAME[\"KEY\"] is one; module.NAME is all jobs of the module. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
 }
 
 // declareRest declares those that have no sense in a destroy. refreshOnly is what the command does with -refresh-only.
@@ -119,7 +119,11 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
 	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
 		if known, ok := in.Knows(sel); !ok {
-			return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, didYouMean(sel.String(), known))
+			there := ""
+			if len(known) > 0 {
+				there = "; there are: " + strings.Join(known, ", ")
+			}
+			return fmt.Errorf("%s names nothing that is declared or recorded%s%s", sel, there, didYouMean(sel.String(), known))
 		}
 	}
 	return nil
@@ -298,7 +302,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		}
 		model := view.NewPlan(facts, &s.redactor)
 		s.showPreview(model)
-		s.diagnose(append(d.warnings, a.cautions(*in)...)...)
+		s.diagnose(append(s.held(), a.cautions(*in)...)...)
 		if !model.Applyable || a.autoApprove {
 			return nil
 		}

@@ -161,9 +161,42 @@ func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	rewrite(t, dir, strings.Split(twoJobs, "job \"other\"")[0])
 	o := eltrain(t, dir, "apply", "-auto-approve", "-max-destroy=0").check(t, exitError,
-		"job.other is Degraded", "-max-destroy=0 holds it back, as the plan above says.")
+		"job.other is Degraded", "-max-destroy=0 holds it back, as the plan above says.",
+		"Held back:", "No changes. What runs is not all that the configuration asks for: see what is held back.")
+	if strings.Contains(o.out, "Waiting:") || strings.Contains(o.out, "for now") {
+		t.Errorf("what is held back waits:\n%s", o.out)
+	}
 	if n := strings.Count(o.out, "it goes on as it was last applied"); n != 1 {
 		t.Errorf("the explanation is there %d times:\n%s", n, o.out)
+	}
+}
+
+func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope names nothing that is declared or recorded; there are: job.other, job.tiny.")
+	eltrain(t, dir, "plan", "-replace=job.tiny.ps").unwrapped().check(t, exitError, "there are: job.tiny.worker.")
+}
+
+// A destroy makes nothing where nothing was: not even the files of a lock.
+func TestDestroyOfNothingLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "No objects need to be destroyed.", "Destroy complete! Resources: 0 destroyed.")
+	eltrain(t, dir, "destroy", "-auto-approve", "-json").check(t, exitDone, `"type":"change_summary"`)
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+// What runs though the state was lost is not nothing.
+func TestDestroyWithoutAStateStopsWhatRuns(t *testing.T) {
+	dir, pids := started(t, sleeper("a", ""))
+	if err := os.Remove(filepath.Join(dir, defaultState)); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete!")
+	for _, pid := range pids {
+		eventually(t, "the agent has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 	}
 }
 
@@ -425,5 +458,17 @@ func TestSlotsThatAreNotThereAreTold(t *testing.T) {
 	eltrain(t, dir, "plan", "-exclude=job.tiny.worker[1-2]").check(t, exitDone, "job.tiny.worker[2]: no such slots")
 	if o := eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-1]"); strings.Contains(o.err, "not there") {
 		t.Errorf("of slots that are there: %s", o.err)
+	}
+}
+
+// What people write for all keys of for_each is told what to write instead.
+func TestATargetOfAllKeysSaysWhatToWrite(t *testing.T) {
+	o := eltrain(t, t.TempDir(), "plan", "-target=job.sweep[*]").check(t, exitError)
+	if want := `job.sweep["KEY"]; -target, -exclude and -replace take job.sweep for all of its keys`; !strings.Contains(strings.Join(strings.Fields(o.err), " "), want) {
+		t.Errorf("it does not say %q:\n%s", want, o.err)
+	}
+	help := eltrain(t, t.TempDir(), "plan", "-help").check(t, exitDone).out
+	if want := `Of a job or a module with for_each, job.NAME is all of them and job.NAME["KEY"] is one`; !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
+		t.Errorf("the help does not say %q", want)
 	}
 }

@@ -188,7 +188,8 @@ func (t setting) replace() (changed bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	return writeOwned(t.file, []byte(t.text+"\n"), 0o644, shell)
+	err = atomicfile.WriteFor(shell, t.file, []byte(t.text+"\n"), 0o644)
+	return err == nil, err
 }
 
 // edit changes eltrain's line of a file, where a link leads to if it is one.
@@ -222,19 +223,6 @@ func (t setting) edit() (changed bool, err error) {
 	if bytes.Equal(have, want) {
 		return false, nil
 	}
-	return writeOwned(path, want, info.Mode().Perm(), info)
-}
-
-// writeOwned replaces a file and keeps its owner: who changes the settings may be root, and HOME somebody else's.
-func writeOwned(path string, content []byte, mode fs.FileMode, owner fs.FileInfo) (changed bool, err error) {
-	draft, err := atomicfile.NewDraft(path, content, mode)
-	if err != nil {
-		return false, err
-	}
-	defer draft.Discard()
-	if err := giveTo(filepath.Join(filepath.Dir(path), draft.Info().Name()), owner); err != nil {
-		return false, err
-	}
-	err = draft.Place()
+	err = atomicfile.WriteFor(info, path, want, info.Mode().Perm())
 	return err == nil, err
 }

@@ -8,12 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
 )
@@ -191,4 +195,113 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
 	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+}
+
+// A file that was cut to nothing destroys nothing while a master is at work. One that is removed does.
+func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	eventually(t, "training", func() bool { return strings.Contains(w.out.String(), "job.b: Running") })
+	if err := os.Truncate(filepath.Join(dir, "b.hcl"), 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "told", func() bool { return strings.Contains(w.out.String(), "job.b: Degraded") })
+	eltrain(t, dir, "status").unwrapped().check(t, exitDone, "job.b Degraded", "b.hcl is empty")
+	if err := os.Remove(filepath.Join(dir, "b.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the job is destroyed", func() bool { return strings.Contains(w.out.String(), "job.b: Removal complete") })
+}
+
+func TestEmptied(t *testing.T) {
+	files := func(dir string, texts map[string]string) *lang.Config {
+		cfg := &lang.Config{Files: map[string]*hcl.File{}, Directories: []string{dir}}
+		for name, text := range texts {
+			cfg.Files[filepath.Join(dir, name)] = &hcl.File{Bytes: []byte(text)}
+		}
+		return cfg
+	}
+	before := files("/jobs/one", map[string]string{"a.hcl": "job", "b.hcl": "", "m/c.hcl": "job"})
+	// In a directory of another commit, as git-sync makes them.
+	now := files("/jobs/two", map[string]string{"a.hcl": "", "b.hcl": "", "m/c.hcl": "", "new.hcl": ""})
+	var got []string
+	for _, d := range emptied(before, now) {
+		got = append(got, d.Summary)
+	}
+	if !slices.Equal(got, []string{"a.hcl is empty", "m/c.hcl is empty"}) {
+		t.Errorf("emptied are %q", got)
+	}
+	if diags := emptied(before, files("/jobs/two", map[string]string{"a.hcl": "# none any more"})); len(diags) > 0 {
+		t.Errorf("a comment and removed files give %v", diags)
+	}
+}
+
+// A watch that starts while a checkout has taken a job's file away waits, and finds the file again; one that stays away is
+// believed to be gone once nobody writes there. A start at which no job is gone does not wait.
+func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	before := slotsOf(t, dir)
+	file, away := filepath.Join(dir, "b.hcl"), filepath.Join(dir, "b.away")
+	rename := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const gone = "Jobs of the state are not in the files"
+	end := func(w *watchProcess) string {
+		t.Helper()
+		if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if code := w.code(t); code != exitDone {
+			t.Errorf("it ends with %d", code)
+		}
+		return w.out.String()
+	}
+
+	rename(file, away)
+	w := startWatch(t, dir)
+	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
+	if code := w.probe("/readyz"); code == http.StatusOK {
+		t.Error("it is ready before it is known what is wanted")
+	}
+	rename(away, file)
+	eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+	if out := end(w); strings.Contains(out, "will be destroyed") || strings.Contains(out, "Destroying") {
+		t.Error("a job that was away for a moment is destroyed")
+	}
+	for address, s := range slotsOf(t, dir) {
+		if before[address] != s {
+			t.Errorf("%s was %+v and is %+v", address, before[address], s)
+		}
+	}
+
+	w = startWatch(t, dir)
+	eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+	if out := end(w); strings.Contains(out, gone) {
+		t.Error("it waits though no job is gone")
+	}
+
+	rename(file, away)
+	w = startWatch(t, dir)
+	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
+	if out := end(w); !strings.Contains(out, "Interrupted while it looked at what runs.") || strings.Contains(out, "will be destroyed") {
+		t.Error("an interrupt does not end the wait, with nothing done")
+	}
+	for _, safe := range []string{"-prune=false", "-max-destroy=0"} {
+		w = startWatch(t, dir, safe)
+		eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+		if out := end(w); strings.Contains(out, gone) {
+			t.Errorf("%s: it waits for what it leaves alone in any case", safe)
+		}
+	}
+	w = startWatch(t, dir)
+	eventually(t, "the job is destroyed", func() bool { return strings.Contains(w.out.String(), "job.b: Removal complete") })
+	if out := end(w); !strings.Contains(out, gone) || strings.Index(out, gone) > strings.Index(out, "will be destroyed") {
+		t.Error("it is destroyed without a wait")
+	}
 }

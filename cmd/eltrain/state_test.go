@@ -139,7 +139,8 @@ func TestStateCommands(t *testing.T) {
 	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
 		t.Errorf("after a push: %s", o.out)
 	}
-	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "typo"} {
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "of the JSON type array, and a state is an object",
+		`{"version":1,"serial":"x"}`: "what serial has is of the JSON type string"} {
 		cmd := commandIn(dir, "state", "push", "-force", "-")
 		cmd.Stdin = strings.NewReader(text)
 		run(t, cmd).unwrapped().check(t, exitError, why)
@@ -148,10 +149,12 @@ func TestStateCommands(t *testing.T) {
 	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is needed")
 	eltrain(t, dir, "state", "mv", "job.big", "job.small").check(t, exitDone)
 
-	// Forgotten, it runs on, and nobody stops it.
+	// Forgotten, it runs on, and nobody stops it. Its UID, by which it could be had back, is told.
+	uid := uidOf(t, dir)
 	pids := agentPIDs(t, dir)
 	eltrain(t, dir, "state", "rm", "-dry-run", "job.small").check(t, exitDone, "Would remove job.small\n", "Would remove job.small.worker[1]")
-	eltrain(t, dir, "state", "rm", "job.small").check(t, exitDone, "Removed job.small\n", "Successfully removed 3 object(s) from the state. What of them runs, runs on.")
+	eltrain(t, dir, "state", "rm", "job.small").check(t, exitDone, "Removed job.small\n",
+		fmt.Sprintf("  import {\n    to = job.small\n    id = %q\n  }\n", uid), "Successfully removed 3 object(s) from the state. What of them runs, runs on.")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte("locals {}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

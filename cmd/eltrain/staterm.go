@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/eltrain/eltrain/job"
@@ -15,6 +16,7 @@ type stateRm struct {
 	dryRun    bool
 	selectors []job.Selector
 	gone      job.Forgotten
+	uids      map[string]string // of those jobs that are gone and had not ended, by name
 }
 
 func stateRmCommand() *command {
@@ -50,6 +52,12 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	if left, r.gone = stored.Jobs.Forget(r.selectors); r.dryRun {
 		return stored, nil
 	}
+	r.uids = map[string]string{}
+	for _, name := range r.gone.Jobs {
+		if rec := stored.Jobs[name]; !rec.Phase.Ended() {
+			r.uids[name] = rec.UID
+		}
+	}
 	next := stored.Next(left)
 	next.Released = maps.Clone(stored.Released)
 	if next.Released == nil {
@@ -57,6 +65,19 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	}
 	maps.Copy(next.Released, r.gone.Released)
 	return next, nil
+}
+
+// backAgain says how jobs that were forgotten and may still run are had back: nobody else remembers their UIDs.
+func (r *stateRm) backAgain() string {
+	if len(r.uids) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nWhat runs on is had back while its job is declared, with:\n\n")
+	for _, name := range slices.Sorted(maps.Keys(r.uids)) {
+		fmt.Fprintf(&b, "  import {\n    to = job.%s\n    id = %q\n  }\n\n", name, r.uids[name])
+	}
+	return b.String()
 }
 
 func (r *stateRm) tell(s *session) {
@@ -72,6 +93,7 @@ func (r *stateRm) tell(s *session) {
 		fmt.Fprintf(&b, "%s %s\n", verb, a)
 	}
 	if !r.dryRun {
+		b.WriteString(r.backAgain())
 		fmt.Fprintf(&b, "Successfully removed %d object(s) from the state. What of them runs, runs on.\n", len(r.gone.Jobs)+len(r.gone.Slots))
 	}
 	io.WriteString(s.streams.Out, b.String())

@@ -77,6 +77,9 @@ func runStatus(s *session, args []string) int {
 		if facts.Records[a.selector.Job] == nil {
 			return s.fail("No such job", noSuchJob(a.selector.Job, facts.Records))
 		}
+		if err := checkSlots(*a.selector, facts.Records[a.selector.Job]); err != nil {
+			return s.fail("No such slot", err)
+		}
 		model = model.Select(*a.selector)
 	}
 	if a.json {
@@ -103,6 +106,44 @@ func noSuchJob(name string, records job.Records) error {
 	}
 	slices.Sort(names)
 	return fmt.Errorf("there is no job %q; there are: %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
+}
+
+// checkSlots tells whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
+func checkSlots(sel job.Selector, record *job.Record) error {
+	named := func(s job.Slot) bool { return sel.Matches(s.Address) }
+	if sel.Role == "" || sel.Ranges == nil && record.Spec.Role(sel.Role) != nil || slices.ContainsFunc(record.Slots, named) {
+		return nil
+	}
+	return noSuchSlot(sel, record)
+}
+
+// noSuchSlot says that an address names no slot of its job, and what there is.
+func noSuchSlot(sel job.Selector, record *job.Record) error {
+	var roles, there []string
+	indices := map[string][]int{}
+	for i := range record.Spec.Roles {
+		roles = append(roles, record.Spec.Roles[i].Name)
+	}
+	for i := range record.Slots {
+		a := record.Slots[i].Address
+		if !slices.Contains(roles, a.Role) {
+			roles = append(roles, a.Role) // it is declared no more
+		}
+		indices[a.Role] = append(indices[a.Role], a.Index)
+	}
+	for _, role := range roles {
+		if len(indices[role]) > 0 {
+			there = append(there, job.Fold(role, indices[role]))
+		}
+	}
+	if len(there) == 0 {
+		there = []string{"none yet"}
+	}
+	hint := ""
+	if !slices.Contains(roles, sel.Role) {
+		hint = didYouMean(sel.Role, roles)
+	}
+	return fmt.Errorf("%s names no slot; of job.%s there are: %s%s", sel, sel.Job, strings.Join(there, ", "), hint)
 }
 
 // facts asks the master that runs, or else the state and the providers.

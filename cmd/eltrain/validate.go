@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/lang"
 )
 
 type validateArgs struct {
@@ -21,7 +22,11 @@ func validateCommand() *command {
 		name: "validate", usage: "[options]",
 		synopsis: "Check whether the files are valid",
 		about: `Checks the files of the job directory and reports everything that is wrong with them in one go, each with
-its place and what to do about it. Nothing is contacted and nothing is changed.`,
+its place and what to do about it. Nothing is contacted and nothing is changed.
+
+Variables need no values here, as in a pipeline that has no secrets: one without a value and a default is an unknown
+value of its type. What is made of it is checked as far as it can be known, and the rest as ever. Values that are given
+are checked, too. plan and apply want them all.`,
 		exits: []string{
 			"The files are valid.",
 			"They are not, or an error.",
@@ -37,6 +42,7 @@ func runValidate(s *session, args []string) int {
 		return s.misused("validate", err)
 	}
 	cfg, diags := s.load(a.vars)
+	diags = lang.WithoutUnset(diags)
 	result := view.NewValidation(s.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 	if a.json {
 		if err := view.WriteJSON(s.streams.Out, result); err != nil {

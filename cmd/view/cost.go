@@ -18,7 +18,7 @@ const (
 )
 
 // JobCost is what a plan costs a job: work that is done again, and places that it gives up. Only what is known is
-// said: which step the newest checkpoint is of, nobody but the script knows.
+// said: which step the newest checkpoint is of is known if the script tells it, and the job has a pattern for that.
 type JobCost struct {
 	Address string `json:"address"`
 	World   string `json:"world,omitempty"` // "forms", "restarts" or "ends"; "" if it trains on as it is
@@ -32,8 +32,15 @@ type JobCost struct {
 	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop.
 	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
 	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
+	// CheckpointStep is what the newest checkpoint is of; 0 if none was seen. Without a live last step there may be
+	// a newer one.
+	CheckpointStep int64 `json:"checkpoint_step,omitempty"`
+	// StepsAgain is how many steps are done again as things are now, and SecondsAgain how long that takes, 0 if no
+	// rate is known; nil without a live last step and the checkpoint's, or if one is asked for before the stop.
+	StepsAgain   *int64  `json:"steps_again,omitempty"`
+	SecondsAgain float64 `json:"seconds_again,omitempty"`
 	// StepsAtMost is how many steps are done again at the most, if the last one is known, and SecondsAtMost how long
-	// the job has trained so far.
+	// that takes: as above, or all that the job has trained so far.
 	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
 	SecondsAtMost float64 `json:"seconds_again_at_most,omitempty"`
 	// SecondsBefore is how long, on average, this job did steps again after a restart so far.
@@ -144,9 +151,15 @@ func (b *planBuilder) ranked(c *plan.Change) bool {
 func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	cost.Generation, cost.Slots = rec.World.Generation, len(rec.World.Members)
 	cost.LastStep = rec.Goodput.Reached
-	if live, ok := b.facts.Reached[rec.Spec.Name]; ok && live.Step > 0 {
+	live := b.facts.Reached[rec.Spec.Name]
+	if live.Step > 0 {
 		cost.LastStep, cost.Live = live.Step, true
 	}
+	saved := rec.Goodput.Saved.Newest(live.Saved)
+	if cost.Live && saved.Generation < cost.Generation && saved.Step > cost.LastStep {
+		saved = job.Saved{} // an earlier world's that this one is not at yet: it went on from another
+	}
+	cost.CheckpointStep, cost.LastStep = saved.Step, max(cost.LastStep, saved.Step) // not every step is printed
 	if c := rec.Spec.Checkpoint; c != nil {
 		cost.CheckpointDir, cost.CheckpointSignal = b.text(c.Dir), c.Signal
 	}
@@ -158,9 +171,23 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	if cost.Live {
 		cost.StepsAtMost = cost.LastStep
 	}
+	if cost.Live && cost.CheckpointStep > 0 && cost.CheckpointSignal == "" {
+		steps := cost.LastStep - cost.CheckpointStep
+		cost.StepsAgain, cost.SecondsAgain = &steps, tenths(secondsOf(steps, live, goodput))
+		cost.StepsAtMost, cost.SecondsAtMost = steps, cost.SecondsAgain
+	}
 	if restarts := rec.World.Generation - 1; restarts > 0 {
 		cost.SecondsBefore = tenths(goodput.Lost.RedoneSteps / float64(restarts))
 	}
+}
+
+// secondsOf is how long so many steps take, at the rate of late or, if none was measured, at that of all training so
+// far. It is 0 if nobody knows.
+func secondsOf(steps int64, live Reached, g job.Goodput) float64 {
+	if live.Rate > 0 {
+		return float64(steps) / live.Rate
+	}
+	return g.Productive * float64(steps) / float64(live.Step)
 }
 
 func tenths(seconds float64) float64 { return float64(int64(seconds*10+0.5)) / 10 }
@@ -232,16 +259,21 @@ func (c *JobCost) from() string {
 	switch {
 	case c.CheckpointSignal != "":
 		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped"
+	case c.StepsAgain != nil:
+		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, doneAgain(*c.StepsAgain, c.SecondsAgain))
+	case c.CheckpointStep > 0:
+		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one", c.CheckpointStep, dir)
 	case dir != "":
 		return "the newest checkpoint" + dir + "; of which step that is, is not known here"
 	}
-	return "what its script saved; no checkpoint is declared"
+	return "what its script saved; no checkpoint directory is declared"
 }
 
-// howMuch is how much work may be done again. Where a checkpoint is asked for that is next to nothing.
+// howMuch is how much work may be done again, where it is not known. Where a checkpoint is asked for that is next to
+// nothing.
 func (c *JobCost) howMuch() string {
 	var parts []string
-	if most := c.most(); c.CheckpointSignal == "" && most != "" {
+	if most := c.most(); c.CheckpointSignal == "" && c.StepsAgain == nil && most != "" {
 		parts = append(parts, "At the most "+most+" is done again.")
 	}
 	if c.SecondsBefore > 0 {
@@ -251,6 +283,18 @@ func (c *JobCost) howMuch() string {
 		return ""
 	}
 	return " " + strings.Join(parts, " ")
+}
+
+// doneAgain says how many steps are done again, and how long that takes where it is known.
+func doneAgain(steps int64, took float64) string {
+	if steps == 0 {
+		return "no work is done again"
+	}
+	text := "the work of " + plural(int(steps), "step")
+	if took > 0 {
+		text += ", " + seconds(took) + ","
+	}
+	return text + " is done again"
 }
 
 // most is all that the job has done so far, as far as it is known.

@@ -1,8 +1,6 @@
 package view
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,7 +9,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -66,32 +63,40 @@ const (
 // Diagnose turns an error into diagnostics: each of hcl.Diagnostics or of joined errors is one. The files
 // give the source to quote; a file that is missing there is not quoted.
 func Diagnose(err error, files map[string]*hcl.File) []Diagnostic {
+	return newSources(files).diagnose(err)
+}
+
+func (s *sources) diagnose(err error) []Diagnostic {
 	if err == nil {
 		return nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []Diagnostic
 		for _, e := range joined.Unwrap() {
-			out = append(out, Diagnose(e, files)...)
+			out = append(out, s.diagnose(e)...)
 		}
 		return out
 	}
 	var diags hcl.Diagnostics
 	if errors.As(err, &diags) {
-		return DiagnoseHCL(diags, files)
+		return s.describeAll(diags)
 	}
 	var diag *hcl.Diagnostic
 	if errors.As(err, &diag) {
-		return DiagnoseHCL(hcl.Diagnostics{diag}, files)
+		return []Diagnostic{s.describe(diag)}
 	}
 	return []Diagnostic{{Severity: severityError, Summary: err.Error()}}
 }
 
 // DiagnoseHCL turns HCL's diagnostics into ours.
 func DiagnoseHCL(diags hcl.Diagnostics, files map[string]*hcl.File) []Diagnostic {
+	return newSources(files).describeAll(diags)
+}
+
+func (s *sources) describeAll(diags hcl.Diagnostics) []Diagnostic {
 	out := make([]Diagnostic, 0, len(diags))
 	for _, d := range diags {
-		out = append(out, describe(d, files))
+		out = append(out, s.describe(d))
 	}
 	return out
 }
@@ -106,7 +111,7 @@ func Caution(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
 }
 
-func describe(d *hcl.Diagnostic, files map[string]*hcl.File) Diagnostic {
+func (s *sources) describe(d *hcl.Diagnostic) Diagnostic {
 	out := Diagnostic{Severity: severityError, Summary: d.Summary, Detail: d.Detail}
 	if d.Severity == hcl.DiagWarning {
 		out.Severity = severityWarning
@@ -120,104 +125,20 @@ func describe(d *hcl.Diagnostic, files map[string]*hcl.File) Diagnostic {
 		subject.End.Column++
 	}
 	out.Range = &Range{Filename: subject.Filename, Start: position(subject.Start), End: position(subject.End)}
-	file := files[subject.Filename]
-	if file == nil || file.Bytes == nil {
+	src := s.source(subject.Filename)
+	if src == nil {
 		return out
 	}
 	shown := subject
 	if d.Context != nil {
 		shown = hcl.RangeOver(shown, *d.Context)
 	}
-	out.Snippet = snippet(file, subject, shown)
+	out.Snippet = src.snippet(subject, shown)
 	out.Snippet.Values = values(d.Expression, d.EvalContext)
 	return out
 }
 
 func position(p hcl.Pos) Position { return Position{Line: p.Line, Column: p.Column, Byte: p.Byte} }
-
-// maxSnippetLines bounds the quoted source: the subject of a diagnostic can be a whole job.
-const maxSnippetLines = 6
-
-// maxSnippetLine bounds each quoted line, in bytes: generated files have lines of megabytes. Some columns before the
-// subject stay, to be seen where it is.
-const (
-	maxSnippetLine = 240
-	snippetLead    = 60
-)
-
-// cut is s with its long lines cut off around what is pointed at. Sensitive values have to be hidden before: of half of
-// one nobody can tell that it is.
-func (s Snippet) cut() Snippet {
-	var code strings.Builder
-	start, end, at := s.Start, s.End, 0
-	for i, line := range strings.Split(s.Code, "\n") {
-		if i > 0 {
-			code.WriteByte('\n')
-		}
-		from, to := 0, len(line)
-		if to > maxSnippetLine {
-			if s.Start >= at && s.Start <= at+len(line) {
-				from = max(s.Start-at-snippetLead, 0)
-			}
-			for from > 0 && !utf8.RuneStart(line[from]) {
-				from--
-			}
-			for to = min(from+maxSnippetLine, len(line)); to < len(line) && !utf8.RuneStart(line[to]); {
-				to--
-			}
-		}
-		before, after := "", ""
-		if from > 0 {
-			before = "…"
-		}
-		if to < len(line) {
-			after = "…"
-		}
-		inner := func(offset int) int { return code.Len() + len(before) + min(max(offset-at-from, 0), to-from) }
-		if s.Start >= at && s.Start <= at+len(line) {
-			start = inner(s.Start)
-		}
-		if s.End >= at && s.End <= at+len(line) {
-			end = inner(s.End)
-		}
-		code.WriteString(before + line[from:to] + after)
-		at += len(line) + 1
-	}
-	s.Code, s.Start, s.End = code.String(), start, end
-	return s
-}
-
-func snippet(file *hcl.File, subject, shown hcl.Range) *Snippet {
-	s := &Snippet{StartLine: subject.Start.Line, Values: []ExpressionValue{}}
-	if nav, ok := file.Nav.(interface{ ContextString(offset int) string }); ok {
-		if c := nav.ContextString(subject.Start.Byte); c != "" {
-			s.Context = &c
-		}
-	}
-	var code bytes.Buffer
-	start, lines := -1, 0
-	scanner := hcl.NewRangeScanner(file.Bytes, subject.Filename, bufio.ScanLines)
-	for scanner.Scan() && lines < maxSnippetLines {
-		line := scanner.Range()
-		if !line.Overlaps(shown) && line.Start.Line != subject.Start.Line {
-			continue
-		}
-		if start < 0 {
-			start, s.StartLine = line.Start.Byte, line.Start.Line
-		} else {
-			code.WriteByte('\n')
-		}
-		code.Write(scanner.Bytes())
-		lines++
-	}
-	s.Code = code.String()
-	if start < 0 {
-		return s
-	}
-	s.Start = min(max(subject.Start.Byte-start, 0), len(s.Code))
-	s.End = min(max(subject.End.Byte-start, s.Start), len(s.Code))
-	return s
-}
 
 // values tells what each variable of an expression stands for, as far as it is known.
 func values(expr hcl.Expression, ctx *hcl.EvalContext) []ExpressionValue {
@@ -413,12 +334,16 @@ func severityStyle(severity string) style {
 // source is where a diagnostic is, and the lines there.
 func (s Screen) source(d Diagnostic) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  on %s line %d", d.Range.Filename, d.Range.Start.Line)
-	if d.Snippet == nil {
-		return b.String() + "\n"
+	fmt.Fprintf(&b, "  on %s", d.Range.Filename)
+	quoted := d.Snippet != nil && d.Snippet.Code != ""
+	if quoted || d.Range.Start.Line > 1 { // the first of no lines is the file, or the flag, as a whole
+		fmt.Fprintf(&b, " line %d", d.Range.Start.Line)
 	}
-	if d.Snippet.Context != nil {
+	if d.Snippet != nil && d.Snippet.Context != nil {
 		b.WriteString(", in " + *d.Snippet.Context)
+	}
+	if !quoted {
+		return b.String() + "\n"
 	}
 	b.WriteString(":\n")
 	line, offset := d.Snippet.StartLine, 0

@@ -63,6 +63,24 @@ func TestDiagnostics(t *testing.T) {
 	}
 }
 
+// Where there is no line, none is named or shown: a flag, a file that is empty or no file, the end of one.
+func TestNoLineIsShownWhereThereIsNone(t *testing.T) {
+	files := map[string]*hcl.File{"empty.yaml": {Bytes: []byte{}}, "open.hcl": {Bytes: []byte("a {\n")}}
+	for want, at := range map[string]hcl.Pos{
+		"  on <-var x>\n":        hcl.InitialPos,
+		"  on empty.yaml\n":      hcl.InitialPos,
+		"  on open.hcl line 2\n": {Line: 2, Column: 1, Byte: 4},
+		"  on gone.hcl line 7\n": {Line: 7, Column: 1},
+	} {
+		name := strings.TrimPrefix(strings.Split(strings.TrimSpace(want), " line ")[0], "on ")
+		var out bytes.Buffer
+		WriteDiagnostics(Screen{Writer: &out, Width: 60}, DiagnoseHCL(hcl.Diagnostics{{Summary: "Wrong", Detail: "It is.", Subject: &hcl.Range{Filename: name, Start: at, End: at}}}, files))
+		if got := "\nError: Wrong\n\n" + want + "\nIt is.\n"; out.String() != got {
+			t.Errorf("told is %q, want %q", out.String(), got)
+		}
+	}
+}
+
 func TestValidationCounts(t *testing.T) {
 	for _, c := range []struct {
 		diags            []Diagnostic

@@ -648,13 +648,13 @@ func (t *planText) conclusion(m *PlanModel) string {
 	case m.Eltrain.RefreshOnly:
 		return t.paint("No changes.", bold, green) + " What runs still matches the state: eltrain has checked that it is as your most recent changes left it, and found no differences."
 	case m.Applyable && len(m.changes()) > 0:
-		return t.paint("Plan:", bold) + " " + planCounts(m.Eltrain.Summary)
+		return t.paint("Plan:", bold) + " " + m.counts()
 	case len(m.Eltrain.Waits) > 0 && m.destroy:
 		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see what is held back, or waits."
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see what failed."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
-		return t.paint("No changes for now.", bold, yellow) + " What runs is not all that the configuration asks for: see what it waits for."
+		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():
 		return "" // the rest of the text is about them
 	case m.destroy:
@@ -664,6 +664,32 @@ func (t *planText) conclusion(m *PlanModel) string {
 		return t.paint("No changes.", bold, green) + " What is in the configuration runs as it says. -prune=false leaves what is in it no more."
 	}
 	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
+}
+
+// unlike concludes a plan that does nothing though not all is as asked for. What is held back comes about by no waiting.
+func (t *planText) unlike(waits, held []PlanWait) string {
+	const unlike = " What runs is not all that the configuration asks for: see what "
+	switch {
+	case len(held) == 0:
+		return t.paint("No changes for now.", bold, yellow) + unlike + "it waits for."
+	case len(waits) == 0:
+		return t.paint("No changes.", bold, yellow) + unlike + "is held back."
+	}
+	return t.paint("No changes for now.", bold, yellow) + unlike + "it waits for, and what is held back."
+}
+
+// counts are what is to be done: of slots, in Terraform's words, and after that the jobs of which only the record is left.
+func (m *PlanModel) counts() string {
+	text, records := planCounts(m.Eltrain.Summary), 0
+	for _, c := range m.changes() {
+		if c.Action == plan.Delete && c.ofJob() {
+			records++
+		}
+	}
+	if records == 0 {
+		return text
+	}
+	return text + " " + plural(records, "job") + " to be removed from the state."
 }
 
 // withinRole is a field's path as it is written inside its role's block.

@@ -55,6 +55,8 @@ type GivenValue struct {
 type Reached struct {
 	Step int64   `json:"step"`
 	Rate float64 `json:"steps_per_second,omitempty"`
+	// Saved is the newest checkpoint that it told of.
+	Saved job.Saved `json:"saved,omitzero"`
 }
 
 // PlanModel is a plan as JSON, in the form of terraform show -json of a plan: what policy tools for Terraform read.
@@ -117,7 +119,21 @@ type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
 	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change; see plan.Wait
-	Held    bool     `json:"held,omitempty"`  // the plan's scope has only a part of what goes together
+	Held    bool     `json:"held,omitempty"`  // the plan's scope has only a part of what goes together, or -max-destroy holds it back
+}
+
+// planWaits are a wait as it is shown. What of it is withheld, which is why its job is left as it was last applied, waits
+// for nothing.
+func planWaits(w plan.Wait, withheld string, r *Redactor) []PlanWait {
+	rest := slices.DeleteFunc(slices.Clone(w.Reasons), func(why string) bool { return why == withheld })
+	var out []PlanWait
+	if len(rest) > 0 {
+		out = append(out, PlanWait{waitAddress(w), r.Texts(rest), w.Never, w.Held})
+	}
+	if len(rest) < len(w.Reasons) {
+		out = append(out, PlanWait{waitAddress(w), r.Texts([]string{withheld}), false, true})
+	}
+	return out
 }
 
 // ResourceChange is one object of a plan: a slot or a job, changed or not.
@@ -324,7 +340,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
 	}
 	for _, w := range f.Plan.Waits {
-		m.Eltrain.Waits = append(m.Eltrain.Waits, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never, w.Held})
+		m.Eltrain.Waits = append(m.Eltrain.Waits, planWaits(w, f.Input.Withheld[w.Job], r)...)
 	}
 	for _, w := range plan.Left(&f.Input) {
 		m.Eltrain.Left = append(m.Eltrain.Left, waitAddress(w))

@@ -33,7 +33,8 @@ type Progress struct {
 	redactor *Redactor
 	now      func() time.Time
 
-	total    plan.Summary // what was done so far
+	total    plan.Summary         // what was done so far
+	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
 	bursts   map[burstKey]*burst
 	waits    map[string]waiting   // as last told, by their words
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
@@ -71,7 +72,7 @@ type waiting struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -108,6 +109,11 @@ func (p *Progress) Planned(next *plan.Plan) {
 // Shown takes note that a plan was shown in full: what it says need not be told again.
 func (p *Progress) Shown(shown *plan.Plan) {
 	p.newWaits(shown.Waits)
+	for i := range shown.Changes {
+		if c := &shown.Changes[i]; c.Action == plan.Restart {
+			p.restarts[c.Slot] = true
+		}
+	}
 	for _, w := range shown.Waits {
 		for _, why := range w.Reasons {
 			p.shown[why] = true
@@ -255,7 +261,13 @@ func (b *burst) failures() string {
 	return fmt.Sprintf(", %d failed, the first being %s", len(b.failed), b.first)
 }
 
+// count counts what was done. A restart in place heals: the slot is as it was before. How many there are depends on when
+// its program fails, so only those count that a plan has promised.
 func (p *Progress) count(c *plan.Change) {
+	if c.Action == plan.Restart && !p.restarts[c.Slot] {
+		return
+	}
+	delete(p.restarts, c.Slot)
 	if stops(c) {
 		p.total.Remove++ // a Create follows, and is counted then
 		return
@@ -315,7 +327,7 @@ func (p *Progress) Recovered(summary string) {
 }
 
 // Progressed tells how training goes, every few seconds.
-func (p *Progress) Progressed(jobName string, step int64, loss, stepsPerSecond float64) {
+func (p *Progress) Progressed(jobName string, step int64, loss *float64, stepsPerSecond float64) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
 		return
@@ -325,10 +337,10 @@ func (p *Progress) Progressed(jobName string, step int64, loss, stepsPerSecond f
 }
 
 // training is how far a job is: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
-func training(step int64, loss, stepsPerSecond float64) string {
+func training(step int64, loss *float64, stepsPerSecond float64) string {
 	text := "step " + strconv.FormatInt(step, 10)
-	if loss != 0 {
-		text += ", loss " + strconv.FormatFloat(loss, 'g', 4, 64)
+	if loss != nil {
+		text += ", loss " + strconv.FormatFloat(*loss, 'g', 4, 64)
 	}
 	if stepsPerSecond > 0 {
 		text += ", " + rate(stepsPerSecond) + " steps/s"
@@ -469,4 +481,4 @@ func (Quiet) Finished(*plan.Change, time.Duration, error) {}
 func (Quiet) Noticed(job.Notice)                          {}
 func (Quiet) Warned(string, string)                       {}
 func (Quiet) Recovered(string)                            {}
-func (Quiet) Progressed(string, int64, float64, float64)  {}
+func (Quiet) Progressed(string, int64, *float64, float64) {}

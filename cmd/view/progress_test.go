@@ -57,8 +57,24 @@ func TestProgressOfEachAction(t *testing.T) {
 	c.Planned(&plan.Plan{Waits: p.Waits})
 	c.Applied()
 	golden(t, "progress/each_action.txt", c.out.String())
-	if got, want := c.Done(), (plan.Summary{Add: 2, Change: 2, Remove: 3}); got != want {
-		t.Errorf("done is %+v, want %+v: what failed does not count", got, want)
+	if got, want := c.Done(), (plan.Summary{Add: 2, Change: 1, Remove: 3}); got != want {
+		t.Errorf("done is %+v, want %+v: what failed does not count, nor what only heals", got, want)
+	}
+}
+
+// How often a program fails and is restarted while apply waits is chance: only what a plan has promised counts.
+func TestRestartsThatHealDoNotCount(t *testing.T) {
+	c := newClockwork()
+	restarts := []plan.Change{change(plan.Restart, "worker", 0), change(plan.Restart, "worker", 1)}
+	c.Shown(&plan.Plan{Changes: restarts[:1]})
+	for range 3 {
+		for i := range restarts {
+			c.Started(&restarts[i])
+			c.Finished(&restarts[i], time.Second, nil)
+		}
+	}
+	if got, want := c.Done(), (plan.Summary{Change: 1}); got != want {
+		t.Errorf("done is %+v, want %+v", got, want)
 	}
 }
 
@@ -179,8 +195,9 @@ func TestProgressOfWatching(t *testing.T) {
 	}
 	c.Noticed(long)
 	for range 12 {
-		c.Progressed("mnist", 120, 0.12345678, 41.23)
-		c.Progressed("other", 7, 0, 0)
+		loss := 0.12345678
+		c.Progressed("mnist", 120, &loss, 41.23)
+		c.Progressed("other", 7, nil, 0)
 		c.at = c.at.Add(time.Second)
 	}
 	c.Warned("The file has an error", "on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last good configuration stays in force until it is mended, and nothing is stopped.")

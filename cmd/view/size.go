@@ -104,5 +104,5 @@ func (f *FailedJob) sentences() []string {
 	if f.Anew {
 		return []string{first, "This plan starts it anew, as another job with a new budget."}
 	}
-	return []string{first, "It stays so until eltrain apply starts it anew; a watch does not."}
+	return []string{first, "It stays so until eltrain apply finds room to start it anew; a watch does not."}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
-const StatusFormat = "1.1"
+const StatusFormat = "1.2"
 
 // watchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
 const watchOperation = "apply -watch"
@@ -55,7 +55,8 @@ type JobStatus struct {
 	Generation     int              `json:"generation"` // 0 before the first world
 	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
 	Step           int64            `json:"step"`
-	Loss           float64          `json:"loss,omitempty"`
+	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint that its output told of
+	Loss           *float64         `json:"loss,omitempty"`            // nil if it is not known; 0 is a loss
 	StepsPerSecond float64          `json:"steps_per_second"`
 	Reasons        []string         `json:"reasons"` // why it is not what was asked for
 	Roles          []RoleStatus     `json:"roles"`
@@ -173,6 +174,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	}
 	ranks := j.world(newestWorld(name, f))
 	running := map[string]int{}
+	saved := record.Goodput.Saved
 	var gone []job.Address
 	for i := range record.Slots {
 		s := &record.Slots[i]
@@ -184,14 +186,21 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		if f.Holder == nil && vanished(s, in, f.Snapshot) {
 			gone = append(gone, s.Address)
 			status.Phase, status.Rank, status.PID, status.PIDs = job.Lost, -1, 0, nil
+		} else if idle(s, in) {
+			status.Phase, status.Rank = job.Registered, -1
+			if j.Phase == job.JobRunning {
+				j.Phase = job.JobDegraded
+			}
 		} else if s.Phase == job.Running {
 			running[s.Address.Role]++
 		}
 		if in != nil && in.Member != nil {
 			j.progress(in.Member)
+			saved = saved.Newest(in.Member.Saved)
 		}
 		j.Slots = append(j.Slots, status)
 	}
+	j.CheckpointStep = saved.Step
 	for i := range record.Spec.Roles {
 		role := &record.Spec.Roles[i]
 		least, most := role.Bounds()
@@ -239,7 +248,7 @@ func (j *JobStatus) world(w job.World) map[job.Address]int {
 
 // progress takes up how far a member is. The one that is furthest counts; often only one of them tells the loss.
 func (j *JobStatus) progress(m *job.Member) {
-	if m.Step > j.Step || m.Step == j.Step && m.Loss != 0 {
+	if m.Step > j.Step || m.Step == j.Step && m.Loss != nil {
 		j.Step, j.Loss = m.Step, m.Loss
 	}
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
@@ -256,6 +265,11 @@ func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
 		return in == nil || in.State == job.Gone
 	}
 	return false
+}
+
+// idle tells whether a slot that should run has an agent of which no process runs, and which no master has heard since.
+func idle(s *job.Slot, in *job.Incarnation) bool {
+	return s.Phase == job.Running && in != nil && in.State == job.Up && in.Idle && in.Member == nil
 }
 
 func isAre(slots []job.Address) string {

@@ -57,7 +57,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.1" {
+	if m["format_version"] != "1.2" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -149,16 +149,17 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 
 // Often only rank 0 prints the loss; its equals in step must not hide it.
 func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
+	none, much := new(float64), 9.0 // a loss of 0 is one
 	for _, order := range [][]job.Member{
-		{{Step: 7, Loss: 0.5, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: 9}},
-		{{Step: 6, Loss: 9}, {Step: 7, StepRate: 2}, {Step: 7, Loss: 0.5, StepRate: 1}},
+		{{Step: 7, Loss: none, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: &much}},
+		{{Step: 6, Loss: &much}, {Step: 7, StepRate: 2}, {Step: 7, Loss: none, StepRate: 1}},
 	} {
 		var j JobStatus
 		for i := range order {
 			j.progress(&order[i])
 		}
-		if j.Step != 7 || j.Loss != 0.5 || j.StepsPerSecond != 2 {
-			t.Errorf("step %d, loss %v, %v steps/s", j.Step, j.Loss, j.StepsPerSecond)
+		if text := trainingText(&j); text != "step 7, loss 0, 2.0 steps/s" {
+			t.Error(text)
 		}
 	}
 }
@@ -177,4 +178,19 @@ func TestStatusFoldsManySlots(t *testing.T) {
 	var out bytes.Buffer
 	WriteStatus(Screen{Writer: &out}, Status(Facts{Records: job.Records{"big": record}}, NewRedactor(nil)))
 	golden(t, "status_1000_slots.txt", out.String())
+}
+
+// An agent of which no process runs has ended unseen, unless it has told a master of that.
+func TestStatusOfWhatEndedUnseen(t *testing.T) {
+	var in statusCase
+	input(t, "status/unwatched/facts.json", &in)
+	seen := in.Facts.Snapshot.Incarnations
+	for i := range seen {
+		seen[i].State, seen[i].Idle = job.Up, true
+	}
+	seen[1].Member = &job.Member{}
+	j := in.model().Jobs[0]
+	if j.Phase != job.JobDegraded || j.Healthy || j.Slots[0].Phase != job.Registered || j.Slots[1].Phase != job.Running || j.Roles[0].Running != 1 {
+		t.Errorf("it is %s, healthy %v, with %s and %s, %d running", j.Phase, j.Healthy, j.Slots[0].Phase, j.Slots[1].Phase, j.Roles[0].Running)
+	}
 }

@@ -45,7 +45,7 @@ func masterText(m StatusModel) string {
 	case m.Master.Operation != "":
 		return fmt.Sprintf("%s (pid %d) is at work: eltrain %s, since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
 	}
-	return "No master is watching: training goes on, nothing heals it. Run eltrain apply -watch."
+	return "No master is watching: training is shown as it was last seen, nobody asks its agents, and nothing heals it. Run eltrain apply -watch."
 }
 
 func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
@@ -54,11 +54,8 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 		{"provider", j.Provider},
 		{"uid", j.UID},
 		{"world", worldText(j)},
-		{"training", training(j.Step, j.Loss, j.StepsPerSecond)},
+		{"training", trainingText(j)},
 		{"goodput", goodputText(j.Goodput)},
-	}
-	if j.Step == 0 {
-		facts[3][1] = ""
 	}
 	for _, fact := range facts {
 		if fact[1] != "" {
@@ -103,6 +100,17 @@ func worldText(j *JobStatus) string {
 		size = itoa(j.WorldSize) + " processes"
 	}
 	return fmt.Sprintf("generation %d, %s", j.Generation, size)
+}
+
+func trainingText(j *JobStatus) string {
+	var parts []string
+	if j.Step > 0 {
+		parts = append(parts, training(j.Step, j.Loss, j.StepsPerSecond))
+	}
+	if j.CheckpointStep > 0 {
+		parts = append(parts, fmt.Sprintf("checkpoint of step %d", j.CheckpointStep))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func goodputText(g GoodputStatus) string {

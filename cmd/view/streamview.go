@@ -16,15 +16,16 @@ var _ apply.View = (*StreamProgress)(nil)
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[string]bool // addresses of what the loop set out to do and has not done, or is under way
-	flying   map[string]bool // of those, what is under way
-	done     map[deed]bool   // what is done, while plans still ask for it: it is seen a little later
-	begun    bool            // a reconcile_start was written, and its reconcile_complete was not
+	open     map[string]bool   // addresses of what the loop set out to do and has not done, or is under way
+	flying   map[string]bool   // of those, what is under way
+	done     map[deed]bool     // what is done, while plans still ask for it: it is seen a little later
+	begun    bool              // a reconcile_start was written, and its reconcile_complete was not
+	warnings map[string]string // those that hold, by summary, with the detail that was told last
 }
 
 // NewStreamProgress tells on s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[string]bool{}, flying: map[string]bool{}, done: map[deed]bool{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[string]bool{}, flying: map[string]bool{}, done: map[deed]bool{}, warnings: map[string]string{}}
 }
 
 // deed is a change as what is done once.
@@ -139,19 +140,25 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 	p.stream.line("info", Screen{}.notice(n, p.redactor), kind, map[string]any{"event": eventOf(n, p.redactor)})
 }
 
-// Warned tells what is wrong and does not end the run.
+// Warned tells what is wrong and does not end the run, once while it holds.
 func (p *StreamProgress) Warned(summary, detail string) {
+	if old, holds := p.warnings[summary]; holds && old == detail {
+		return
+	}
+	p.warnings[summary] = detail
 	p.stream.Diagnostics([]Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
 }
 
-// Recovered tells that what was warned of is over, if it was.
-func (p *StreamProgress) Recovered(string) {}
+// Recovered takes note that what was warned of is over. There is no line for that.
+func (p *StreamProgress) Recovered(summary string) { delete(p.warnings, summary) }
 
 // Progressed tells how training goes.
-func (p *StreamProgress) Progressed(jobName string, step int64, loss, stepsPerSecond float64) {
-	p.stream.line("info", "job."+jobName+": "+training(step, loss, stepsPerSecond), "training_progress", map[string]any{
-		"job": "job." + jobName, "step": step, "loss": loss, "steps_per_second": stepsPerSecond,
-	})
+func (p *StreamProgress) Progressed(jobName string, step int64, loss *float64, stepsPerSecond float64) {
+	told := map[string]any{"job": "job." + jobName, "step": step, "steps_per_second": stepsPerSecond}
+	if loss != nil {
+		told["loss"] = *loss
+	}
+	p.stream.line("info", "job."+jobName+": "+training(step, loss, stepsPerSecond), "training_progress", told)
 }
 
 // Both shows what apply does to two views.
@@ -172,7 +179,7 @@ func (b Both) Warned(summary, detail string) {
 	b.each(func(v apply.View) { v.Warned(summary, detail) })
 }
 func (b Both) Recovered(summary string) { b.each(func(v apply.View) { v.Recovered(summary) }) }
-func (b Both) Progressed(name string, step int64, loss, rate float64) {
+func (b Both) Progressed(name string, step int64, loss *float64, rate float64) {
 	b.each(func(v apply.View) { v.Progressed(name, step, loss, rate) })
 }
 

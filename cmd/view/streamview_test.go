@@ -35,8 +35,10 @@ func TestStreamProgress(t *testing.T) {
 	p.Noticed(job.Notice{Time: at, Type: "incident", Address: "job.j", Message: "it failed", Incident: &job.Incident{Time: at, Told: true,
 		Cause: job.ProcessFailed, Culprits: []job.Address{start.Slot}, Action: job.RestartInPlace, Evidence: []string{"exit 1: " + secret}}})
 	p.Warned("The state cannot be stored", "disk full, "+secret)
+	p.Warned("The state cannot be stored", "disk full, "+secret) // is told once
 	p.Recovered("The state cannot be stored")
-	p.Progressed("j", 120, 0.5, 41.2)
+	half := 0.5
+	p.Progressed("j", 120, &half, 41.2)
 	s.Applied(plan.Summary{Add: 1})
 	if bytes.Contains(out.Bytes(), []byte(secret)) {
 		t.Errorf("a line shows the secret:\n%s", out.String())

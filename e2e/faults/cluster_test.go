@@ -21,11 +21,17 @@ import (
 func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	c := rough.start(t)
 	s := newTrial(t, c)
-	s.Write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	s.Write("job.hcl", settings+provider()+s.training(2, 2, 40))
 	m := s.Watch()
 	s.AwaitWorld(2, 1)
 	c.Etcd.Kill(t)
-	time.Sleep(2 * time.Second) // what the API server is asked for meanwhile fails
+	site.Until(t, "the API server cannot read", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Admin().CoreV1().ConfigMaps(s.Namespace).List(ctx, metav1.ListOptions{})
+		return err != nil
+	})
+	s.GoesOnRight(steps) // without
 	c.Etcd.Start(t)
 	s.EndsRight(steps)
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
@@ -137,7 +143,7 @@ func TestTokenExpires(t *testing.T) {
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	s.Must(applying...)
 	user := s.User()
-	user.TokenLife = 5 * time.Second
+	user.TokenLife = 15 * time.Second // a busy machine needs some of it until the master has the lock
 	s.Kubeconfig = s.Cluster.Kubeconfig(t, user)
 	m := s.Watch()
 	if code := m.Wait(); code == 0 {
@@ -206,7 +212,8 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 	s := newTrial(t, calm.start(t))
 	g := s.Through()
 	ctx, cancel := context.WithCancel(t.Context())
-	broken := make(chan int)
+	defer cancel()
+	broken := make(chan int, 1)
 	go func() {
 		n := 0
 		for ctx.Err() == nil {

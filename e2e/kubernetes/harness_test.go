@@ -1,7 +1,7 @@
 // Package kubernetes runs the built eltrain on a real control plane, as a user does: the job file of the local demo
 // with another provider, pods that a real scheduler binds, real training processes in them, the rights that deploy/
 // grants, and faults by what a cluster has for them. Every test ends by checking that a destroy leaves nothing in
-// the namespace and no process, and what was healed that it ends with the losses of an undisturbed run.
+// the namespace and no process, and what was healed that it has the losses of an undisturbed run.
 package kubernetes
 
 import (

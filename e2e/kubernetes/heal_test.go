@@ -41,6 +41,7 @@ func TestProcessKilledIsRestartedInPlace(t *testing.T) {
 
 func TestAgentKilledIsReplaced(t *testing.T) {
 	s := newDemo(t, 4)
+	s.NotByLease()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(1)
@@ -55,6 +56,7 @@ func TestAgentKilledIsReplaced(t *testing.T) {
 
 func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
 	s := newDemo(t, 4)
+	s.NotByLease()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	var victims []site.Slot
@@ -83,6 +85,7 @@ func TestPodDeletedByHandIsReplaced(t *testing.T) {
 
 func TestPodDeletedWithNoGraceIsReplaced(t *testing.T) {
 	s := newDemo(t, 4)
+	s.NotByLease()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(0)
@@ -138,7 +141,7 @@ func TestPreemptedItShrinksAndGrowsAgain(t *testing.T) {
 	s.Blamed(after, "preempted", []site.Slot{victim}, "PreemptionByScheduler")
 	s.DeletePod("urgent", site.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 // hog is the training, but the second slot takes 160 MB soon.
@@ -223,7 +226,7 @@ func TestNodeCutOffAndItsZombieIsFenced(t *testing.T) {
 	}
 	s.Replaced(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim})
-	site.Kill(t, syscall.SIGCONT, agent, trainer)
+	site.Kill(t, syscall.SIGCONT, trainer, agent) // the agent last: once it runs, it ends the other
 	site.Gone(t, trainer)
 	site.Gone(t, agent)
 	if now := s.Status(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), after.PodNames()) {
@@ -330,5 +333,5 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	if back.Generation != healed.Generation {
 		t.Errorf("the hand-over back made generation %d of %d", back.Generation, healed.Generation)
 	}
-	s.EndsRight(4 * site.Steps)
+	s.GoesOnRight(4 * site.Steps)
 }

@@ -64,6 +64,9 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 			const long = 6 * site.Steps
 			s := newDemo(t, 5)
 			s.SetSteps(long)
+			if fault.cause != "lease_lost" {
+				s.NotByLease()
+			}
 			s.Through().Proxy.Inject(testbed.Fault{Verb: "watch", Lag: late})
 			s.Watch()
 			before := s.AwaitWorld(4, 1)
@@ -75,7 +78,7 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 				t.Errorf("of one fault there are %d incidents: %+v", len(after.Incidents), after.Incidents)
 			}
 			s.Untouched(before, after, victim)
-			s.EndsRight(long)
+			s.GoesOnRight(long)
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	if after.Generation != before.Generation {
 		t.Errorf("generation %d -> %d: mending labels is no reason to restart", before.Generation, after.Generation)
 	}
-	s.EndsRight(4 * site.Steps)
+	s.GoesOnRight(4 * site.Steps)
 }
 
 func TestDestroyLeavesNothing(t *testing.T) {

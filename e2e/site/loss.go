@@ -80,21 +80,53 @@ var undisturbed struct {
 	losses map[int]map[int]float64 // by number of steps
 }
 
-// EndsRight waits for the job's success and compares all its losses with those of an undisturbed run of Script.
-func (s *Site) EndsRight(steps int) {
-	s.T.Helper()
-	s.Succeeds()
+// undisturbedLosses are those of an undisturbed run of Script.
+func undisturbedLosses(t *testing.T, steps int) map[int]float64 {
+	t.Helper()
 	undisturbed.Lock()
 	defer undisturbed.Unlock()
 	if undisturbed.losses == nil {
 		undisturbed.losses = map[int]map[int]float64{}
 	}
 	if undisturbed.losses[steps] == nil {
-		undisturbed.losses[steps] = Alone(s.T, "python3", Script, steps, Exact)
+		undisturbed.losses[steps] = Alone(t, "python3", Script, steps, Exact)
 	}
-	want := undisturbed.losses[steps]
+	return undisturbed.losses[steps]
+}
+
+// EndsRight waits for the job's success and compares all its losses with those of an undisturbed run of Script.
+func (s *Site) EndsRight(steps int) {
+	s.T.Helper()
+	s.Succeeds()
+	want := undisturbedLosses(s.T, steps)
 	if got := Losses(s.T, s.Events, Exact); !maps.Equal(got, want) {
 		s.T.Errorf("the healed run ends with loss %v at step %d, an undisturbed one with %v; they printed %d and %d steps",
 			got[steps], steps, want[steps], len(got), len(want))
+	}
+}
+
+// Step is the last one that the training has told of so far.
+func (s *Site) Step() (last int) {
+	s.T.Helper()
+	for step := range Losses(s.T, s.Events, Exact) {
+		last = max(last, step)
+	}
+	return last
+}
+
+// onward is a second of training, and a checkpoint in it.
+const onward = 50
+
+// GoesOnRight waits for some more steps of a training that is to have so many, and compares its losses so far with those
+// of an undisturbed run of Script: for a job whose end is not worth the wait.
+func (s *Site) GoesOnRight(steps int) {
+	s.T.Helper()
+	from := s.Step()
+	Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+onward })
+	want := undisturbedLosses(s.T, steps)
+	for step, loss := range Losses(s.T, s.Events, Exact) {
+		if loss != want[step] {
+			s.T.Errorf("the healed run has loss %v at step %d, an undisturbed one %v", loss, step, want[step])
+		}
 	}
 }

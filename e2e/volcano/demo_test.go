@@ -91,7 +91,7 @@ func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	if g := podGroup(s); g.Spec.MinMember != 2 {
 		t.Errorf("growing and shrinking changed minMember to %d", g.Spec.MinMember)
 	}
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 func TestTheConfigurationIsThatOfTheDocumentation(t *testing.T) {
@@ -135,7 +135,7 @@ func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 		s.DeletePod(name, site.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 // A queue that asks for what it deserves gets it from the one that has more than its share, above min and nothing below.
@@ -176,7 +176,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 		s.DeletePod(name, site.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 // Ranks go through the network of HyperNodes as a depth-first walk of its tree does, not by the names of nodes. Where pods
@@ -261,6 +261,9 @@ func TestItHealsAsLocally(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
+			if fault.cause != "lease_lost" {
+				s.NotByLease()
+			}
 			s.Watch()
 			before := s.AwaitWorld(4, 1)
 			victim, group := before.Worker(1), podGroup(s)

@@ -198,6 +198,35 @@ func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	s.EndsRight(long)
 }
 
+// A min that is raised goes to the PodGroup once so many pods are there: before, what trains would count as a gang that is
+// not whole. A master that is killed before it tells leaves a smaller gang; the next one tells.
+func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
+	const long = 2 * site.Steps
+	s := newDemo(t, 4)
+	s.SetSteps(long)
+	s.Edit("job.hcl", "max = 4", "max = 2")
+	s.Edit("job.hcl", "default = 4", "default = 2") // replicas
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
+	m.Interrupt()
+	s.Edit("job.hcl", "min = 2", "min = 4")
+	s.Edit("job.hcl", "max = 2", "max = 4")
+	s.Edit("job.hcl", "default = 2", "default = 4")
+	held, release := s.Through().StopAt(0, "patch podgroups", false)
+	killedThere(s, held, release)
+	if g := podGroup(s); g.Spec.MinMember != 2 {
+		t.Errorf("minMember is %d", g.Spec.MinMember)
+	}
+	if now := s.Pods(); len(now) != 4 {
+		t.Errorf("a higher min was to be told when there were %d pods", len(now))
+	}
+	s.Watch()
+	site.Until(t, "the PodGroup has the higher min", func() bool { return podGroup(s).Spec.MinMember == 4 })
+	after := s.AwaitWorld(4, before.Generation+1)
+	s.Untouched(before, after, after.Worker(2), after.Worker(3))
+	s.EndsRight(long)
+}
+
 // A PodGroup that somebody deletes is made again, and nobody who trains notices.
 func TestPodGroupDeletedByHand(t *testing.T) {
 	s := newDemo(t, 4)
@@ -276,5 +305,5 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	if now := podGroup(s); now.UID != group.UID || now.Generation != group.Generation {
 		t.Errorf("the second wrote a PodGroup that was as it is to be: %s generation %d -> %s generation %d", group.UID, group.Generation, now.UID, now.Generation)
 	}
-	s.EndsRight(4 * site.Steps)
+	s.GoesOnRight(4 * site.Steps)
 }

@@ -1,7 +1,7 @@
 // Package volcano runs the built eltrain on a real control plane with the real Volcano, as a user does: the job file of
 // the local demo with another provider, as a gang that Volcano's scheduler admits and places, with the rights that
 // deploy/ grants, on pods that are real processes. Every test ends by checking that a destroy leaves nothing in the
-// namespace, no PodGroup either, and no process; and what was disturbed, that it ends with the losses of an undisturbed
+// namespace, no PodGroup either, and no process; and what was disturbed, that it has the losses of an undisturbed
 // run. What needs no training process is proven in providers/volcano.
 package volcano
 

@@ -119,5 +119,5 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	site.Until(t, "the PodGroup is there again", func() bool { return podGroupIn(w.Demo, own) != nil })
 	own.Uncordon(t, leaver.Node)
 	w.AwaitWorld(4, four.Generation+1)
-	w.EndsRight(long)
+	w.GoesOnRight(long)
 }

@@ -47,8 +47,9 @@ job "mnist" {
     pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)"
   }
   checkpoint {
-    dir    = "ckpt"
-    signal = "SIGUSR1"
+    dir     = "ckpt"
+    signal  = "SIGUSR1"
+    pattern = "saved step (?P<step>\\d+)"
   }
   rendezvous {
     settle  = "1s" # one machine: all ranks are there at once

@@ -273,6 +273,7 @@ def save(directory, state):
         os.fsync(fd)
     finally:
         os.close(fd)
+    print(f"saved step {state['step']}", flush=True)
     for old in checkpoints(directory)[KEEP:]:
         os.unlink(old)
     event("ckpt", step=state["step"])

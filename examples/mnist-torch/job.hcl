@@ -70,8 +70,9 @@ job "mnist-torch" {
     pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)"
   }
   checkpoint {
-    dir    = "ckpt"
-    signal = "SIGUSR1"
+    dir     = "ckpt"
+    signal  = "SIGUSR1"
+    pattern = "saved step (?P<step>\\d+)"
   }
   rendezvous {
     settle  = "2s" # ranks that import torch at the same time come apart

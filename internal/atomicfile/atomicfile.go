@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // suffix ends the name of a file that is not in its place yet: ".NAME.RANDOM.tmp".
@@ -21,7 +22,13 @@ const suffix = ".tmp"
 // Write replaces the file at path, or makes it, with these permissions whatever the umask. A symbolic link at path is
 // replaced itself: see Resolve.
 func Write(path string, content []byte, mode fs.FileMode) error {
-	d, err := NewDraft(path, content, mode)
+	return WriteFor(nil, path, content, mode)
+}
+
+// WriteFor is Write for a file that belongs to whom another belongs to, most often the one that is replaced: root may change
+// somebody else's files. Where owner or group cannot be given, it stays that of this process.
+func WriteFor(owner fs.FileInfo, path string, content []byte, mode fs.FileMode) error {
+	d, err := newDraft(owner, path, content, mode)
 	if err != nil {
 		return err
 	}
@@ -49,12 +56,16 @@ type Draft struct {
 
 // NewDraft writes a draft of the file at path. Its owner has to Discard it. After an error nothing of it is left.
 func NewDraft(path string, content []byte, mode fs.FileMode) (*Draft, error) {
+	return newDraft(nil, path, content, mode)
+}
+
+func newDraft(owner fs.FileInfo, path string, content []byte, mode fs.FileMode) (*Draft, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+suffix) // 0600 until it has its own
 	if err != nil {
 		return nil, besides(err)
 	}
 	d := &Draft{path: path, temp: f.Name()}
-	if d.info, err = fill(f, content, mode); err != nil {
+	if d.info, err = fill(f, owner, content, mode); err != nil {
 		d.Discard()
 		return nil, besides(err)
 	}
@@ -62,10 +73,13 @@ func NewDraft(path string, content []byte, mode fs.FileMode) (*Draft, error) {
 }
 
 // fill writes a file to the disk and closes it.
-func fill(f *os.File, content []byte, mode fs.FileMode) (info fs.FileInfo, err error) {
+func fill(f *os.File, owner fs.FileInfo, content []byte, mode fs.FileMode) (info fs.FileInfo, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if _, err := f.Write(content); err != nil {
 		return nil, err
+	}
+	if owner != nil {
+		give(f, owner)
 	}
 	if err := f.Chmod(mode); err != nil {
 		return nil, err
@@ -74,6 +88,17 @@ func fill(f *os.File, content []byte, mode fs.FileMode) (info fs.FileInfo, err e
 		return nil, err
 	}
 	return f.Stat()
+}
+
+// give gives an open file, not what is found under its name, to the owner and the group of another, as far as that can be.
+func give(f *os.File, owner fs.FileInfo) {
+	of, ok := owner.Sys().(*syscall.Stat_t)
+	if !ok {
+		return
+	}
+	if f.Chown(int(of.Uid), int(of.Gid)) != nil {
+		f.Chown(-1, int(of.Gid)) // this process may be in that group
+	}
 }
 
 // Info is that of the file which Place puts there.

@@ -119,6 +119,36 @@ func TestWriteReplacesWithTheGivenPermissions(t *testing.T) {
 	only(t, dir, "file")
 }
 
+func TestWriteForKeepsTheOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := Write(path, []byte("before"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	const owner, group = 1234, 2345
+	if err := os.Chown(path, owner, group); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFor(before, path, []byte("after"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	now, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := now.Sys().(*syscall.Stat_t); of.Uid != owner || of.Gid != group || now.Mode() != 0o640 || os.SameFile(before, now) || read(t, path) != "after" {
+		t.Errorf("it belongs to %d:%d with %v and %q", of.Uid, of.Gid, now.Mode(), read(t, path))
+	}
+	only(t, dir, "file")
+}
+
 func TestCreateLeavesWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

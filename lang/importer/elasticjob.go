@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,11 @@ func (im *importer) elasticJob(doc *value, j *imported) bool {
 	known := map[string]string{}
 	if workers > 0 {
 		known["NODE_NUM"] = strconv.Itoa(workers)
+	}
+	for _, f := range spec.get("envs").entries() {
+		if text, ok := commonVariable(f); ok {
+			known[f.name] = text
+		}
 	}
 	for _, rs := range specs.entries() {
 		if rs.name == "dlrover-master" {
@@ -115,15 +121,28 @@ func (im *importer) elasticLimits(j *imported, v *value) {
 	}
 }
 
-// commonVariables reads the variables of all roles: a map by name, of texts or of { value = … }.
+// commonVariable is the value of a variable of all roles: a text, or { value = … }.
+func commonVariable(f *value) (text string, ok bool) {
+	if text, ok = f.scalar(); !ok {
+		text, ok = f.get("value").scalar()
+	}
+	ok = ok && f.name != "" && !strings.ContainsAny(f.name, "=\x00") && !strings.Contains(text, "\x00") && len(referencesIn(text)) == 0
+	if !ok {
+		return "", false
+	}
+	return expand(text, nil), true
+}
+
+// commonVariables reads the variables of all roles, a map by name.
 func (im *importer) commonVariables(v *value, j *imported) {
 	for _, f := range v.open().entries() {
-		text, ok := f.scalar()
-		if !ok {
-			text, ok = f.get("value").scalar()
+		if slices.Contains(ownVariables, f.name) {
+			im.drop(f, ownVariable, f.name)
+			continue
 		}
-		if !ok || f.name == "" || strings.ContainsAny(f.name, "=\x00") || strings.Contains(text, "\x00") {
-			im.drop(f, "Only a variable with a value can be given to all roles.")
+		text, ok := commonVariable(f)
+		if !ok {
+			im.drop(f, "Only a variable with a value of its own can be given to all roles.")
 			continue
 		}
 		if f.kind == scalar {

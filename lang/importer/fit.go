@@ -13,12 +13,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Checks are what the provider that will run imported jobs says of them, as validate asks it. A nil one finds all well.
+// Checks are what the providers that will run imported jobs say of them, as validate asks them. A nil one finds all well.
 type Checks struct {
-	// Role tells why a role cannot run on the provider.
-	Role func(*job.Role) error
+	// Role tells why a role cannot run on a provider.
+	Role func(provider string, r *job.Role) error
 	// Namespace tells why a name cannot be the provider's namespace.
 	Namespace func(name string) error
+	// Queue tells why a name cannot be that of a queue.
+	Queue func(name string) error
 }
 
 // maxChecked is how much the provider is asked about in one import to find what it refuses, in values of overlays, where
@@ -73,7 +75,8 @@ func (im *importer) madeOf(object map[string]any, name string, in *value) *value
 // fit takes out of a role what the provider refuses, and says so with its place. It is false, and an error is told, if
 // the role cannot run for another reason.
 func (im *importer) fit(j *imported, r *role) bool {
-	if im.checks.Role == nil || j.Provider != kubernetes || im.checks.Role(&r.Role) == nil {
+	check := func(r *job.Role) error { return im.checks.Role(j.Provider, r) }
+	if im.checks.Role == nil || j.Provider == localProvider || check(&r.Role) == nil {
 		return true
 	}
 	bare := r.Role
@@ -82,13 +85,13 @@ func (im *importer) fit(j *imported, r *role) bool {
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		one := bare
 		one.Env = map[string]string{name: r.Env[name]}
-		if err := im.checks.Role(&one); err != nil && im.checks.Role(&bare) == nil {
+		if err := check(&one); err != nil && check(&bare) == nil {
 			im.refused(cmp.Or(r.variables[name], j.at), err)
 			delete(r.Env, name)
 		}
 	}
 	bare.Env = r.Env
-	if err := im.checks.Role(&bare); err != nil {
+	if err := check(&bare); err != nil {
 		im.diagnose(hcl.DiagError, j.at.key, "Cannot run on Kubernetes", "%s.", sentence(err))
 		return false
 	}
@@ -99,7 +102,7 @@ func (im *importer) fit(j *imported, r *role) bool {
 		}
 		one := bare
 		one.Pod, _ = pod.(map[string]any)
-		return im.checks.Role(&one)
+		return check(&one)
 	}
 	kept, _ := im.keep(r.Pod, "", im.madeOf(r.Pod, "", j.at), try)
 	r.Pod, _ = kept.(map[string]any)

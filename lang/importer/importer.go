@@ -36,8 +36,14 @@ const (
 	maxSlots  = 100_000 // of all jobs together: the scale that eltrain is designed for
 )
 
-// kubernetes is the provider that runs what was made for Kubernetes.
-const kubernetes = "kubernetes"
+// The providers that run what was made for Kubernetes.
+const (
+	kubernetes = "kubernetes"
+	volcano    = "volcano" // with queues
+)
+
+// localProvider runs command lines: it is what the language takes where none is written.
+const localProvider = "local"
 
 // Result is what a file or a command line means.
 type Result struct {
@@ -64,7 +70,9 @@ type importer struct {
 	// namespace is that of the first job; named is where it is written.
 	namespace string
 	named     *value
-	remote    bool // some job runs on Kubernetes
+	// queue is that of the first Volcano job; queued is where it is written.
+	queue  string
+	queued *value
 
 	checks  Checks
 	checked int // values of overlays, over all questions to the provider
@@ -94,6 +102,8 @@ type role struct {
 	program *value
 	// variables is where those of env are written.
 	variables map[string]*value
+	// unresolved are references in the command that stay in it.
+	unresolved []unresolved
 }
 
 func newImporter(name string, src []byte) *importer {
@@ -158,7 +168,8 @@ type place struct{ line, column, length int }
 
 func (im *importer) diagnose(severity hcl.DiagnosticSeverity, at place, summary, format string, args ...any) {
 	subject := im.rangeOf(at)
-	im.diags = append(im.diags, &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &subject})
+	detail := shownIndex.Replace(fmt.Sprintf(format, args...))
+	im.diags = append(im.diags, &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: detail, Subject: &subject})
 }
 
 func (im *importer) fail(at place, summary, format string, args ...any) {
@@ -386,6 +397,22 @@ func (im *importer) inNamespace(namespace string, at *value) {
 	}
 }
 
+// inQueue notes the queue of a Volcano job. A job directory has one.
+func (im *importer) inQueue(queue string, at *value) {
+	if check := im.checks.Queue; check != nil {
+		if err := check(queue); err != nil {
+			im.refused(at, err)
+			return
+		}
+	}
+	switch {
+	case im.queued == nil:
+		im.queue, im.queued = queue, at
+	case im.queue != queue:
+		im.warn(at, "Another queue", "The jobs of one directory are in one queue, here %q of line %d. Import this one into a directory of its own.", im.queue, im.queued.key.line)
+	}
+}
+
 // add enters a job that was read, under a legal and free name.
 func (im *importer) add(j *imported) {
 	for _, r := range j.roles {
@@ -403,7 +430,6 @@ func (im *importer) add(j *imported) {
 	im.budget(j)
 	im.limits(j)
 	j.Name = im.legal(j.Name, j.at, "job", im.jobNames())
-	im.remote = im.remote || j.Provider == kubernetes
 	im.jobs = append(im.jobs, j)
 }
 
@@ -498,9 +524,11 @@ func (im *importer) command(words []string) {
 	line := &value{path: "command", kind: sequence, key: place{line: 1, column: 1}, at: place{line: 1, column: 1}}
 	column := 1
 	at := place{line: 1, column: 1}
+	var argv []string
 	for i, w := range words {
+		argv = append(argv, strings.ReplaceAll(w, "\x00", ""))
 		at.length = utf8.RuneCountInString(w)
-		line.children = append(line.children, &value{path: fmt.Sprintf("command[%d]", i), kind: scalar, tag: "!!str", text: w, key: at, at: at})
+		line.children = append(line.children, &value{path: fmt.Sprintf("command[%d]", i), kind: scalar, tag: "!!str", text: w, key: at, at: at, used: true})
 		for _, r := range w {
 			column++
 			if r == '\n' {
@@ -514,7 +542,7 @@ func (im *importer) command(words []string) {
 	setDefaults(&j.Job)
 	r := im.newRole(j, "worker", nil)
 	r.program = line
-	im.program(r, line.children, nil)
+	im.program(r, argv, line.children, nil)
 	if r.launch == nil {
 		im.fail(place{line: 1, column: 1}, "Not a launcher", "A command line is imported if it starts %s.", launcherNames)
 		return

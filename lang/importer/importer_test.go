@@ -25,10 +25,18 @@ type kubernetesConfig struct {
 	Namespace string `hcl:"namespace,optional" doc:"The namespace."`
 }
 
+// volcanoConfig stands in for the other provider's.
+type volcanoConfig struct {
+	Namespace string `hcl:"namespace,optional" doc:"The namespace."`
+	Queue     string `hcl:"queue,optional" doc:"The queue."`
+}
+
 // mustBeValid holds what was written against the language and its canonical format.
 func mustBeValid(t rapid.TB, src []byte) []job.Job {
 	t.Helper()
-	o := lang.Options{Providers: map[string]reflect.Type{"kubernetes": reflect.TypeFor[kubernetesConfig]()}}
+	o := lang.Options{Providers: map[string]reflect.Type{
+		"kubernetes": reflect.TypeFor[kubernetesConfig](), "volcano": reflect.TypeFor[volcanoConfig](),
+	}}
 	cfg, diags := lang.Parse(map[string][]byte{"job.hcl": src}, o)
 	if len(diags) > 0 {
 		t.Fatalf("validate: %v\n%s", diags, src)

@@ -247,6 +247,9 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 			i++
 			value, missing = words[i].expand(known)
 		}
+		if strings.Contains(value, slotIndex) {
+			missing = "the slot's index"
+		}
 		f.launch.set(o.name, &option{text: strings.TrimSpace(value), missing: missing, at: at(i)})
 	}
 	f.program = min(i, len(words))
@@ -317,7 +320,7 @@ func (im *importer) launched(j *imported, r *role, s size) {
 			im.warnOption(name, r.launch.options[name], "%s", spec.why+".")
 		}
 	}
-	if o := r.launch.option("role"); o != nil && j.Provider == kubernetes && o.text != r.Name {
+	if o := r.launch.option("role"); o != nil && j.Provider != localProvider && o.text != r.Name {
 		im.warnOption("role", o, "The role is %q, and so is ROLE_NAME.", r.Name)
 	}
 }
@@ -429,14 +432,21 @@ func (im *importer) nodeUnit(r *role) {
 // maxProcesses is what lang takes.
 const maxProcesses = 1024
 
+// perDevice are the numbers of processes that are one for each device.
+var perDevice = []string{"gpu", "auto", "xpu"}
+
+func perDeviceText(number string) string {
+	return fmt.Sprintf("%q is as many processes as there are devices, and how many there are is not said here. It is 1 now.", number)
+}
+
 // processes reads nproc_per_node: a number, or as many as there are devices.
 func (im *importer) processes(r *role) {
 	o := r.launch.option("nproc-per-node")
 	if o == nil {
 		return
 	}
-	switch o.text {
-	case "gpu", "auto", "xpu":
+	switch {
+	case slices.Contains(perDevice, o.text):
 		devices := 0
 		for _, n := range r.Resources.Devices {
 			devices += n
@@ -445,8 +455,8 @@ func (im *importer) processes(r *role) {
 			r.Processes = devices
 			return
 		}
-		im.warnOption("nproc-per-node", o, "%q is as many processes as there are devices, and how many there are is not said here. It is 1 now.", o.text)
-	case "cpu":
+		im.warnOption("nproc-per-node", o, "%s", perDeviceText(o.text))
+	case o.text == "cpu":
 		im.warnOption("nproc-per-node", o, "%q is as many processes as the node has cores, which is not known here. It is 1 now.", o.text)
 	default:
 		if n, ok := im.optionNumber("nproc-per-node", o, 1, maxProcesses); ok {
@@ -506,19 +516,9 @@ func (im *importer) rendezvous(j *imported, r *role) {
 // maxSeconds is thirty years: longer is nobody's wait.
 const maxSeconds = 1e9
 
-// program reads the words of a container's command into the role: the launcher is taken out, eltrain's agent does
-// its work. known are the variables whose values are known.
-func (im *importer) program(r *role, args []*value, known map[string]string) {
-	var argv []string
-	for _, a := range args {
-		text, ok := a.scalar()
-		if !ok {
-			im.drop(a, "A text is expected here.")
-			continue
-		}
-		a.use()
-		argv = append(argv, strings.ReplaceAll(text, "\x00", ""))
-	}
+// program reads the words of a container's command, which are written at args, into the role: the launcher is taken out,
+// eltrain's agent does its work. known are the variables whose values are known.
+func (im *importer) program(r *role, argv []string, args []*value, known map[string]string) {
 	if len(argv) == 0 {
 		return
 	}
@@ -587,7 +587,7 @@ func (im *importer) script(r *role, index int, ordinary bool, at *value, known m
 	if len(launchers) > 1 {
 		im.warn(at, "Several launchers", "The script starts a launcher at %d places. What the first is told is taken for the role.", len(launchers))
 	}
-	if setup.ok && len(launchers) == 1 && where[0] == len(s.statements)-1 && setup.unwrap(r, s.statements[where[0]], launchers[0]) {
+	if setup.ok && len(launchers) == 1 && where[0] == len(s.statements)-1 && im.unwrap(&setup, r, at, s.statements[where[0]], launchers[0]) {
 		return
 	}
 	if setup.others || !s.plain {
@@ -671,7 +671,7 @@ func (s *setup) read(st statement, known map[string]string, r *role) {
 }
 
 // unwrap makes the program the role's command, if nothing in it needs a shell.
-func (s *setup) unwrap(r *role, st statement, f found) bool {
+func (im *importer) unwrap(s *setup, r *role, at *value, st statement, f found) bool {
 	first := leading(st.words)
 	var env []string
 	var command []string
@@ -700,6 +700,10 @@ func (s *setup) unwrap(r *role, st statement, f found) bool {
 	r.Command = command
 	for _, pair := range append(s.env, env...) {
 		name, text, _ := strings.Cut(pair, "=")
+		if slices.Contains(ownVariables, name) {
+			im.warn(at, "Not imported", ownVariable, name)
+			continue
+		}
 		r.set(name, text, r.program)
 	}
 	if s.dir != "" {

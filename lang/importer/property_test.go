@@ -157,6 +157,7 @@ func FuzzManifests(f *testing.F) {
 	}
 	f.Add([]byte("a: &a [*a, <<: *a]\n"))
 	f.Add([]byte(least))
+	f.Add([]byte(strings.Replace(least, "[x]", `[x, $(JOB_COMPLETION_INDEX), "a$$$(JOB_COMPLETION_INDEX)%{", "$$(A) $$$$", $(A), "$(", "\\0"], env: [{name: A, value: "$$"}, {name: B, value: "$(A)$(C)\\0"}]`, 1)))
 	f.Add([]byte("{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {Worker: {}}}}"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		start := time.Now()
@@ -171,6 +172,7 @@ func FuzzManifests(f *testing.F) {
 // FuzzCommandLine does so for the words of a command line, and for a script.
 func FuzzCommandLine(f *testing.F) {
 	f.Add("torchrun --nnodes=2:8 --rdzv-conf=timeout=1 -m a.b $X \"a b\" 'c' && cd x; exec y | z")
+	f.Add("cd $(JOB_COMPLETION_INDEX) && export A=$(JOB_COMPLETION_INDEX) RANK=1 && torchrun --nnodes=$(JOB_COMPLETION_INDEX) --rdzv-conf=$(JOB_COMPLETION_INDEX) x.py $(JOB_COMPLETION_INDEX)$$")
 	f.Add("cd a && export B=${C:-d} && dlrover-run --node_unit 3 --nnodes=2:$(N) `x` $((1+2)) x.py > y 2>&1 # z")
 	f.Fuzz(func(t *testing.T, line string) {
 		checkResult(t, CommandLine(strings.Fields(line)))

@@ -1,6 +1,9 @@
 package importer
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // pyTorchJob reads Kubeflow's PyTorchJob (pkg/apis/kubeflow.org/v1 in kubeflow/training-operator).
 func (im *importer) pyTorchJob(doc *value, j *imported) bool {
@@ -83,12 +86,20 @@ func (im *importer) pyTorchRole(rs *value, j *imported, name string, s size, spe
 // command line is silent. Without a launcher nobody reads it.
 func (im *importer) operatorOption(r *role, name string, v *value) {
 	text, ok := v.scalar()
-	if !ok || r.launch == nil {
-		return
-	}
-	v.use()
-	if r.launch.option(name) == nil {
-		r.launch.set(name, &option{text: text, at: v})
+	switch {
+	case !ok:
+	case r.launch == nil && name == "nproc-per-node" && text == "1":
+		v.use()
+	case r.launch == nil && name == "nproc-per-node" && slices.Contains(perDevice, text):
+		im.drop(v, "%s", perDeviceText(text))
+	case r.launch == nil && name == "nproc-per-node":
+		im.drop(v, "There is no launcher in the command that would start so many processes. To have eltrain start them, set processes in the role. It is 1 now.")
+	case r.launch == nil:
+	default:
+		v.use()
+		if r.launch.option(name) == nil {
+			r.launch.set(name, &option{text: text, at: v})
+		}
 	}
 }
 
@@ -138,7 +149,7 @@ func (im *importer) runPolicy(j *imported, policy *value) {
 	scheduling := policy.get("schedulingPolicy").open()
 	im.dropUnless(scheduling.get("minAvailable"), strconv.Itoa(leastSlots(j)), "%d pods are started together or not at all: the least of each role.", leastSlots(j))
 	im.drop(scheduling.get("minResources"), "The least of each role is started together or not at all.")
-	im.queue(scheduling.get("queue"))
+	im.noQueue(scheduling.get("queue"))
 	im.drop(scheduling.get("scheduleTimeoutSeconds"), "A job waits for capacity as long as it has to.")
 	im.priorityClass(j, scheduling.get("priorityClass"))
 }
@@ -153,8 +164,9 @@ func leastSlots(j *imported) int {
 	return sum
 }
 
-func (im *importer) queue(v *value) {
-	im.dropUnless(v, "default", "Queues are Volcano's, and the kubernetes provider has none.")
+// noQueue is of a job that is imported for a provider without queues.
+func (im *importer) noQueue(v *value) {
+	im.dropUnless(v, defaultQueue, "Queues are the volcano provider's: provider = \"volcano\" in the job, and provider \"volcano\" { queue = %q }.", scalarOf(v))
 }
 
 // priorityClass gives all pods a class, where they have none of their own.

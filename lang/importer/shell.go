@@ -51,15 +51,12 @@ func (w word) expand(known map[string]string) (text, missing string) {
 	return b.String(), missing
 }
 
-// kubernetesVariable is $(NAME) in a command or argument; $$ is how a dollar is written there.
-var kubernetesVariable = regexp.MustCompile(`\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
-
-// argument is a word that no shell sees.
+// argumentWord is a word that no shell sees.
 func argumentWord(text string) word {
 	var w word
 	last := 0
-	for _, m := range kubernetesVariable.FindAllStringSubmatchIndex(text, -1) {
-		if m[2] < 0 {
+	for _, m := range reference.FindAllStringSubmatchIndex(text, -1) {
+		if m[2] < 0 || !variableName.MatchString(text[m[2]:m[3]]) {
 			continue
 		}
 		if m[0] > last {

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,6 +34,7 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 		r.Command = []string{entrypoint}
 	}
 	im.podFields(r, spec)
+	im.otherContainers(r, spec, main)
 	overlay := map[string]any{}
 	im.made(overlay, "", t)
 	if meta, ok := im.rest(t.get("metadata")); ok {
@@ -163,7 +163,7 @@ func (im *importer) container(r *role, c *value, known map[string]string) {
 	if dir, ok := im.text(c.get("workingDir")); ok && dir != "" {
 		r.WorkingDir = dir
 	}
-	known = im.environment(r, c.get("env"), known)
+	known = im.environment(r, c, known)
 	im.requirements(r, c.get("resources"))
 	im.commandOf(r, c.get("command"), c.get("args"), c, known)
 	im.launcherEnvironment(r, c.get("env"))
@@ -186,7 +186,9 @@ func (im *importer) commandOf(r *role, command, args, c *value, known map[string
 		r.program = args
 	}
 	words = append(words, wordsOf(args)...)
-	im.program(r, words, known)
+	argv, written := im.expandWords(r, words, known)
+	im.program(r, argv, written, known)
+	im.references(r, c)
 	if len(words) > 0 && command != nil {
 		return
 	}
@@ -218,23 +220,19 @@ func runnable(command []string) bool {
 }
 
 // ownVariables are those that eltrain's agent sets for each process, whatever the container says.
-var ownVariables = []string{
-	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
-	"ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
-	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
-}
+var ownVariables = job.ProcessVariables
+
+// ownVariable tells why one of them is not imported.
+const ownVariable = "eltrain sets %s for each process, from the world that it is in."
 
 // launcherVariable is how torchrun takes an option from the environment.
 const launcherVariable = "PET_"
 
-// environment reads env: texts into the role, what only Kubernetes can resolve is left for the overlay. It gives
+// environment reads a container's env: texts into the role, what only Kubernetes can resolve is left for the overlay. It gives
 // all variables whose values are known.
-func (im *importer) environment(r *role, list *value, operator map[string]string) map[string]string {
-	known := maps.Clone(operator)
-	if known == nil {
-		known = map[string]string{}
-	}
-	for _, item := range list.open().list() {
+func (im *importer) environment(r *role, c *value, operator map[string]string) map[string]string {
+	seen := newVariables(operator, c.get("envFrom") != nil)
+	for _, item := range c.get("env").open().list() {
 		name, ok := item.get("name").scalar()
 		if !ok {
 			im.drop(item, "A variable has a name.")
@@ -245,37 +243,33 @@ func (im *importer) environment(r *role, list *value, operator map[string]string
 				im.drop(f, "A variable has a name and a value.")
 			}
 		}
-		text, plain := item.get("value").scalar()
+		written, plain := item.get("value").scalar()
+		text, resolved := seen.resolve(written)
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
 			im.drop(item, "%q cannot name an environment variable.", name)
 		case strings.HasPrefix(name, launcherVariable):
-			delete(known, name)
-			if plain {
-				known[name] = text
+			seen.forget(name)
+			if plain && resolved {
+				seen.learn(name, text)
 			}
 		case slices.Contains(ownVariables, name):
-			im.drop(item, "eltrain sets %s for each process, from the world that it is in.", name)
-			if plain {
-				known[name] = text
+			im.drop(item, ownVariable, name)
+			if plain && resolved {
+				seen.learn(name, text)
 			}
 		case item.get("value") == nil && item.get("valueFrom") != nil:
-			delete(known, name)
+			seen.forget(name)
 		case item.get("value") != nil && !plain:
 			im.drop(item, "The value of a variable is a text.")
-		case strings.Contains(text, "$("):
-			// It refers to variables before it, which the kubelet knows.
-			expanded, missing := argumentWord(text).expand(known)
-			delete(known, name)
-			if missing == "" {
-				known[name] = expanded
-			}
+		case !resolved:
+			seen.forget(name) // the kubelet puts it together
 		default:
 			im.plainVariable(r, item, name, text)
-			known[name] = text
+			seen.learn(name, text)
 		}
 	}
-	return known
+	return seen.known
 }
 
 // set gives a role a variable, which is written at some place.
@@ -313,8 +307,8 @@ func (im *importer) launcherEnvironment(r *role, list *value) {
 		text, plain := item.get("value").scalar()
 		spec := optionFrom(rest)
 		switch {
-		case r.launch == nil && plain && !strings.Contains(text, "$("):
-			im.plainVariable(r, item, name, text)
+		case r.launch == nil && plain && len(referencesIn(text)) == 0:
+			im.plainVariable(r, item, name, expand(text, nil))
 		case r.launch == nil:
 		case spec == nil:
 			im.drop(item, "It is no option of torchrun that is known here.")
@@ -454,6 +448,19 @@ func (im *importer) sharedMemory(r *role, spec, main *value) {
 	}
 }
 
+// otherContainers warns of those that use what is set in the training container alone.
+func (im *importer) otherContainers(r *role, spec, main *value) {
+	for _, kind := range []string{"containers", "initContainers"} {
+		for _, c := range spec.get(kind).list() {
+			for _, name := range r.slotEnv {
+				if c != main && c.mentions(name) && !defined(c.get("env"), name) {
+					im.warn(c, "Variable of the training container", "It uses %s, and eltrain sets that in the training container alone.", name)
+				}
+			}
+		}
+	}
+}
+
 // mounted counts where a volume is used in a pod.
 func mounted(spec *value, name string) int {
 	count := 0
@@ -470,25 +477,22 @@ func mounted(spec *value, name string) int {
 }
 
 var (
-	mention     = regexp.MustCompile(`\$(\(|\{)?([A-Za-z_][A-Za-z0-9_]*)`)
+	mention     = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z0-9_]*)`)
 	operatorSet = regexp.MustCompile(`^(NODE_NUM|NODE_RANK|NODE_ID|NODE_TYPE|PET_[A-Z_]+|VC_[A-Za-z0-9_]+|ELASTIC_JOB_NAME|DLROVER_[A-Z_]+|WORKER_[A-Z_]+)$`)
 )
 
-// operatorVariables warns of variables in the command that the job's operator set in the pod, and eltrain sets in the
-// process or not at all.
+// operatorVariables warns of variables in a script that the job's operator set in the pod, and eltrain sets in the process,
+// with another meaning, or not at all.
 func (im *importer) operatorVariables(r *role, c *value) {
 	told := map[string]bool{}
 	for _, text := range r.Command {
 		for _, m := range mention.FindAllStringSubmatch(text, -1) {
-			kubelet, name := m[1] == "(", m[2]
+			name := m[1]
 			if told[name] || r.Env[name] != "" || slices.Contains(r.slotEnv, name) || defined(c.get("env"), name) {
 				continue
 			}
-			own := slices.Contains(ownVariables, name)
 			switch {
-			case own && kubelet:
-				im.warn(r.program, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so Kubernetes cannot put it in the place of $(%s). Let the program read it from its environment.", name, name)
-			case own && (name == "RANK" || name == "WORLD_SIZE") && r.launch != nil:
+			case (name == "RANK" || name == "WORLD_SIZE") && r.launch != nil:
 				im.warn(r.program, "Another meaning", "%s counts training processes here; in the pod it counted pods, which are GROUP_RANK and GROUP_WORLD_SIZE.", name)
 			case operatorSet.MatchString(name):
 				im.warn(r.program, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", name, insteadOf(name))

@@ -22,7 +22,7 @@ func (im *importer) trainJob(doc *value, j *imported) bool {
 	known := map[string]string{"PET_NNODES": strconv.Itoa(nodes)}
 
 	im.image(r, trainer.get("image"))
-	known = im.environment(r, trainer.get("env"), known)
+	known = im.environment(r, trainer, known)
 	im.requirements(r, trainer.get("resourcesPerNode"))
 	at := trainer
 	if at == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -86,6 +87,11 @@ func (v *value) scalar() (string, bool) {
 		return "", false
 	}
 	return v.text, true
+}
+
+// mentions tells whether a name is in any text of a value.
+func (v *value) mentions(name string) bool {
+	return strings.Contains(v.text, name) || slices.ContainsFunc(v.children, func(c *value) bool { return c.mentions(name) })
 }
 
 // use marks a value as read, with all that is in it.

@@ -8,6 +8,7 @@ import (
 
 // volcanoJob reads Volcano's Job (staging/src/volcano.sh/apis/pkg/apis/batch/v1alpha1).
 func (im *importer) volcanoJob(doc *value, j *imported) bool {
+	j.Provider = volcano
 	spec := doc.get("spec").open()
 	tasks := spec.get("tasks").open().list()
 	plugins := spec.get("plugins").open()
@@ -40,7 +41,7 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 	im.minAvailable(spec.get("minAvailable"), tasks, total)
 	im.policies(spec.get("policies"), j.roles)
 	im.plugins(plugins)
-	im.queue(spec.get("queue"))
+	im.volcanoQueue(spec.get("queue"), j)
 	im.priorityClass(j, spec.get("priorityClassName"))
 	if n, ok := im.number(spec.get("maxRetry"), 0, maxRestarts); ok {
 		for _, r := range j.roles {
@@ -49,9 +50,9 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 			}
 		}
 	}
-	im.dropUnless(spec.get("schedulerName"), "volcano", "A scheduler is chosen by pod.spec.schedulerName of a role.")
+	im.dropUnless(spec.get("schedulerName"), "volcano", "The scheduler of all jobs is named by provider \"volcano\" { scheduler_name = … }.")
 	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is taken out of the files.")
-	im.drop(spec.get("networkTopology"), "Use topology { rank_by = … } for ranks; placement by topology is the scheduler's.")
+	im.drop(spec.get("networkTopology"), "How far apart pods may be is said for all jobs, by provider \"volcano\" { network_topology { … } }. For ranks there is topology { rank_by = … }.")
 	im.drop(spec.get("volumes"), "eltrain makes no claims for volumes. Make them first, and name them in pod.spec.volumes.")
 	return true
 }
@@ -86,6 +87,17 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 	im.policies(t.get("policies"), []*role{r})
 	im.drop(t.get("topologyPolicy"), "NUMA nodes are the kubelet's business: use guaranteed resources.")
 	return r
+}
+
+// defaultQueue is the one of jobs that name none.
+const defaultQueue = "default"
+
+func (im *importer) volcanoQueue(v *value, j *imported) {
+	queue, ok := im.text(v)
+	if !ok || queue == "" {
+		queue, v = defaultQueue, j.at
+	}
+	im.inQueue(queue, v)
 }
 
 // minAvailable is known to the role of a job with one task, and is what eltrain does anyway if it is all of them.

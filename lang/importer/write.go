@@ -60,14 +60,23 @@ func setText(v reflect.Value, text string) {
 func (im *importer) write() []byte {
 	file := hclwrite.NewEmptyFile()
 	body := file.Body()
-	if im.remote {
-		provider := body.AppendNewBlock("provider", []string{kubernetes})
+	for _, name := range []string{kubernetes, volcano} {
+		if !slices.ContainsFunc(im.jobs, func(j *imported) bool { return j.Provider == name }) {
+			continue
+		}
+		if len(body.Blocks()) > 0 {
+			body.AppendNewline()
+		}
+		block := body.AppendNewBlock("provider", []string{name}).Body()
 		if im.namespace != "" {
-			provider.Body().SetAttributeValue("namespace", cty.StringVal(im.namespace))
+			block.SetAttributeValue("namespace", cty.StringVal(im.namespace))
+		}
+		if name == volcano && im.queue != "" && im.queue != defaultQueue {
+			block.SetAttributeValue("queue", cty.StringVal(im.queue))
 		}
 	}
-	for i, j := range im.jobs {
-		if i > 0 || im.remote {
+	for _, j := range im.jobs {
+		if len(body.Blocks()) > 0 {
 			body.AppendNewline()
 		}
 		comment(body, fmt.Sprintf("Imported: %s.", j.from))
@@ -189,10 +198,7 @@ func environment(env map[string]string, slotEnv []string) hclwrite.Tokens {
 		if _, own := env[name]; own {
 			continue
 		}
-		tokens[name] = hclwrite.Tokens{
-			{Type: hclsyntax.TokenIdent, Bytes: []byte("slot")}, {Type: hclsyntax.TokenDot, Bytes: []byte(".")},
-			{Type: hclsyntax.TokenIdent, Bytes: []byte("index")},
-		}
+		tokens[name] = expression(slotIndex)
 	}
 	if len(tokens) == 0 {
 		return nil
@@ -224,6 +230,9 @@ func expression(v any) hclwrite.Tokens {
 		}
 		return expression(string(text))
 	case string:
+		if strings.Contains(v, slotIndex) {
+			return indexed(v)
+		}
 		return hclwrite.TokensForValue(cty.StringVal(v))
 	case bool:
 		return hclwrite.TokensForValue(cty.BoolVal(v))
@@ -252,6 +261,35 @@ func expression(v any) hclwrite.Tokens {
 		return object(fields)
 	}
 	panic(fmt.Sprintf("importer: a declared field has the type %T, which cannot be written", v))
+}
+
+// indexed writes a text with the slot's index in it: "shard-${slot.index}".
+func indexed(text string) hclwrite.Tokens {
+	index := hclwrite.Tokens{
+		{Type: hclsyntax.TokenIdent, Bytes: []byte("slot")}, {Type: hclsyntax.TokenDot, Bytes: []byte(".")},
+		{Type: hclsyntax.TokenIdent, Bytes: []byte("index")},
+	}
+	if text == slotIndex {
+		return index
+	}
+	out := hclwrite.Tokens{{Type: hclsyntax.TokenOQuote, Bytes: []byte{'"'}}}
+	interpolate := func(inner hclwrite.Tokens) {
+		out = append(out, &hclwrite.Token{Type: hclsyntax.TokenTemplateInterp, Bytes: []byte("${")})
+		out = append(out, inner...)
+		out = append(out, &hclwrite.Token{Type: hclsyntax.TokenTemplateSeqEnd, Bytes: []byte{'}'}})
+	}
+	for i, part := range strings.Split(text, slotIndex) {
+		if i > 0 {
+			interpolate(index)
+		}
+		quoted := hclwrite.TokensForValue(cty.StringVal(part))
+		if strings.HasSuffix(part, "$") { // before a "${" it would be an escape
+			interpolate(quoted)
+			continue
+		}
+		out = append(out, quoted[1:len(quoted)-1]...)
+	}
+	return append(out, &hclwrite.Token{Type: hclsyntax.TokenCQuote, Bytes: []byte{'"'}})
 }
 
 // object writes fields in the order of their names.

@@ -117,7 +117,7 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 		risen, due := j.ascent.risen(now, j.group, p.index.ofJob(j.group.UID))
 		if risen {
 			due = now.Add(ascentRetry)
-			j.awake.Store(true) // before it is written: a Prepare at the same time is not to put them to sleep again
+			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
 			if err := p.surround(p.ctx, j); err != nil && p.ctx.Err() == nil {
 				j.awake.Store(false)
 				p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
@@ -135,6 +135,8 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 
 // surround makes the Service and the budgets of a job, or brings them up to date.
 func (p *Provider) surround(ctx context.Context, j prepared) error {
+	j.around.Lock()
+	defer j.around.Unlock()
 	making, ctx := errgroup.WithContext(ctx)
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {

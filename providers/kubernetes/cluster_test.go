@@ -312,18 +312,21 @@ func TestADeletionIsOfOnePod(t *testing.T) {
 	}
 }
 
+// gated counts the pods that are held until their gang exists.
+func (w *work) gated() (n int) {
+	w.Helper()
+	pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(w.Context(), metav1.ListOptions{})
+	w.ok(err)
+	for _, p := range pods.Items {
+		if gatedBy(&p, gangGate) {
+			n++
+		}
+	}
+	return n
+}
+
 func TestAGangIsLetGoTogether(t *testing.T) {
 	w := newPaperwork(t)
-	gated := func() (n int) {
-		pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
-		w.ok(err)
-		for _, p := range pods.Items {
-			if gatedBy(&p, gangGate) {
-				n++
-			}
-		}
-		return n
-	}
 	roles := []job.GroupRole{{Role: "worker", Min: 3}, {Role: "ps", Min: 1}, {Role: "evaluator", Min: 0}}
 	w.prepare(roles...)
 	for n := range 3 {
@@ -331,17 +334,17 @@ func TestAGangIsLetGoTogether(t *testing.T) {
 	}
 	// A master that dies now leaves them gated: the next completes the gang.
 	w.ok(w.p.Close())
-	if n := gated(); n != 3 {
+	if n := w.gated(); n != 3 {
 		t.Fatalf("%d of 3 are held while the ps is not there", n)
 	}
 	w.p = w.open()
 	w.prepare(roles...)
 	time.Sleep(4 * gatePause) // looks at the gates that must not lift them
-	if n := gated(); n != 3 {
+	if n := w.gated(); n != 3 {
 		t.Fatalf("%d of 3 are held while the ps is not there", n)
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("ps", 0, 1)))
-	w.until("let go", func() bool { return gated() == 0 })
+	w.until("let go", func() bool { return w.gated() == 0 })
 	// A whole gang's further pods are not held.
 	w.until("known to be whole", func() bool { made, _ := w.p.jobs.get(testUID); return made.whole.Load() })
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 3, 1)))

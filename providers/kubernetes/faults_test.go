@@ -106,6 +106,48 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 	})
 }
 
+// The gates of a gang are lifted side by side. A master that is killed before any answer, and one that is killed half-way,
+// leave what the next one goes on with.
+func TestMastersKilledWhileTheyLiftGates(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	const n = 24
+	gang := job.GroupRole{Role: "worker", Min: n}
+	w.prepare(gang)
+	const longer = 2 * gateTimeout // than the master waits
+	hold := func() *testbed.Injected {
+		return proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Delay: longer})
+	}
+	held := hold()
+	for index := range n {
+		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
+	}
+	w.until("asked for all at once", func() bool { return held.Hits() == n })
+	killed := func(gated int) {
+		t.Helper()
+		w.ok(w.p.Close())
+		if left := w.gated(); left != gated {
+			t.Fatalf("%d are held, not %d", left, gated)
+		}
+		held.Remove()
+	}
+	killed(n)
+
+	pass := proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Times: n / 2})
+	held = hold()
+	w.p = w.open()
+	w.prepare(gang)
+	w.until("half let go, and the other half asked for", func() bool { return held.Hits() == n/2 && w.gated() == n/2 })
+	pass.Remove()
+	killed(n / 2)
+
+	w.p = w.open()
+	w.prepare(gang)
+	w.until("let go", func() bool { return w.gated() == 0 })
+	if pods := w.podCount(); pods != n {
+		t.Errorf("%d pods of %d slots", pods, n)
+	}
+}
+
 // A job that is as it should be costs the API server no write, and none of its jobs a request.
 func TestASteadyStateWritesNothing(t *testing.T) {
 	w, proxy := newFaultyWork(t)
@@ -144,8 +186,8 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	const n = 8
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
-	time.Sleep(anchorStands) // the next one looks
-	const late = 2 * time.Second
+	time.Sleep(anchorStands)     // the next one looks
+	const late = 4 * time.Second // and no create takes that long, be the machine slow
 	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
 	begun := time.Now()
 	took := make(chan time.Duration, n)

@@ -115,6 +115,7 @@ const (
 	done       verdict = iota // it was carried out, or what is wrong is with this one alone
 	busy                      // the API server is overloaded and said so
 	down                      // it failed, or was not reached: nobody knows whether it was carried out
+	unknown                   // its caller gave it up: that says nothing of the API server
 	refusedAll                // refused for a reason that holds for all like it
 )
 
@@ -146,6 +147,18 @@ func judge(err error) answer {
 		a.verdict = refusedAll // rights, quota, a webhook, a namespace that terminates; pods of one role are alike
 	}
 	return a
+}
+
+// cut judges a write of which the caller's time was up, or that it gave up. An API server that has not answered until then
+// is not to be asked more at once.
+func cut(ctx context.Context, err error) answer {
+	switch {
+	case err == nil:
+		return answer{}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return answer{verdict: down, err: err}
+	}
+	return answer{verdict: unknown, err: err}
 }
 
 // quotaConflict: many pods are charged to one quota at once, and the API server gave up to be the one that does.
@@ -214,7 +227,7 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 		g.note(w.ask)
 		err := write(ctx)
 		if ctx.Err() != nil {
-			g.leave(c, answer{}) // the caller gave up: that says nothing of the API server
+			g.leave(c, cut(ctx, err))
 			return lately(ctx, err, failed)
 		}
 		a := judge(err)
@@ -302,7 +315,7 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 	}
 	g.mu.Unlock()
 	if i < 0 && t.err == nil { // it was its turn just now
-		g.leave(c, answer{})
+		g.leave(c, answer{verdict: unknown})
 	}
 	return fmt.Errorf("wait for the API server to take more: %w", ctx.Err())
 }

@@ -218,6 +218,42 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
+// An API server that takes requests and never answers is asked less, not more. Writes that their callers give up say nothing.
+func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newPacer(64, slog.New(slog.DiscardHandler), func() {})
+		defer g.close()
+		var all sync.WaitGroup
+		ask := func(ctx context.Context, n int, write func(context.Context) error) {
+			for range n {
+				all.Go(func() { g.do(ctx, class{"u", "a"}, write) })
+			}
+		}
+		ask(t.Context(), 100, func(context.Context) error { return nil })
+		all.Wait()
+		before := g.pace.window
+		if before != 64 {
+			t.Fatalf("the window is %d after 100 answers", before)
+		}
+		silence := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		given, cancel := context.WithCancel(t.Context())
+		ask(given, 64, silence)
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		if g.pace.window != before {
+			t.Errorf("the window is %d after writes that were given up", g.pace.window)
+		}
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ask(bounded, 200, silence)
+		all.Wait()
+		if g.pace.window != 1 || g.pace.flying != 0 {
+			t.Errorf("the window is %d with %d under way after a minute of silence", g.pace.window, g.pace.flying)
+		}
+	})
+}
+
 // The most that are under way at once is the parallelism.
 func TestParallelismIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

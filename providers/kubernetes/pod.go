@@ -226,6 +226,7 @@ func agentConfig(l job.Launch) job.AgentConfig {
 	}
 	if l.Checkpoint != nil {
 		a.CheckpointDir, a.CheckpointSignal = literal(l.Checkpoint.Dir), l.Checkpoint.Signal
+		a.CheckpointPattern = literal(l.Checkpoint.Pattern)
 	}
 	if l.Progress != nil {
 		a.Progress = literal(l.Progress.Pattern)

@@ -43,6 +43,7 @@ type prepared struct {
 	token  string
 	whole  *atomic.Bool // its gang, when the gates were looked at last
 	awake  *atomic.Bool // its Service and budgets select its pods
+	around *sync.Mutex  // held while these are written: the last write is to say what is so
 	ascent *ascent      // of its pods; awaken's alone
 	look   chan looked  // at its anchor; empty while who would launch has to wait for one
 }
@@ -147,10 +148,10 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, anchor: anchor{there.Name, there.UID},
-		whole: new(atomic.Bool), awake: new(atomic.Bool), ascent: new(ascent), look: make(chan looked, 1),
+		whole: new(atomic.Bool), awake: new(atomic.Bool), around: new(sync.Mutex), ascent: new(ascent), look: make(chan looked, 1),
 	}
 	if known {
-		made.awake, made.ascent = before.awake, before.ascent
+		made.awake, made.around, made.ascent = before.awake, before.around, before.ascent
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}

@@ -47,6 +47,21 @@ func (c Config) Validate() []error {
 	return errs
 }
 
+// Check says what of a role is for other providers: the same that the planner refuses by Capabilities.
+func (c Config) Check(r *job.Role) error {
+	var errs []error
+	for _, p := range append([]job.Program{r.Program}, r.PerSlot...) {
+		if p.Image != "" {
+			errs = append(errs, &job.Misfit{Argument: "image", Err: errors.New("this provider runs processes of this machine, and no images: leave image out, or choose another provider")})
+			break
+		}
+	}
+	if r.Pod != nil {
+		errs = append(errs, &job.Misfit{Argument: "pod", Err: errors.New("this provider runs processes of this machine, and has no pods: leave pod out, or choose another provider")})
+	}
+	return errors.Join(errs...)
+}
+
 // nodes is what Observe reports: the declared nodes, or this machine.
 func (c Config) nodes() ([]job.Node, error) {
 	if errs := c.Validate(); len(errs) > 0 {

@@ -146,7 +146,7 @@ func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
 		Command: l.Program.Command,
 	}
 	if l.Checkpoint != nil {
-		c.CheckpointSignal = l.Checkpoint.Signal
+		c.CheckpointSignal, c.CheckpointPattern = l.Checkpoint.Signal, l.Checkpoint.Pattern
 		if l.Checkpoint.Dir != "" {
 			c.CheckpointDir = p.absolute(l.Checkpoint.Dir)
 		}

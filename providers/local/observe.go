@@ -28,6 +28,7 @@ type incarnation struct {
 	launch *launchRecord
 	record agentRecord // the agent's, once read
 	agent  *process    // nil until its record was read, and if it had ended by then
+	idle   bool        // it was found running, with no training process
 	child  *process    // what this provider started; it may have lost the lock to an earlier start
 	final  *job.Incarnation
 }
@@ -159,7 +160,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	case err != nil:
 		return sight{}, false, err
 	case known && i.agent.running():
-		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
+		seen.State, seen.AgentPID, seen.Started, seen.Idle = job.Up, i.record.PID, i.record.Started, i.idle
 		return sight{Incarnation: seen}, true, nil
 	case known:
 		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
@@ -228,6 +229,10 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 		i.record = record
 		return true, nil
 	}
+	processes, err := p.recorded(i)
+	if err != nil {
+		return false, err
+	}
 	agent, err := openProcess(record.identity)
 	if errors.Is(err, errNotRunning) {
 		i.record = record
@@ -240,7 +245,7 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	if err := p.watcher.add(agent); err != nil {
 		return false, err
 	}
-	i.record, i.agent = record, agent
+	i.record, i.agent, i.idle = record, agent, len(processes.Processes) == 0
 	return true, nil
 }
 

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,9 +130,41 @@ func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	if told := w.take(); !strings.Contains(told, "no space left on device") {
 		t.Errorf("it is not said:\n%s", told)
 	}
+	live := w.master.r.Live()
+	if phase := live.Records["a"].Phase; phase != job.JobDegraded {
+		t.Errorf("status says %s of a job that cannot be healed", phase)
+	}
+	if len(live.Waits) == 0 || live.Waits[0].Job != "a" || !strings.HasPrefix(live.Waits[0].Reasons[0], "The state cannot be stored; nothing is changed until it can: ") {
+		t.Errorf("status does not say why: %+v", live.Waits)
+	}
 	store.broken = false
 	w.run(10 * time.Second)
 	w.expectRunning(t, "with space again")
+	if live := w.master.r.Live(); live.Records["a"].Phase != job.JobRunning || len(live.Waits) > 0 {
+		t.Errorf("with space again status says %s: %+v", live.Records["a"].Phase, live.Waits)
+	}
+}
+
+func TestTwoFaultsWhileNoMasterIsThereAreOneIncidentOfBoth(t *testing.T) {
+	w := troubled(t)
+	w.start()
+	w.run(time.Second)
+	w.expectRunning(t, "at first")
+	slot := func(index int) job.Address { return job.Address{Job: "a", Role: "worker", Index: index} }
+	w.crash()
+	w.cluster.Agent(slot(0)).Fail(job.Exit{Code: 137, Signal: "killed"})
+	w.cluster.Agent(slot(1)).Kill()
+	w.run(time.Second)
+	w.start()
+	w.run(10 * time.Second)
+	w.expectRunning(t, "under the next master")
+	incidents := w.master.r.Records()["a"].Incidents
+	if len(incidents) != 1 || incidents[0].Cause != job.AgentGone || !slices.Equal(incidents[0].Culprits, []job.Address{slot(1), slot(0)}) {
+		t.Errorf("incidents %+v", incidents)
+	}
+	if last := w.told[len(w.told)-1]; !slices.Equal(last.Culprits, incidents[0].Culprits) {
+		t.Errorf("of the incident was told last %+v", last)
+	}
 }
 
 func TestASecondMasterFencesTheFirst(t *testing.T) {

@@ -30,6 +30,7 @@ type world struct {
 	master  *master // nil while none runs
 	uids    int
 	log     []string
+	told    []job.Incident // of which events tell
 	journal journal
 	check   func(p *plan.Plan) // of each turn; nil checks nothing
 }
@@ -274,7 +275,10 @@ func (v teller) Finished(c *plan.Change, _ time.Duration, err error) {
 }
 func (v teller) Noticed(n job.Notice) {
 	v.w.say("%s %s: %s", n.Address, n.Type, n.Message)
+	if n.Incident != nil {
+		v.w.told = append(v.w.told, *n.Incident)
+	}
 }
-func (v teller) Warned(summary, detail string)            { v.w.say("warning: %s: %s", summary, detail) }
-func (teller) Recovered(string)                           {}
-func (teller) Progressed(string, int64, float64, float64) {}
+func (v teller) Warned(summary, detail string)             { v.w.say("warning: %s: %s", summary, detail) }
+func (teller) Recovered(string)                            {}
+func (teller) Progressed(string, int64, *float64, float64) {}

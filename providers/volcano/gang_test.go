@@ -218,6 +218,39 @@ func TestAPodGroupThatWasEditedIsSetBack(t *testing.T) {
 	w.end(g)
 }
 
+// What somebody adds to a PodGroup that eltrain does not declare stays, and costs no write. What eltrain declares goes
+// before it, from when it does.
+func TestWhatIsNotOursOfAPodGroupIsLeftAlone(t *testing.T) {
+	w := newWork(t, newBed(t), nil)
+	g := group("shared", 2, core)
+	w.prepare(g)
+	groups := w.volcano.SchedulingV1beta1().PodGroups(w.namespace)
+	_, err := groups.Patch(t.Context(), podGroupOf(g), types.MergePatchType,
+		[]byte(`{"spec":{"priorityClassName":"theirs","minTaskMember":{"launcher":1},"minResources":{"memory":"1Gi"}}}`), metav1.PatchOptions{FieldManager: "somebody"})
+	w.ok(err)
+	w.preparedWithoutWriting(g)
+	if s := w.podGroup(podGroupOf(g)).Spec; s.PriorityClassName != "theirs" || s.MinTaskMember["launcher"] != 1 {
+		t.Errorf("its spec is %+v", s)
+	}
+	w.config.PriorityClass = "ours"
+	ours := w.open()
+	_, err = ours.Prepare(t.Context(), g)
+	w.ok(err)
+	w.preparedWithoutWriting(g)
+	if s := w.podGroup(podGroupOf(g)).Spec; s.PriorityClassName != "ours" {
+		t.Errorf("priority_class is set, and its spec is %+v", s)
+	}
+	w.config.PriorityClass = ""
+	none := w.open()
+	_, err = none.Prepare(t.Context(), g)
+	w.ok(err)
+	w.preparedWithoutWriting(g)
+	if s := w.podGroup(podGroupOf(g)).Spec; s.PriorityClassName != "" || s.MinTaskMember["launcher"] != 1 || s.MinMember != 2 {
+		t.Errorf("priority_class is set no more, and its spec is %+v", s)
+	}
+	w.ok(none.Forget(t.Context(), g.UID, g.Name))
+}
+
 // A master that is killed leaves a PodGroup without pods, some of its pods, or a smaller least and the pods that were
 // to go. The next one completes it. Two at once do each other no harm.
 func TestANextMasterCompletesAGang(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"github.com/eltrain/eltrain/job"
@@ -78,12 +80,14 @@ func declared(j kubernetes.Job, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
 	}
 }
 
-// current tells whether a PodGroup is already as it is to be.
+// current tells whether what a PodGroup has of eltrain is already as it is to be. What others set and eltrain does not, as
+// a priority class where the provider names none, is theirs: it is no reason to write, and an apply would leave it.
 func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpec) bool {
 	if there.DeletionTimestamp != nil || len(there.OwnerReferences) != 1 || there.OwnerReferences[0].UID != j.Owner.UID {
 		return false
 	}
-	have := there.Spec
-	have.SubGroupPolicy = nil // never ours
-	return equality.Semantic.DeepEqual(have, spec)
+	var ours v1beta1.PodGroup
+	err := managedfields.ExtractInto(there, typed.DeducedParseableType, kubernetes.FieldManager, &ours, "")
+	// A gang of nobody says so with a 0, which reads as a field that is not ours.
+	return err == nil && there.Spec.MinMember == spec.MinMember && equality.Semantic.DeepEqual(ours.Spec, spec)
 }

@@ -100,7 +100,7 @@ type work struct {
 func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)
-	w := &work{T: t, cluster: cluster, namespace: namespace, bound: 30 * time.Second, config: Config{Config: kubernetes.Config{
+	w := &work{T: t, cluster: cluster, namespace: namespace, bound: time.Minute, config: Config{Config: kubernetes.Config{
 		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}), Image: "train:1", AgentPath: "/eltrain-agent",
 	}}}
 	if edit != nil {

@@ -48,15 +48,12 @@ func (p place) Open() state.Store {
 }
 
 func (p place) Silence(l state.Lock) {
-	held := l.(*lock)
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	if err := held.halt(context.Background()); err != nil {
+	if err := l.(*lock).Halt(context.Background()); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p place) Resume(l state.Lock) { l.(*lock).start() }
+func (p place) Resume(l state.Lock) { l.(*lock).keep(time.Now()) }
 
 // The suite runs on a fake clock only: real time would make a starved test machine look like a silent holder.
 // Real processes and real time are in process_test.go.

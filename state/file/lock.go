@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -193,12 +191,13 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*l
 	if info.Created.IsZero() {
 		info.Created = time.Now().UTC()
 	}
+	began := time.Now()
 	if err := s.putLock(info); err != nil {
 		return nil, err
 	}
 	s.sweep()
-	l := &lock{store: s, info: info, lost: make(chan struct{})}
-	l.start()
+	l := &lock{Hold: state.NewHold(info), store: s}
+	l.keep(began)
 	return l, nil
 }
 
@@ -283,102 +282,15 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 	return h.LockInfo, os.Rename(s.lockPath(), s.unlockedPath())
 }
 
-// lock is a held lock. It owns the goroutine that renews it, until Unlock.
+// lock is a held lock.
 type lock struct {
+	*state.Hold
 	store *Store
-	info  state.LockInfo
-
-	loseOnce sync.Once
-	lost     chan struct{}
-	why      error                 // set before lost is closed
-	failed   atomic.Pointer[error] // of the last renewal, if it failed
-
-	mu   sync.Mutex // of what follows
-	stop context.CancelFunc
-	done chan struct{} // closed when the renewing goroutine has ended
-	// expiry fires when the lease is up. It is a timer of its own because a renewal can hang with its disk.
-	expiry *time.Timer
 }
 
-func (l *lock) Info() state.LockInfo  { return l.info }
-func (l *lock) Lost() <-chan struct{} { return l.lost }
-
-// Why implements state.Lock.
-func (l *lock) Why() error {
-	select {
-	case <-l.lost:
-		return l.why
-	default:
-		return nil
-	}
-}
-
-func (l *lock) lose(why error) {
-	l.loseOnce.Do(func() {
-		l.why = why
-		close(l.lost)
-	})
-}
-
-// expire is when the lease is up.
-func (l *lock) expire() {
-	why := errors.New("the file system does not answer, or this process was stopped")
-	if failed := l.failed.Load(); failed != nil {
-		why = *failed
-	}
-	l.lose(fmt.Errorf("it could not be renewed for %v: %w", l.store.lease, why))
-}
-
-// start begins to renew.
-func (l *lock) start() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	l.stop, l.done = cancel, make(chan struct{})
-	l.expiry = time.AfterFunc(l.store.lease, l.expire)
-	go l.renew(ctx, l.expiry, l.done)
-}
-
-// halt ends the renewing and waits for it, until ctx ends. l.mu is held.
-func (l *lock) halt(ctx context.Context) error {
-	l.stop()
-	defer l.expiry.Stop()
-	select {
-	case <-l.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l *lock) renew(ctx context.Context, expiry *time.Timer, done chan<- struct{}) {
-	defer close(done)
-	tick := time.NewTicker(l.store.renew)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.lost:
-			return
-		case <-tick.C:
-		}
-		began := time.Now()
-		err := l.touch(ctx)
-		if errors.Is(err, state.ErrFenced) {
-			l.lose(err)
-			return
-		}
-		l.failed.Store(nil)
-		if err != nil {
-			l.failed.Store(&err)
-		}
-		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried
-		// again until it is up. If it was up already, it stays so.
-		if err == nil && expiry.Stop() {
-			expiry.Reset(l.store.lease - time.Since(began))
-		}
-	}
+// keep begins to renew. The lease counts from began.
+func (l *lock) keep(began time.Time) {
+	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.renew, Renew: l.touch, Place: "the file system"}, began)
 }
 
 // touch renews once, or returns state.ErrFenced if the lock is another's. It does so under the guard: a
@@ -396,7 +308,7 @@ func (l *lock) touch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.ID != l.info.ID {
+	if h.ID != l.Info().ID {
 		return state.ErrFenced
 	}
 	// It has to change, whatever the clock does.
@@ -409,8 +321,6 @@ func (l *lock) touch(ctx context.Context) error {
 
 // Unlock gives the lock back. Where another holds it by now, or nobody, there is nothing to give back.
 func (l *lock) Unlock(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err := l.unlock(ctx); err != nil {
 		return fmt.Errorf("unlock state %s: %w", l.store.path, err)
 	}
@@ -418,7 +328,7 @@ func (l *lock) Unlock(ctx context.Context) error {
 }
 
 func (l *lock) unlock(ctx context.Context) error {
-	if err := l.halt(ctx); err != nil {
+	if err := l.Halt(ctx); err != nil {
 		return err
 	}
 	g, err := l.store.takeGuard(ctx)
@@ -430,7 +340,7 @@ func (l *lock) unlock(ctx context.Context) error {
 	}
 	defer g.release()
 	h, err := l.store.readLock()
-	if err != nil || h.ID != l.info.ID {
+	if err != nil || h.ID != l.Info().ID {
 		return err
 	}
 	return os.Rename(l.store.lockPath(), l.store.unlockedPath())

@@ -237,7 +237,7 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 		return fmt.Errorf("a part of the new state: %w", err)
 	}
 	for {
-		head, err := s.headOf(old, l.info.Epoch, written, inline)
+		head, err := s.headOf(old, l.Info().Epoch, written, inline)
 		if err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 		return next, nil, state.ErrFenced
 	}
 	if head := s.knownHead(); head != nil {
-		if accepted, err := s.judge(head, next, l); err == nil && fence(head) == l.info.Epoch {
+		if accepted, err := s.judge(head, next, l); err == nil && fence(head) == l.Info().Epoch {
 			return accepted, head, nil
 		}
 	}
@@ -290,7 +290,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 	if err != nil {
 		return next, nil, err
 	}
-	if fence(head) < l.info.Epoch {
+	if fence(head) < l.Info().Epoch {
 		// Somebody removed the head, or put an old one in its place, by hand.
 		if err := l.confirm(ctx); err != nil {
 			return next, nil, err
@@ -301,14 +301,14 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 
 // judge applies the rule by which states are written to one head.
 func (s *Store) judge(head *corev1.Secret, next state.State, l *lock) (state.State, error) {
-	if newest := fence(head); newest > l.info.Epoch {
-		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest, l.info.Epoch)
+	if newest := fence(head); newest > l.Info().Epoch {
+		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest, l.Info().Epoch)
 	}
 	now, _, err := stored(head)
 	if err != nil {
 		return next, err
 	}
-	return state.Accept(state.State{Lineage: now.Lineage, Serial: now.Serial, Epoch: now.Epoch}, next, l.info.Epoch)
+	return state.Accept(state.State{Lineage: now.Lineage, Serial: now.Serial, Epoch: now.Epoch}, next, l.Info().Epoch)
 }
 
 // putHead creates the head if it has no resourceVersion, and updates it otherwise.

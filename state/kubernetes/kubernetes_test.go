@@ -104,15 +104,12 @@ func (p *place) Open() state.Store    { return p.open() }
 func (p *place) Lease() time.Duration { return p.options.Lease }
 
 func (p *place) Silence(l state.Lock) {
-	held := l.(*lock)
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	if err := held.halt(context.Background()); err != nil {
+	if err := l.(*lock).Halt(context.Background()); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *place) Resume(l state.Lock) { l.(*lock).start(time.Now()) }
+func (p *place) Resume(l state.Lock) { l.(*lock).keep(time.Now()) }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -364,7 +361,7 @@ func TestABusyAPIServerIsAskedAgain(t *testing.T) {
 
 func isLost(l *lock) bool {
 	select {
-	case <-l.lost:
+	case <-l.Lost():
 		return true
 	default:
 		return false
@@ -503,8 +500,8 @@ func TestRemovedByHandUnderAHolder(t *testing.T) {
 	if st = p.write(s, st.Next(nil), l); st.Serial != 1 {
 		t.Fatalf("serial %d", st.Serial)
 	}
-	if got := fence(s.knownHead()); got != l.info.Epoch {
-		t.Fatalf("the new head is fenced for epoch %d, the lock is of %d", got, l.info.Epoch)
+	if got := fence(s.knownHead()); got != l.Info().Epoch {
+		t.Fatalf("the new head is fenced for epoch %d, the lock is of %d", got, l.Info().Epoch)
 	}
 }
 
@@ -519,8 +516,8 @@ func TestLeaseRemovedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := p.lock(p.open())
-	if second.info.Epoch <= l.info.Epoch {
-		t.Fatalf("epoch %d after %d", second.info.Epoch, l.info.Epoch)
+	if second.Info().Epoch <= l.Info().Epoch {
+		t.Fatalf("epoch %d after %d", second.Info().Epoch, l.Info().Epoch)
 	}
 	if err := s.Write(t.Context(), st.Next(nil), l); !errors.Is(err, state.ErrFenced) {
 		t.Fatalf("%v; want ErrFenced", err)
@@ -541,11 +538,11 @@ func TestLeaseTellsPeople(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := identity(lease); got != "ada@host/"+l.info.ID {
+	if got := identity(lease); got != "ada@host/"+l.Info().ID {
 		t.Errorf("holderIdentity %q", got)
 	}
-	if *lease.Spec.LeaseTransitions != int32(l.info.Epoch) || *lease.Spec.LeaseDurationSeconds != 3 || lease.Spec.RenewTime == nil {
-		t.Errorf("spec %+v of a lock of epoch %d", lease.Spec, l.info.Epoch)
+	if *lease.Spec.LeaseTransitions != int32(l.Info().Epoch) || *lease.Spec.LeaseDurationSeconds != 3 || lease.Spec.RenewTime == nil {
+		t.Errorf("spec %+v of a lock of epoch %d", lease.Spec, l.Info().Epoch)
 	}
 	for _, want := range []string{"apply -watch", "ada@host", `"pid":`, `"created":`} {
 		if !strings.Contains(lease.Annotations[annotationHolder], want) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -212,8 +211,8 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	if err != nil {
 		return nil, err
 	}
-	l := &lock{store: s, info: info, lease: put, unswept: true, writing: make(chan struct{}, 1), lost: make(chan struct{})}
-	l.start(began)
+	l := &lock{Hold: state.NewHold(info), store: s, lease: put, unswept: true, writing: make(chan struct{}, 1)}
+	l.keep(began)
 	if err := s.raiseFence(ctx, info.Epoch); err != nil {
 		err = errors.Join(err, l.Unlock(context.WithoutCancel(ctx)))
 		if errors.Is(err, state.ErrFenced) {
@@ -276,68 +275,36 @@ func freed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// lock is a held lock. It owns the goroutine that renews it, until Unlock.
+// lock is a held lock.
 type lock struct {
+	*state.Hold
 	store *Store
-	info  state.LockInfo
 
 	// writing holds a value while a write is under way, and guards unswept.
 	writing chan struct{}
 	// unswept: there may be parts that no head names.
 	unswept bool
 
-	loseOnce sync.Once
-	lost     chan struct{}
-	why      error                 // set before lost is closed
-	failed   atomic.Pointer[error] // of the last renewal, if it failed
-
 	mu       sync.Mutex // of what follows
 	released bool       // Unlock was called
 	given    bool       // and has done its work
-	stop     context.CancelFunc
-	done     chan struct{} // closed when the renewing goroutine has ended
-	// expiry fires when the lease is up. It is a timer of its own because a renewal can hang.
-	expiry *time.Timer
 
 	// lease is the Lease as this holder put it last. It belongs to the renewing goroutine while that runs.
 	lease *coordinationv1.Lease
 }
 
-func (l *lock) Info() state.LockInfo  { return l.info }
-func (l *lock) Lost() <-chan struct{} { return l.lost }
+// renewals per lease: two may fail before it is in danger.
+const renewals = 3
 
-// Why implements state.Lock.
-func (l *lock) Why() error {
-	select {
-	case <-l.lost:
-		return l.why
-	default:
-		return nil
-	}
-}
-
-func (l *lock) lose(why error) {
-	l.loseOnce.Do(func() {
-		l.why = why
-		close(l.lost)
-	})
-}
-
-// expire is when the lease is up.
-func (l *lock) expire() {
-	why := errors.New("the API server does not answer, or this process was stopped")
-	if failed := l.failed.Load(); failed != nil {
-		why = *failed
-	}
-	l.lose(fmt.Errorf("it could not be renewed for %v: %w", l.store.lease, why))
+// keep begins to renew. The lease counts from began.
+func (l *lock) keep(began time.Time) {
+	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.lease / renewals, Renew: l.touch, Place: "the API server"}, began)
 }
 
 // over tells whether the lock is known to be held no more.
 func (l *lock) over() bool {
-	select {
-	case <-l.lost:
+	if l.Why() != nil {
 		return true
-	default:
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -347,74 +314,15 @@ func (l *lock) over() bool {
 // confirm returns state.ErrFenced if the Lease is another's.
 func (l *lock) confirm(ctx context.Context) error {
 	lease, err := l.store.getLease(ctx)
-	if err == nil && identity(lease) != identityOf(l.info) {
+	if err == nil && identity(lease) != identityOf(l.Info()) {
 		return state.ErrFenced
 	}
 	return err
 }
 
-// start begins to renew. The lease counts from began.
-func (l *lock) start(began time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	l.stop, l.done = cancel, make(chan struct{})
-	l.expiry = time.AfterFunc(l.store.lease-time.Since(began), l.expire)
-	go l.renew(ctx, began, l.expiry, l.done)
-}
-
-// halt ends the renewing and waits for it, until ctx ends. l.mu is held.
-func (l *lock) halt(ctx context.Context) error {
-	l.stop()
-	defer l.expiry.Stop()
-	select {
-	case <-l.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// renewals per lease: two may fail before it is in danger.
-const renewals = 3
-
-func (l *lock) renew(ctx context.Context, began time.Time, expiry *time.Timer, done chan<- struct{}) {
-	defer close(done)
-	every := l.store.lease / renewals
-	for {
-		due := time.NewTimer(every - time.Since(began))
-		select {
-		case <-ctx.Done():
-			due.Stop()
-			return
-		case <-l.lost:
-			due.Stop()
-			return
-		case <-due.C:
-		}
-		began = time.Now()
-		err := l.touch(ctx, every)
-		if errors.Is(err, state.ErrFenced) {
-			l.lose(err)
-			return
-		}
-		switch {
-		case err == nil:
-			l.failed.Store(nil)
-		case l.failed.Load() == nil || !errors.Is(err, context.DeadlineExceeded): // one that says why stands
-			l.failed.Store(&err)
-		}
-		// The lease counts from before the renewal: nobody can have seen it earlier. Other errors are tried
-		// again until it is up. If it was up already, it stays so.
-		if err == nil && expiry.Stop() {
-			expiry.Reset(l.store.lease - time.Since(began))
-		}
-	}
-}
-
-// touch renews once, or returns state.ErrFenced if the Lease is another's or gone.
-func (l *lock) touch(ctx context.Context, most time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// touch renews once, or returns state.ErrFenced if the Lease is another's or gone. It ends before the next is due.
+func (l *lock) touch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.store.lease/renewals)
 	defer cancel()
 	return l.change(ctx, func(lease *coordinationv1.Lease) *coordinationv1.Lease {
 		lease = lease.DeepCopy()
@@ -437,7 +345,7 @@ func (l *lock) change(ctx context.Context, edited func(*coordinationv1.Lease) *c
 		if put, err = l.store.getLease(ctx); err != nil {
 			return err
 		}
-		if identity(put) != identityOf(l.info) {
+		if identity(put) != identityOf(l.Info()) {
 			return state.ErrFenced
 		}
 		l.lease = put // edited by hand, or by a request of ours of which the answer was lost
@@ -462,7 +370,7 @@ func (l *lock) Unlock(ctx context.Context) error {
 func (l *lock) giveBack(ctx context.Context) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	if err := l.halt(ctx); err != nil {
+	if err := l.Halt(ctx); err != nil {
 		return err
 	}
 	err := l.change(ctx, freed)

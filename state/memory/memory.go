@@ -61,14 +61,14 @@ func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holder == nil || s.holder.info.ID != l.Info().ID {
+	if s.holder == nil || s.holder.Info().ID != l.Info().ID {
 		return fmt.Errorf("write state: %w", state.ErrFenced)
 	}
 	stored, err := s.read()
 	if err != nil {
 		return err
 	}
-	next, err = state.Accept(stored, next, s.holder.info.Epoch)
+	next, err = state.Accept(stored, next, s.holder.Info().Epoch)
 	if err != nil {
 		return fmt.Errorf("write state: %w", err)
 	}
@@ -104,17 +104,17 @@ func (s *Store) tryLock(info state.LockInfo) (*lock, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holder != nil && !s.holder.silent {
-		return nil, s.freed, &state.LockedError{Holder: s.holder.info}
+		return nil, s.freed, &state.LockedError{Holder: s.holder.Info()}
 	}
 	if s.holder != nil {
-		close(s.holder.lost)
+		s.holder.Lose(state.ErrFenced)
 	}
 	s.epoch++
 	info.ID, info.Epoch, info.PID = uuid.NewString(), s.epoch, os.Getpid()
 	if info.Created.IsZero() {
 		info.Created = time.Now().UTC()
 	}
-	s.holder = &lock{store: s, info: info, lost: make(chan struct{})}
+	s.holder = &lock{Hold: state.NewHold(info), store: s}
 	return s.holder, nil, nil
 }
 
@@ -128,7 +128,7 @@ func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
 	if s.holder == nil {
 		return nil, nil
 	}
-	info := s.holder.info
+	info := s.holder.Info()
 	return &info, nil
 }
 
@@ -142,11 +142,11 @@ func (s *Store) Break(ctx context.Context, id string) (state.LockInfo, error) {
 	if s.holder == nil {
 		return state.LockInfo{}, &state.NotHeldError{ID: id}
 	}
-	info := s.holder.info
+	info := s.holder.Info()
 	if info.ID != id {
 		return state.LockInfo{}, &state.NotHeldError{ID: id, Holder: &info}
 	}
-	close(s.holder.lost)
+	s.holder.Lose(state.ErrFenced)
 	s.holder = nil
 	s.wake()
 	return info, nil
@@ -203,23 +203,9 @@ func (s *Store) wake() {
 }
 
 type lock struct {
+	*state.Hold
 	store  *Store
-	info   state.LockInfo
 	silent bool // guarded by store.mu
-	lost   chan struct{}
-}
-
-func (l *lock) Info() state.LockInfo  { return l.info }
-func (l *lock) Lost() <-chan struct{} { return l.lost }
-
-// Why implements state.Lock: nothing keeps this one from being renewed.
-func (l *lock) Why() error {
-	select {
-	case <-l.lost:
-		return state.ErrFenced
-	default:
-		return nil
-	}
 }
 
 // Unlock does nothing if the lock was given back before or taken over.

@@ -31,14 +31,14 @@ func Records(slots int) job.Records {
 				Resources: job.Resources{CPU: 8000, Memory: 64 << 30, Devices: map[string]int{"nvidia.com/gpu": 8}},
 				Pod:       map[string]any{"spec": map[string]any{"hostNetwork": true, "priority": 0.5, "list": []any{"a", nil}}},
 			}},
-			Checkpoint: &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1"},
+			Checkpoint: &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+)"},
 			Detect:     job.Detect{Lease: job.Duration(15 * time.Second)},
 			Source:     job.Source{File: "main.hcl", Line: 12},
 		},
 		Counts:    map[string]int{"worker": slots},
 		Charges:   []time.Time{at.Add(time.Hour)},
 		Incidents: []job.Incident{{Time: at, Cause: job.OutOfMemory, Culprits: []job.Address{{Job: "gpt", Role: "worker"}}, Action: job.RestartInPlace, Evidence: []string{"signal: killed"}, Confidence: 0.9}},
-		Goodput:   job.Goodput{Wall: 100.25, Productive: 99.125, Lost: job.LostTime{Restart: 1.125}},
+		Goodput:   job.Goodput{Wall: 100.25, Productive: 99.125, Lost: job.LostTime{Restart: 1.125}, Reached: 510, Saved: job.Saved{Step: 500, Generation: 2}},
 		World:     job.World{Generation: 3, Formed: at, MasterAddr: "10.0.0.1", MasterPort: 29500},
 	}
 	for i := range slots {

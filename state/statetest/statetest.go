@@ -67,6 +67,7 @@ var cases = []struct {
 	{"a live holder keeps its lock", liveHolderKeeps},
 	{"a silent holder does not block", silentHolder},
 	{"who lost the lock is told and fenced", lostIsFenced},
+	{"who gave the lock back did not lose it", unlockedIsNotLost},
 	{"a write after unlock is fenced", unlockedIsFenced},
 	{"a broken lock is nobody's, and its holder is fenced", breakTakes},
 	{"a lock is broken by its ID alone", breakOnlyThatLock},
@@ -424,6 +425,17 @@ func lostIsFenced(t *testing.T, o Opener) {
 	}
 }
 
+func unlockedIsNotLost(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	unlock(t, first)
+	lock(t, o, b)
+	time.Sleep(2 * o.Lease()) // in which a lock that is held would be renewed, or lost
+	if isLost(first) || first.Why() != nil {
+		t.Errorf("a lock that was given back is lost: %v", first.Why())
+	}
+}
+
 func unlockedIsFenced(t *testing.T, o Opener) {
 	s := o.Open()
 	l := lock(t, o, s)
@@ -536,6 +548,9 @@ func breakTakes(t *testing.T, o Opener) {
 	case <-first.Lost():
 	case <-time.After(patience(o)):
 		t.Fatal("Lost was not closed")
+	}
+	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
+		t.Errorf("the lock was broken, and says: %v", err)
 	}
 	unlock(t, first)
 	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {

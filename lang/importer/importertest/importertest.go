@@ -109,7 +109,7 @@ func LauncherLine(t *rapid.T) []string {
 			words = append(words, name, value)
 		}
 	}
-	programs := [][]string{{"train.py"}, {"train.py", "--lr", "0.1"}, {"-m", "pkg.train"}, {"--", "train.py", "--x=$NODE_RANK"}, {"--no-python", "./train"}, {"-m"}, {}}
+	programs := [][]string{{"train.py"}, {"train.py", "--lr", "0.1"}, {"train.py", "$(JOB_COMPLETION_INDEX)", "$(VC_TASK_INDEX)$$$(N)", "$(RANK)"}, {"-m", "pkg.train"}, {"--", "train.py", "--x=$NODE_RANK"}, {"--no-python", "./train"}, {"-m"}, {}}
 	return append(words, rapid.SampledFrom(programs).Draw(t, "training program")...)
 }
 
@@ -140,7 +140,7 @@ func words(line []string) []any {
 var container = whole(map[string]gen{"name": oneOf("main", "pytorch", "trainer", "sidecar", "node")}, someOf(map[string]gen{
 	"image": oneOf("registry.example/x:1", "$(IMAGE)"), "command": odd(command), "args": odd(oneOf([]any{"--lr=1"}, []any{"torchrun", "--nnodes=2:4", "a.py"}, []any{})), "workingDir": anyText,
 	"env": odd(listOf(3, someOf(map[string]gen{
-		"name": oneOf("NODE_NUM", "PET_NNODES", "PET_NPROC_PER_NODE", "N", "a.b", "MASTER_ADDR"), "value": odd(oneOf("2", "2:4", "x$(N)", "$$")),
+		"name": oneOf("NODE_NUM", "PET_NNODES", "PET_NPROC_PER_NODE", "N", "a.b", "MASTER_ADDR"), "value": odd(oneOf("2", "2:4", "x$(N)", "$$", "$$(N)")),
 		"valueFrom": someOf(map[string]gen{"fieldRef": someOf(map[string]gen{"fieldPath": anyText})}),
 	}))),
 	"resources":    odd(someOf(map[string]gen{"limits": resources, "requests": resources})),

@@ -53,6 +53,7 @@ job "scaling" {
   role "f" {
     command  = ["x"]
     replicas = 9
+    env      = { RANK = "9", MASTER_ADDR = "x", ELTRAIN_SLOT = slot.index, OMP_NUM_THREADS = "2" }
     scaling {
       min = 2
       max = 8
@@ -90,7 +91,10 @@ job "policies" {
     devices = { "nvidia.com/gpu" = 2 }
   }
   progress { pattern = "step (\\d+)" }
-  checkpoint { signal = "USR1" }
+  checkpoint {
+    signal  = "USR1"
+    pattern = "saved step (\\d+)"
+  }
   rendezvous { settle = "20m" }
   topology { rank_by = ["rack", "node.labels.x", "node.labels.x"] }
   detect { lease = "100ms" }
@@ -109,6 +113,7 @@ job "policies" {
 job "pattern" {
   role "w" { command = ["x"] }
   progress { pattern = "step (?P<step>" }
+  checkpoint { pattern = "saved (?P<step>" }
 }
 
 job "order" {

@@ -25,6 +25,9 @@ job "other" {
     replica    = 4
     stop_grace = 30
     env        = { A = ["x"] }
+    scale {
+      min = 2
+    }
   }
   role "ps" {
     command  = "python3 train.py"

@@ -226,11 +226,11 @@ import {
   id = "x"
 }
 import {
-  to = job.kept
+  to = job.kept.worker[0]
   id = var.secret
 }
 import {
-  to = job.kept
+  to = job.strict.worker[0]
   id = ""
 }
 import {

@@ -63,6 +63,15 @@ job "a" {
       max = 2
     }
   }
+  role "h" {
+    command    = ["x"]
+    replicas   = 1e30
+    stop_grace = "999999999h"
+    resources {
+      cpu    = 1e20
+      memory = "99999999999PiB"
+    }
+  }
   heal {
     on "oom" {
       memory = "1.5"

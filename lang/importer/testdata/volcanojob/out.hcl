@@ -1,9 +1,10 @@
-provider "kubernetes" {
+provider "volcano" {
+  queue = "research"
 }
 
 # Imported: Job bert.
 job "bert" {
-  provider = "kubernetes"
+  provider = "volcano"
 
   # The container master is called main here.
   role "master" {
@@ -55,7 +56,7 @@ job "bert" {
 
 # Imported: Job elastic.
 job "elastic" {
-  provider = "kubernetes"
+  provider = "volcano"
 
   role "worker" {
     replicas    = 8

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Errors have a title and a paragraph, as everywhere, and an exit code of their own; what was not written is not listed.
+func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"ugly.hcl": "a=1\n", "bad/bad.hcl": "job {"})
+	none := eltrain(t, dir, "fmt", "nofile").check(t, exitError, "Error: Cannot format nofile\n\nThere is no file or directory nofile.")
+	eltrain(t, dir, "fmt", "bad").check(t, exitParse, "Error: ")
+	// A link to nowhere is there, and cannot be read.
+	if err := os.Symlink("nowhere", filepath.Join(dir, "bad", "link.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	both := eltrain(t, dir, "fmt", "bad").check(t, exitError, "Error: Cannot format bad/link.hcl\n\n")
+	if strings.Count(both.err, "Error:") != 2 || none.out != "" {
+		t.Errorf("of two errors it says\n%s", both.err)
+	}
+	// With a limit of 0 bytes a file is made beside it and cannot be written, as on a full disk.
+	cmd := exec.Command("sh", "-c", `ulimit -f 0; trap "" XFSZ; exec "$@"`, "sh", binary, "fmt")
+	cmd.Dir, cmd.Env = dir, clean()
+	if full := run(t, cmd).check(t, exitError, "Error: Cannot format ugly.hcl\n\n", "file too large"); full.out != "" {
+		t.Errorf("what was not written is listed:\n%s", full.out)
+	}
+	if read(t, filepath.Join(dir, "ugly.hcl")) != "a=1\n" {
+		t.Error("the file is another")
+	}
+	eltrain(t, dir, "fmt").check(t, exitDone, "ugly.hcl\n")
+}
+
+// Who formats may be root, in a container for instance, and the files somebody else's.
+func TestFmtKeepsTheOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": "a=1\n"})
+	path := filepath.Join(dir, "main.hcl")
+	const owner, group = 1234, 2345
+	if err := os.Chown(path, owner, group); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "fmt").check(t, exitDone, "main.hcl\n")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := info.Sys().(*syscall.Stat_t)
+	if of.Uid != owner || of.Gid != group || info.Mode().Perm() != 0o660 || read(t, path) != "a = 1\n" {
+		t.Errorf("main.hcl belongs to %d:%d with %v and %q", of.Uid, of.Gid, info.Mode(), read(t, path))
+	}
+}

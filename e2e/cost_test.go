@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"testing"
+)
+
+// saver is a job of one rank that says which steps it is at: in its first world 495 to 534, with a checkpoint of step
+// 500, later 501 to 510, with none. Then it stays there.
+func saver(grace string) string {
+	return fmt.Sprintf(`
+job "saver" {
+  role "worker" {
+    command    = ["sh", "-c", <<-EOT
+      step=495 last=534
+      [ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || step=501 last=510
+      while [ $step -le $last ]; do
+        echo "step $step loss 1"
+        [ $step != 500 ] || echo "saved step 500"
+        step=$((step + 1))
+      done
+      exec sleep 600
+    EOT
+    ]
+    stop_grace = %q
+    resources { cpu = 1 }
+  }
+  progress { pattern = "step (?P<step>\\d+) loss" }
+  checkpoint {
+    dir     = "ckpt"
+    pattern = "saved step (?P<step>\\d+)"
+  }
+  rendezvous { settle = "1s" }
+}
+`, grace)
+}
+
+// What a restart costs is told in steps as long as a master runs that hears of them, and goes on to be told when
+// the world that wrote the checkpoint is over, and when the master died. Without a master there may be a newer one.
+func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, map[string]string{"job.hcl": saver("5s"), "nodes.hcl": nodes("n1")})
+	at := func(generation int, step int64) {
+		t.Helper()
+		s.await("saver", fmt.Sprintf("step %d in generation %d", step, generation), func(j jobStatus) bool {
+			return j.trains(1, generation) && j.Step == step && j.Checkpoint == 500
+		})
+	}
+	// The rate is that of the whole training, which begins at step 495 here: how long it takes is not to be foretold.
+	work := func(steps int) string { return fmt.Sprintf(`; the work of %d steps(, \S+ s,)? is done again\.`, steps) }
+	restart := func(wanted string) {
+		t.Helper()
+		out := unwrapped(s.must("plan", "-replace=job.saver.worker[0]"))
+		if !regexp.MustCompile(wanted).MatchString(out) {
+			t.Errorf("the plan does not say %q:\n%s", wanted, out)
+		}
+	}
+
+	s.watch()
+	at(1, 534)
+	restart(`generation 1\) restarts at step 534, and goes on from the checkpoint of step 500 in ckpt` + work(34))
+	text := s.must("plan", "-markdown", "-replace=job.saver.worker[0]")
+	has(t, text, "goes on from the checkpoint of step 500 in ckpt; the work of 34 steps")
+	has(t, s.must("status"), "training step 534, checkpoint of step 500")
+
+	s.write("job.hcl", saver("4s"))
+	at(2, 510)
+	restart(`generation 2\) restarts at step 510, and goes on from the checkpoint of step 500 in ckpt` + work(10))
+
+	s.kill()
+	restart(`restarts, at step 534 or later, and goes on from the checkpoint of step 500 in ckpt, or a newer one\.`)
+	has(t, s.must("status"), "training checkpoint of step 500")
+
+	s.watch()
+	at(2, 510)
+	s.must("plan", "-replace=job.saver.worker[0]", "-out=plan.bin")
+	var p struct {
+		Eltrain struct {
+			Costs []struct {
+				LastStep       int64 `json:"last_step"`
+				CheckpointStep int64 `json:"checkpoint_step"`
+				StepsAgain     int64 `json:"steps_again"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(s.must("show", "-json", "plan.bin")), &p); err != nil {
+		t.Fatal(err)
+	}
+	if c := p.Eltrain.Costs; len(c) != 1 || c[0].LastStep != 510 || c[0].CheckpointStep != 500 || c[0].StepsAgain != 10 {
+		t.Errorf("the saved plan says %+v", c)
+	}
+}

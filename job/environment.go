@@ -1,0 +1,13 @@
+package job
+
+// ProcessVariables are what the agent sets for each training process: its place in the world, with torchrun's names and
+// meanings, and what it is of. Whatever a role's env says of them, no process sees.
+var ProcessVariables = []string{
+	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
+	"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
+	"MASTER_ADDR", "MASTER_PORT",
+	"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+	"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+	"ELTRAIN_JOB", "ELTRAIN_ROLE", "ELTRAIN_SLOT", "ELTRAIN_INCARNATION", "ELTRAIN_GENERATION",
+	"ELTRAIN_CHECKPOINT_DIR", "ELTRAIN_SERVICE", "ELTRAIN_TOKEN_FILE", "ELTRAIN_CA_FILE",
+}

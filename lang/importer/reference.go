@@ -1,0 +1,151 @@
+package importer
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// slotIndex stands in a text where the slot's index goes. No manifest can have it: texts with a NUL are refused.
+const slotIndex = "\x00"
+
+// shownIndex writes it for a person, also where it was quoted.
+var shownIndex = strings.NewReplacer(slotIndex, "${slot.index}", `\x00`, "${slot.index}")
+
+// reference is $(NAME) in a command, an argument or a variable, which the kubelet replaces; $$ is how a dollar is
+// written there (k8s.io/kubernetes/third_party/forked/golang/expansion).
+var reference = regexp.MustCompile(`\$\$|\$\(([^)]*)\)`)
+
+// variableName is what a container's variable is called, as a rule: $(hostname -f) is meant for a shell.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+
+// expand is what the kubelet makes of a text. What refers to nothing that valueOf knows stays as it is written, as there.
+func expand(text string, valueOf func(name string) (string, bool)) string {
+	return reference.ReplaceAllStringFunc(text, func(match string) string {
+		if match == "$$" {
+			return "$"
+		}
+		if value, ok := valueOf(match[len("$(") : len(match)-len(")")]); ok {
+			return value
+		}
+		return match
+	})
+}
+
+// referencesIn are the variables that a text refers to.
+func referencesIn(text string) []string {
+	var names []string
+	for _, m := range reference.FindAllStringSubmatch(text, -1) {
+		if m[0] != "$$" {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// variables are those of a container, as its list of them is read from the top.
+type variables struct {
+	known  map[string]string // with those that the job's operator sets
+	before map[string]string // of the list: what an operator sets comes after it
+	inPod  map[string]bool   // of the list, with values that only the kubelet knows
+	from   bool              // there are others, which come before the list
+}
+
+func newVariables(operator map[string]string, from bool) *variables {
+	known := map[string]string{}
+	maps.Copy(known, operator)
+	return &variables{known: known, before: map[string]string{}, inPod: map[string]bool{}, from: from}
+}
+
+func (v *variables) learn(name, text string) {
+	v.known[name], v.before[name] = text, text
+	delete(v.inPod, name)
+}
+
+func (v *variables) forget(name string) {
+	delete(v.known, name)
+	delete(v.before, name)
+	v.inPod[name] = true
+}
+
+// resolve gives a variable's value; false if only the kubelet knows what is in it.
+func (v *variables) resolve(text string) (string, bool) {
+	valueOf := func(name string) (string, bool) {
+		value, ok := v.before[name]
+		return value, ok
+	}
+	open := slices.ContainsFunc(referencesIn(text), func(name string) bool {
+		_, ok := valueOf(name)
+		return !ok && (v.from || v.inPod[name])
+	})
+	return expand(text, valueOf), !open
+}
+
+// unresolved is a reference in a command that no value is known for, and the word that it is in.
+type unresolved struct {
+	name string
+	at   *value
+}
+
+// expandWords gives the words of a command as the kubelet does, with what is known of the container's variables. Those of
+// eltrain's own are in no container, and stay.
+func (im *importer) expandWords(r *role, words []*value, known map[string]string) (argv []string, args []*value) {
+	for _, word := range words {
+		text, ok := word.scalar()
+		if !ok {
+			im.drop(word, "A text is expected here.")
+			continue
+		}
+		word.use()
+		text = strings.ReplaceAll(text, "\x00", "")
+		for _, name := range referencesIn(text) {
+			if _, ok := r.valueOf(name, known); !ok {
+				r.unresolved = append(r.unresolved, unresolved{name, word})
+			}
+		}
+		argv = append(argv, expand(text, func(name string) (string, bool) { return r.valueOf(name, known) }))
+		args = append(args, word)
+	}
+	return argv, args
+}
+
+// valueOf is a variable of the role's container.
+func (r *role) valueOf(name string, known map[string]string) (string, bool) {
+	if slices.Contains(ownVariables, name) {
+		return "", false
+	}
+	if value, ok := known[name]; ok {
+		return strings.ReplaceAll(value, "\x00", ""), true
+	}
+	if slices.Contains(r.slotEnv, name) {
+		return slotIndex, true
+	}
+	return "", false
+}
+
+// serviceVariable is one that the kubelet makes of the Services of the namespace.
+var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT)`)
+
+// references warns of what a command refers to and is not known here. What Kubernetes itself would leave as it is, as the
+// $(hostname) of a script, is not told.
+func (im *importer) references(r *role, c *value) {
+	told := map[string]bool{}
+	for _, u := range r.unresolved {
+		kept := slices.ContainsFunc(r.Command, func(word string) bool { return strings.Contains(word, "$("+u.name+")") })
+		if !kept || told[u.name] {
+			continue // it was the launcher's
+		}
+		told[u.name] = true
+		// Programs are written in small letters, variables are not.
+		elsewhere := c.get("envFrom") != nil && variableName.MatchString(u.name) && u.name == strings.ToUpper(u.name)
+		switch {
+		case slices.Contains(ownVariables, u.name):
+			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so nothing can be put in the place of $(%s). Let the program read it from its environment.", u.name, u.name)
+		case defined(c.get("env"), u.name), elsewhere, serviceVariable.MatchString(u.name):
+			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known in the pod alone, and eltrain gives a program its words as they are written: $(%s) stays in it. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
+		case operatorSet.MatchString(u.name):
+			im.warn(u.at, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", u.name, insteadOf(u.name))
+		}
+	}
+}

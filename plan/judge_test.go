@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// A job that was Degraded is Running once its next world has formed, not when the slots for it are there: "Running" is
+// told after the world. One that runs stays so while a planned world change is under way.
+func TestADegradedJobRunsAgainWithItsNextWorld(t *testing.T) {
+	for _, test := range []struct {
+		was    job.JobPhase
+		broken bool
+		want   job.JobPhase
+	}{
+		{job.JobDegraded, true, job.JobDegraded},
+		{job.JobDegraded, false, job.JobRunning},
+		{job.JobRunning, true, job.JobRunning},
+	} {
+		worker := &job.Slot{Address: job.Address{Job: "a", Role: "worker"}, Phase: job.Registered}
+		w := &work{declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 1}}},
+			rec: &job.Record{Phase: test.was}, slots: []*job.Slot{worker}, world: job.World{Generation: 1, Broken: test.broken}}
+		if got := w.phase(); got != test.want {
+			t.Errorf("%s, world broken %v: it is %s, want %s", test.was, test.broken, got, test.want)
+		}
+	}
+}
+
+// A slot whose processes ended while no master was there is named in a plan, until its agent has told how.
+func TestWhatEndedUnseenIsNamed(t *testing.T) {
+	w := &work{name: "a", declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}}, rec: &job.Record{}, seen: map[job.Address][]*job.Incarnation{}}
+	add := func(role string, index int, phase job.Phase, inc job.Incarnation) {
+		at := job.Address{Job: "a", Role: role, Index: index}
+		w.slots = append(w.slots, &job.Slot{Address: at, Phase: phase})
+		w.seen[at] = []*job.Incarnation{&inc}
+	}
+	add("worker", 0, job.Running, job.Incarnation{Idle: true})
+	add("worker", 1, job.Running, job.Incarnation{Idle: true, Member: &job.Member{}}) // it has reported
+	add("worker", 2, job.Running, job.Incarnation{})
+	add("worker", 3, job.Running, job.Incarnation{Idle: true})
+	add("ps", 0, job.Registered, job.Incarnation{Idle: true}) // it waited for a world
+	p := &pass{}
+	p.tellIdle(w)
+	if n := len(p.out.Waits); n != 1 {
+		t.Fatalf("%d waits", n)
+	}
+	wait := p.out.Waits[0]
+	if wait.Role != "worker" || !wait.Passing || !slices.ContainsFunc(wait.Reasons, func(r string) bool { return strings.HasPrefix(r, "worker[0,3]: ") }) {
+		t.Errorf("it waits: %+v", wait)
+	}
+	w.declared = false
+	p = &pass{}
+	if p.tellIdle(w); len(p.out.Waits) > 0 {
+		t.Errorf("of a job that is to go %+v is told", p.out.Waits)
+	}
+}

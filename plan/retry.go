@@ -1,0 +1,32 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// A job that failed and is declared as before starts anew with an explicit apply, where there is room. It takes places from
+// jobs of a lower priority, and not, as a new one does, from those of its own: a job whose program ends at once would make
+// them shrink and grow again with every apply, and train nothing itself.
+
+// postpone notes that there is no room for a job to start anew, which therefore stays as it ended.
+func (p *pass) postpone(w *work, gang []*job.Slot) {
+	p.postponed = append(p.postponed, Wait{Job: w.name, Reasons: []string{fmt.Sprintf(
+		"It %s, and starts anew once there is room: unlike a new job it takes no places from others of its priority. %s eltrain apply -replace=job.%s starts it as a new one.",
+		lower(p.in.Records[w.name].Phase), p.shortage(w, gang), w.name)}})
+}
+
+// withoutPostponed is the plan in which the jobs that are postponed were not asked for to start anew: their records, with
+// the evidence of why they failed, stay. in is what this pass was made with.
+func (p *pass) withoutPostponed(in Input) Plan {
+	in.Rerun = maps.Clone(in.Rerun)
+	for _, w := range p.postponed {
+		delete(in.Rerun, w.Job)
+		delete(in.Rerun, p.movedFrom[w.Job])
+	}
+	out := Make(in)
+	out.Waits = append(out.Waits, p.postponed...)
+	return out
+}
