@@ -124,7 +124,6 @@ type Reconciler struct {
 	told         []plan.Wait // last told, at toldAt
 	toldAt       time.Time
 	steps        map[string]int64  // last told
-	stored       time.Duration     // what the last turn spent on having its state stored
 	stale        string            // why the files are not what is in force; "" if they are
 	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu
 	taken        string            // a commit that was taken up, and is yet to be told

@@ -209,11 +209,17 @@ func (f *flights) anyNew(p *plan.Plan) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Wave == 0 && !f.begun[targetOf(c)].is(c) && !f.r.preparations.holds(c) {
+		if c := &p.Changes[i]; !f.begun[targetOf(c)].is(c) && !f.heldBack(c) {
 			return true
 		}
 	}
 	return false
+}
+
+// heldBack tells whether a change has to wait for another, for its job to be prepared, or to have been forgotten. f.mu is
+// held.
+func (f *flights) heldBack(c *plan.Change) bool {
+	return c.Wave > 0 || f.r.preparations.holds(c) || c.Launch != nil && f.forgetting(c.UID)
 }
 
 // follow begins every change of the first wave that is not under way, closes those that the plan no longer
@@ -237,7 +243,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		if b.is(c) {
 			b.asked = f.plan
 		}
-		if c.Wave > 0 || ctx.Err() != nil || f.grounded() || f.r.preparations.holds(c) || c.Launch != nil && f.forgetting(c.UID) {
+		if ctx.Err() != nil || f.grounded() || f.heldBack(c) {
 			continue
 		}
 		if b != nil && (b.flying || b.is(c) && b.done && b.seen >= f.turn) {
@@ -376,8 +382,13 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	var news []func(View)
 	f.mu.Lock()
 	t := targetOf(&b.change)
+	if errors.Is(err, providers.ErrNotPrepared) || begin && isForget(&b.change) {
+		f.r.preparations.lapse(t.uid) // before its launches may begin
+	}
 	b.flying = false
 	switch {
+	case !begin && isForget(&b.change):
+		delete(f.begun, t) // what is not done is not told of as done: the job is wanted again
 	case !begin:
 	case err != nil:
 		f.paused[t] = f.paused[t].next(now, err)
@@ -390,9 +401,6 @@ func (f *flights) land(b *begun, begin bool, err error) {
 		delete(f.paused, t)
 	}
 	f.mu.Unlock()
-	if errors.Is(err, providers.ErrNotPrepared) || begin && isForget(&b.change) {
-		f.r.preparations.lapse(t.uid)
-	}
 	f.tell(news)
 	f.wake()
 }

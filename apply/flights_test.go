@@ -13,6 +13,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
 )
 
@@ -127,12 +128,32 @@ func (c *calls) since() string {
 	return text
 }
 
+// overheard is a view of which a test sees what is told of forgetting, and how often a plan is.
+type overheard struct {
+	View
+	seen  *calls
+	plans *int
+}
+
+func (v overheard) Finished(c *plan.Change, took time.Duration, err error) {
+	if isForget(c) {
+		v.seen.add("told", c.UID)
+	}
+	v.View.Finished(c, took, err)
+}
+
+func (v overheard) Planned(p *plan.Plan) {
+	*v.plans++
+	v.View.Planned(p)
+}
+
 // busyBench has one worker for all changes, and tells what is called. Its rounds are turns with all that they begin, but for
 // what a test holds up.
 func busyBench(t *testing.T, seen *calls, forget func(uid string), jobs ...job.Job) *bench {
 	b := newBench(t, func(o *Options) {
 		o.Spawn, o.Parallelism, o.Jobs = nil, 1, jobs
 		o.NewUID = func(name string) string { return "u" + name }
+		o.View = overheard{o.View, seen, new(int)}
 		o.Providers["local"] = forgetful{o.Providers["local"], func(uid string) {
 			seen.add("forget", uid)
 			forget(uid)
@@ -217,7 +238,7 @@ func TestAJobThatIsWantedAgainIsNotForgotten(t *testing.T) {
 		close(free)
 		b.rounds(t, 4)
 		b.flights.wait()
-		if made := seen.since(); strings.Contains(made, "forget") || !strings.Contains(made, "launch job.a.worker[0]#2") {
+		if made := seen.since(); strings.Contains(made, "forget") || strings.Contains(made, "told") || !strings.Contains(made, "launch job.a.worker[0]#2") {
 			t.Errorf("calls: %s", made)
 		}
 	})
@@ -238,15 +259,18 @@ func TestWhatIsBeingForgottenIsMadeAnewAfterwards(t *testing.T) {
 			t.Fatalf("calls: %s", made)
 		}
 		b.Declare([]job.Job{a})
+		b.rounds(t, 1)
+		plans := b.o.View.(overheard).plans
+		before := *plans
 		b.rounds(t, 3)
-		if made := seen.since(); made != "" {
-			t.Errorf("while it is being forgotten: %s", made)
+		if made := seen.since(); made != "" || *plans != before {
+			t.Errorf("while it is being forgotten: %s, and %d plans are told", made, *plans-before)
 		}
 		close(held)
 		b.flights.wait()
 		b.rounds(t, 4)
 		b.flights.wait()
-		if made := seen.since(); !strings.HasPrefix(made, "prepare ua") || !strings.Contains(made, "launch job.a.worker[0]#2") || strings.Contains(made, "forget") {
+		if made := seen.since(); !strings.HasPrefix(made, "told ua, prepare ua") || !strings.Contains(made, "launch job.a.worker[0]#2") || strings.Contains(made, "forget") {
 			t.Errorf("afterwards: %s", made)
 		}
 	})

@@ -119,7 +119,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			due = earliest(due, proven)
 		}
 		ended := time.Now()
-		if !sleep(ctx, rest.after(ended, ended.Sub(begun)-r.stored)) {
+		if !sleep(ctx, rest.after(ended, ended.Sub(begun))) {
 			return p, nil
 		}
 		due = earliest(due, r.again)
@@ -157,7 +157,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 
 // rest is the pause after a turn, in which news coalesce: as long as the turn took, and longer once turns take more than
 // their share of the time. So a burst of 10,000 pods costs some turns more, and not a core; what comes alone is decided at
-// once. What a turn waits for its state to be stored does not count: no work is saved by that.
+// once.
 type rest struct {
 	debt time.Duration // what turns took beyond their share
 	at   time.Time     // as of when
@@ -216,7 +216,6 @@ func (w *Watch) changed() <-chan struct{} {
 // Turn is one turn of the loop: observe, plan, store, tell, act. due is when the next one has to be, if
 // nothing wakes it earlier; zero is never. With an error nothing was changed.
 func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
-	r.stored = 0
 	r.flights.look()
 	r.observe(ctx)
 	if ctx.Err() != nil {
@@ -239,9 +238,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	left := r.tellLeft(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
-	storing := time.Now()
 	err = r.commit(ctx, in, &p)
-	r.stored = time.Since(storing)
 	r.enterStored(err)
 	if err != nil {
 		return p, due, err

@@ -128,6 +128,7 @@ type Incident struct {
 	Generation int       `json:"generation,omitempty"` // of the world that it broke, if it did
 	Confidence float64   `json:"confidence"`           // 0 to 1
 	Told       bool      `json:"told,omitempty"`       // its notice was given
+	Added      time.Time `json:"added,omitzero"`       // when a culprit came last that the notice did not name
 }
 
 // Action is what healing did, cheap to dear.

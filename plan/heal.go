@@ -180,13 +180,15 @@ func (p *pass) incident(w *work, f fault) {
 		case heavy <= known: // two faults at once: no end of a peer explains this one
 			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
 			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
-			inc.Told = inc.Told && heavy <= mostEcho
+			if inc.Told && heavy > mostEcho {
+				inc.Added = p.in.Now
+			}
 		default:
 			if inc.Cause.Users() && !f.cause.Users() && len(w.rec.Charges) > 0 {
 				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
 			}
 			lighter := inc
-			inc.Told = false
+			inc.Told, inc.Added = false, time.Time{}
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
 			inc.Confidence = confidence(heavy)
 			if known > mostEcho { // what was known is a fault of its own
@@ -462,21 +464,25 @@ func (p *pass) decided(w *work, a job.Action) {
 	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
 		return
 	}
-	inc.Action, inc.Told = a, false
+	inc.Action, inc.Told, inc.Added = a, false, time.Time{}
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true
 }
 
 // tellIncident tells of the newest incident once it was decided, at once: what follows from it (a restart, the next world,
 // the end of the job) is told after it, and the next incident of a program that fails early comes within milliseconds. If
-// it proves to be the echo of another fault it is told again, with the heavier cause.
+// it proves to be the echo of another fault it is told again, with the heavier cause; and once more with all culprits when
+// no more have come for verdictGrace: a switch takes hundreds with it, one by one.
 func (p *pass) tellIncident(w *work) {
 	n := len(w.rec.Incidents)
-	if n == 0 || w.rec.Incidents[n-1].Told || w.rec.Incidents[n-1].Action == "" {
+	if n == 0 || w.rec.Incidents[n-1].Action == "" {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	inc.Told = true
+	if inc.Told && (inc.Added.IsZero() || p.pending(inc.Added, verdictGrace)) {
+		return
+	}
+	inc.Told, inc.Added = true, time.Time{}
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true
 	p.out.Notices = append(p.out.Notices, job.Notice{

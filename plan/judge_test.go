@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
 )
 
 // A job that was Degraded is Running once its next world has formed, not when the slots for it are there: "Running" is
@@ -55,5 +56,22 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 	p = &pass{}
 	if p.tellIdle(w); len(p.out.Waits) > 0 {
 		t.Errorf("of a job that is to go %+v is told", p.out.Waits)
+	}
+}
+
+// A program of a slot's own is an edit of that slot, also where there was one for all before.
+func TestASlotThatGetsAProgramOfItsOwnIsEdited(t *testing.T) {
+	applied := jobtest.Job("a", jobtest.Role("worker", 2))
+	own := applied.Roles[0].Program
+	own.Command = append(slices.Clone(own.Command), "--index=1")
+	next := applied
+	next.Roles = slices.Clone(applied.Roles)
+	next.Roles[0].PerSlot = []job.Program{applied.Roles[0].Program, own}
+	w := &work{spec: &next}
+	for index, want := range []bool{false, true} {
+		s := job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: index}, Phase: job.Canceled}
+		if got := w.editedSince(&applied, &s); got != want {
+			t.Errorf("slot %d was edited: %v", index, got)
+		}
 	}
 }

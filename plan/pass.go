@@ -289,7 +289,7 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 
 // editedSince tells whether a slot of a job that ended is declared otherwise by now in what it is started from. One that
 // ended by itself is held against what ran in it. One that was stopped may have been given up before an edit that the others
-// took up, so what ran in it says nothing: it is held against what was applied last, in what is its own. Diff sees the rest.
+// took up, so what ran in it says nothing: it is held against what was applied last, in what is its own.
 func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
 	was, is, index := applied.Role(s.Address.Role), w.spec.Role(s.Address.Role), s.Address.Index
 	if is == nil {
@@ -298,7 +298,7 @@ func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
 	if s.Phase != job.Canceled {
 		return s.Fingerprint != "" && s.Fingerprint != w.print(is, index)
 	}
-	return was != nil && index < min(len(was.PerSlot), len(is.PerSlot)) && !reflect.DeepEqual(was.PerSlot[index], is.PerSlot[index])
+	return was != nil && !reflect.DeepEqual(was.For(index), is.For(index))
 }
 
 // adoptable is what runs already of a job that is not recorded, under its name or one that it had: the state was lost.

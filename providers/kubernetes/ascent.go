@@ -79,6 +79,8 @@ const (
 	ascentPause = 250 * time.Millisecond
 	// ascentRetry is when what could not be written is tried again.
 	ascentRetry = 5 * time.Second
+	// ascentWrite bounds one such write: a Prepare of the job waits for it.
+	ascentWrite = time.Minute
 )
 
 // awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It
@@ -118,7 +120,7 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 		if risen {
 			due = now.Add(ascentRetry)
 			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
-			if err := p.surround(p.ctx, j); err != nil && p.ctx.Err() == nil {
+			if err := p.rouse(j); err != nil && p.ctx.Err() == nil {
 				j.awake.Store(false)
 				p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
 			}
@@ -133,11 +135,23 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	return time.After(time.Until(next))
 }
 
-// surround makes the Service and the budgets of a job, or brings them up to date.
+// rouse has a job's Service and budgets select its pods.
+func (p *Provider) rouse(j prepared) error {
+	ctx, cancel := context.WithTimeout(p.ctx, ascentWrite)
+	defer cancel()
+	return p.surround(ctx, j)
+}
+
+// surround makes the Service and the budgets of a job, as it was asked for last, or brings them up to date.
 func (p *Provider) surround(ctx context.Context, j prepared) error {
-	j.around.Lock()
-	defer j.around.Unlock()
-	making, ctx := errgroup.WithContext(ctx)
+	select {
+	case j.around <- struct{}{}:
+		defer func() { <-j.around }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	j = *j.newest.Load() // whoever writes last writes what is so
+	var making errgroup.Group // what is refused of one is not to keep the others from being made
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
 			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)

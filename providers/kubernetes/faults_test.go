@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/testbed"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // newFaultyWork is paperwork behind a proxy.
@@ -210,5 +212,49 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	}
 	if waited != 1 {
 		t.Errorf("%d of %d launches waited for the look", waited, n-1)
+	}
+}
+
+// That the service moved is known though the answer to the write that says so was lost.
+func TestAMoveOfWhichTheAnswerIsLostIsKnown(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	worker := job.GroupRole{Role: "worker", Min: 1}
+	w.prepare(worker)
+	next := w.open()
+	w.ok(next.Publish(t.Context(), providers.Service{URL: "https://10.0.0.9:7000"}))
+	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "configmaps", LoseAnswer: true, Times: attemptsDown})
+	if _, err := next.Prepare(t.Context(), w.group(worker)); err == nil {
+		t.Fatal("it was prepared though nothing answered")
+	}
+	_, err := next.Prepare(t.Context(), w.group(worker))
+	w.ok(err)
+	if news := next.Capabilities().News.Std(); news != newsTakes {
+		t.Errorf("the news take %s", news)
+	}
+}
+
+// A budget that is refused does not keep the job's Service from being made.
+func TestARefusedBudgetRefusesNoService(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "poddisruptionbudgets", Status: 403})
+	if _, err := w.p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1})); err == nil {
+		t.Fatal("it was prepared without a budget")
+	}
+	if there := w.objects(); !slices.ContainsFunc(there, func(name string) bool { return strings.HasPrefix(name, "Service/") }) {
+		t.Errorf("there are %v", there)
+	}
+}
+
+// Whoever writes a budget last writes what the job was asked for last, though it knows the job as it was before.
+func TestTheNewestBudgetStays(t *testing.T) {
+	w, _ := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	before, _ := w.p.jobs.get(testUID)
+	w.prepare(job.GroupRole{Role: "worker", Min: 3})
+	w.ok(w.p.surround(t.Context(), before))
+	budgets, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).List(t.Context(), metav1.ListOptions{})
+	w.ok(err)
+	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 3 {
+		t.Errorf("the budgets are %+v", budgets.Items)
 	}
 }

@@ -41,11 +41,12 @@ type prepared struct {
 	group  job.Group
 	anchor anchor
 	token  string
-	whole  *atomic.Bool // its gang, when the gates were looked at last
-	awake  *atomic.Bool // its Service and budgets select its pods
-	around *sync.Mutex  // held while these are written: the last write is to say what is so
-	ascent *ascent      // of its pods; awaken's alone
-	look   chan looked  // at its anchor; empty while who would launch has to wait for one
+	whole  *atomic.Bool              // its gang, when the gates were looked at last
+	awake  *atomic.Bool              // its Service and budgets select its pods
+	around chan struct{}             // one place, taken while these are written
+	newest *atomic.Pointer[prepared] // what Prepare was asked for last, though not all of it may be there yet
+	ascent *ascent                   // of its pods; awaken's alone
+	look   chan looked               // at its anchor; empty while who would launch has to wait for one
 }
 
 func newPreparations() *preparations {
@@ -136,6 +137,9 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return before.token, p.tell(ctx, before, there.Data)
 	}
 	former, service := there, p.jobs.serviceData()
+	if former != nil {
+		p.jobs.noteMove(former.Data, service) // before it is written: the answer may be lost
+	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service), applyAs)
 		return err
@@ -143,19 +147,17 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if former != nil {
-		p.jobs.noteMove(former.Data, service)
-	}
 	made := prepared{
 		group: g, anchor: anchor{there.Name, there.UID},
-		whole: new(atomic.Bool), awake: new(atomic.Bool), around: new(sync.Mutex), ascent: new(ascent), look: make(chan looked, 1),
+		whole: new(atomic.Bool), awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), ascent: new(ascent), look: make(chan looked, 1),
 	}
 	if known {
-		made.awake, made.around, made.ascent = before.awake, before.around, before.ascent
+		made.awake, made.around, made.newest, made.ascent = before.awake, before.around, before.newest, before.ascent
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
 	made.look <- lookedNow(time.Now())
+	made.newest.Store(&made)
 	// Each needs the anchor and none another: a hundred gangs that come at once are known to their scheduler the sooner.
 	making, ctxAll := errgroup.WithContext(ctx)
 	var token string
@@ -163,11 +165,13 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		token, err = p.token(ctxAll, g, made.anchor, before.token)
 		return err
 	})
-	making.Go(func() error { return p.surround(ctxAll, made) })
+	making.Go(func() error {
+		if err := p.surround(ctxAll, made); err != nil || former == nil { // what is new has no roles of before
+			return err
+		}
+		return p.prune(ctxAll, g)
+	})
 	making.Go(func() error { return p.gang.Prepare(ctxAll, jobOf(g, made.anchor.reference())) })
-	if former != nil { // what is new has no roles of before
-		making.Go(func() error { return p.prune(ctxAll, g) })
-	}
 	if err := making.Wait(); err != nil {
 		return "", err
 	}
