@@ -145,7 +145,7 @@ func (p *pass) tellIdle(w *work) {
 	for i := range w.spec.Roles {
 		if role := w.spec.Roles[i].Name; len(ended[role]) > 0 {
 			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Reasons: []string{job.Fold(role, ended[role]) +
-				": no process runs there any more, and no master has been told why. The next apply is told by the agents, and goes on from there."}})
+				": no process runs there any more. Why, their agents tell a master, and an apply goes on from there."}})
 		}
 	}
 }

@@ -96,6 +96,8 @@ type role struct {
 	container string
 	// restarts is how many faults were healed, if anything said so.
 	restarts *int
+	// serviceLinks tells that the pods ask for the variables of all Services.
+	serviceLinks bool
 	// launch is what the launcher was told, nil if there was none.
 	launch *launch
 	// program is where the command is written.

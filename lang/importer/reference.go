@@ -69,17 +69,31 @@ func (v *variables) forget(name string) {
 	v.inPod[name] = true
 }
 
-// resolve gives a variable's value; false if only the kubelet knows what is in it.
+// resolve gives a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
 func (v *variables) resolve(text string) (string, bool) {
-	valueOf := func(name string) (string, bool) {
-		value, ok := v.before[name]
-		return value, ok
-	}
-	open := slices.ContainsFunc(referencesIn(text), func(name string) bool {
-		_, ok := valueOf(name)
-		return !ok && (v.from || v.inPod[name])
+	left := v.put(text)
+	open := slices.ContainsFunc(referencesIn(left), func(name string) bool {
+		_, ofService := serviceOf(name)
+		return v.from || v.inPod[name] || ofService
 	})
-	return expand(text, valueOf), !open
+	if open {
+		return left, false
+	}
+	return expand(left, func(string) (string, bool) { return "", false }), true
+}
+
+// put puts in the values that are known, as text for the kubelet still. A pod's overlay needs that: its variables stand
+// above those of env, and the kubelet knows no variable that stands below.
+func (v *variables) put(text string) string {
+	return reference.ReplaceAllStringFunc(text, func(match string) string {
+		if match == "$$" {
+			return match
+		}
+		if value, ok := v.before[match[len("$("):len(match)-len(")")]]; ok {
+			return strings.ReplaceAll(value, "$", "$$")
+		}
+		return match
+	})
 }
 
 // unresolved is a reference in a command that no value is known for, and the word that it is in.
@@ -124,8 +138,42 @@ func (r *role) valueOf(name string, known map[string]string) (string, bool) {
 	return "", false
 }
 
-// serviceVariable is one that the kubelet makes of the Services of the namespace.
-var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT)`)
+// serviceVariable is one that the kubelet makes of a Service, whose name comes first: REDIS_SERVICE_HOST,
+// REDIS_SERVICE_PORT_METRICS, REDIS_PORT, REDIS_PORT_6379_TCP_ADDR (k8s.io/kubernetes/pkg/kubelet/envvars).
+var serviceVariable = regexp.MustCompile(`^([A-Z0-9_]+?)_(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$`)
+
+// apiService is the Service of the API server, whose variables are in every pod.
+const apiService = "kubernetes"
+
+// serviceOf is the Service that a variable can be of. The name of one has neither capitals nor underscores.
+func serviceOf(name string) (service string, ok bool) {
+	m := serviceVariable.FindStringSubmatch(name)
+	if m == nil || slices.Contains(ownVariables, name) || strings.HasPrefix(name, launcherVariable) {
+		return "", false
+	}
+	return strings.ReplaceAll(strings.ToLower(m[1]), "_", "-"), true
+}
+
+// linked tells whether a role's pods have a Service's variables: eltrain's have others than the API server's only if
+// they ask for them.
+func (r *role) linked(service string) bool { return service == apiService || r.serviceLinks }
+
+// absentServices warns of what is left of a variable for the kubelet, and is of Services that eltrain's pods have no
+// variables of.
+func (im *importer) absentServices(r *role, item *value, left string, c *value) {
+	if c.get("envFrom") != nil {
+		return // it may come from there
+	}
+	told := map[string]bool{}
+	for _, name := range referencesIn(left) {
+		service, ok := serviceOf(name)
+		if !ok || r.linked(service) || told[service] || defined(c.get("env"), name) {
+			continue
+		}
+		told[service] = true
+		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays in it as it is. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
+	}
+}
 
 // references warns of what a command refers to and is not known here. What Kubernetes itself would leave as it is, as the
 // $(hostname) of a script, is not told.
@@ -139,11 +187,14 @@ func (im *importer) references(r *role, c *value) {
 		told[u.name] = true
 		// Programs are written in small letters, variables are not.
 		elsewhere := c.get("envFrom") != nil && variableName.MatchString(u.name) && u.name == strings.ToUpper(u.name)
+		service, ofService := serviceOf(u.name)
 		switch {
 		case slices.Contains(ownVariables, u.name):
 			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so nothing can be put in the place of $(%s). Let the program read it from its environment.", u.name, u.name)
-		case defined(c.get("env"), u.name), elsewhere, serviceVariable.MatchString(u.name):
+		case defined(c.get("env"), u.name), elsewhere, ofService && r.linked(service):
 			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known in the pod alone, and eltrain gives a program its words as they are written: $(%s) stays in it. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
+		case ofService:
+			im.warn(u.at, "Variable of a Service", "eltrain's pods have no variables of Services, and eltrain gives a program its words as they are written: $(%s) stays in it. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } } and let the program read %s from its environment.", u.name, service, u.name)
 		case operatorSet.MatchString(u.name):
 			im.warn(u.at, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", u.name, insteadOf(u.name))
 		}

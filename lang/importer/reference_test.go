@@ -1,8 +1,14 @@
 package importer
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -68,6 +74,119 @@ func TestOwnVariablesAreNotImported(t *testing.T) {
 		}
 		if text := told(r.Diagnostics); !strings.Contains(text, "eltrain sets ") {
 			t.Errorf("told is %s", text)
+		}
+	}
+}
+
+// inPodOf is what the kubelet makes of a container's env, read from the top. Each valueFrom is a text that could be taken
+// for a reference.
+func inPodOf(env []any, services map[string]string) map[string]string {
+	values := map[string]string{}
+	for _, item := range env {
+		fields := item.(map[string]any)
+		name := fields["name"].(string)
+		text, plain := fields["value"].(string)
+		if !plain {
+			values[name] = "$(A) of " + name
+			continue
+		}
+		values[name] = expand(text, func(name string) (string, bool) {
+			if value, ok := values[name]; ok {
+				return value, true
+			}
+			value, ok := services[name]
+			return value, ok
+		})
+	}
+	return values
+}
+
+// A container's variables have the values that they had, though those that only the kubelet knows stand above the
+// others in a pod of eltrain's, as TestPodsOfLaunches shows.
+func TestVariablesHaveTheValuesThatTheyHad(t *testing.T) {
+	names := []string{"A", "B", "C", "D", "PET_E"}
+	services := map[string]string{"REDIS_PORT": "tcp://10.0.0.9:6379", "REDIS_PORT_6379_TCP_ADDR": "10.0.0.9", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+	pieces := []string{"$", "$$", "x", "(A)", "$(", ")", "$(NOBODY)"}
+	for _, name := range append(slices.Sorted(maps.Keys(services)), names...) {
+		pieces = append(pieces, "$("+name+")")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var env []any
+		var list []string
+		for _, name := range rapid.Permutation(names).Draw(t, "names") {
+			if rapid.IntRange(0, 3).Draw(t, "of") == 0 {
+				env = append(env, map[string]any{"name": name})
+				list = append(list, fmt.Sprintf("{name: %s, valueFrom: {secretKeyRef: {name: s, key: k}}}", name))
+				continue
+			}
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 5).Draw(t, name), "")
+			env = append(env, map[string]any{"name": name, "value": text})
+			list = append(list, fmt.Sprintf("{name: %s, value: '%s'}", name, text))
+		}
+		src := strings.Replace(least, "[x]", "[x], env: ["+strings.Join(list, ", ")+"]", 1)
+		role := mustBeValid(t, Manifests("in.yaml", strings.NewReader(src), Checks{}).HCL)[0].Roles[0]
+		var there []any
+		if spec, ok := role.Pod["spec"].(map[string]any); ok {
+			there = spec["containers"].([]any)[0].(map[string]any)["env"].([]any)
+		}
+		got := inPodOf(there, services)
+		delete(role.Env, "JOB_COMPLETION_INDEX") // set last by the Job controller, and by eltrain
+		for name, text := range role.Env {
+			if _, twice := got[name]; twice {
+				t.Errorf("%s is in env and in pod", name)
+			}
+			got[name] = text
+		}
+		if diff := cmp.Diff(inPodOf(env, services), got); diff != "" {
+			t.Errorf("%s\n%s (-want +got):\n%s", src, role.Pod, diff)
+		}
+	})
+}
+
+func TestServicesOfVariables(t *testing.T) {
+	for name, want := range map[string]string{
+		"REDIS_SERVICE_HOST": "redis", "MY_DB_SERVICE_PORT": "my-db", "REDIS_SERVICE_PORT_METRICS": "redis",
+		"REDIS_PORT": "redis", "REDIS_PORT_6379_TCP": "redis", "REDIS_PORT_6379_TCP_ADDR": "redis", "A_PORT_53_UDP_PORT": "a", "A_PORT_9_SCTP_PROTO": "a",
+		"KUBERNETES_SERVICE_PORT_HTTPS": "kubernetes", "KUBERNETES_PORT_443_TCP_PORT": "kubernetes",
+		"REDIS_HOST": "", "PORT": "", "_PORT": "", "redis_port": "", "REDIS_PORTS": "", "A_PORT_X_TCP": "", "A_PORT_1_TCP_HOST": "", "A_SERVICE_HOST_B": "",
+		"MASTER_PORT": "", "PET_MASTER_PORT": "",
+	} {
+		if got, ok := serviceOf(name); got != want || ok != (want != "") {
+			t.Errorf("%s is of %q, not %q", name, got, want)
+		}
+	}
+}
+
+// What eltrain's pods do not have of Services is told, of commands and of variables.
+func TestVariablesOfServicesAreTold(t *testing.T) {
+	const absent, inPod = "Variable of a Service", "Variable that only Kubernetes knows"
+	for _, c := range []struct {
+		container, spec string
+		want            map[string]int
+	}{
+		{container: "command: [x, $(REDIS_SERVICE_HOST), $(REDIS_PORT_6379_TCP_ADDR)]", want: map[string]int{absent: 2}},
+		{container: "command: [x, $(KUBERNETES_SERVICE_HOST)]", want: map[string]int{inPod: 1}},
+		{container: "command: [x, $(REDIS_PORT)]", spec: "enableServiceLinks: true, ", want: map[string]int{inPod: 1}},
+		{container: "command: [x, $(REDIS_PORT)]", spec: "enableServiceLinks: false, ", want: map[string]int{absent: 1}},
+		{container: "command: [x, $(REDIS_PORT)], envFrom: [{configMapRef: {name: m}}]", want: map[string]int{inPod: 1}},
+		{container: "command: [x], env: [{name: A, value: '$(REDIS_SERVICE_HOST):$(REDIS_SERVICE_PORT)/$(DB_PORT)'}]", want: map[string]int{absent: 2}},
+		{container: "command: [x], env: [{name: A, value: $(REDIS_PORT)}]", spec: "enableServiceLinks: true, "},
+		{container: "command: [x], env: [{name: A, value: $(REDIS_PORT)}], envFrom: [{configMapRef: {name: m}}]"},
+		{container: "command: [x], env: [{name: REDIS_PORT, valueFrom: {fieldRef: {fieldPath: x}}}, {name: A, value: $(REDIS_PORT)}]"},
+		{container: "command: [x], env: [{name: A, value: $(KUBERNETES_SERVICE_HOST)}]"},
+	} {
+		src := strings.NewReplacer("command: [x]", c.container, "spec: {containers", "spec: {"+c.spec+"containers").Replace(least)
+		r := Manifests("in.yaml", strings.NewReader(src), Checks{})
+		mustBeValid(t, r.HCL)
+		got := map[string]int{}
+		for _, d := range r.Diagnostics {
+			got[d.Summary]++
+		}
+		if got[absent] != c.want[absent] || got[inPod] != c.want[inPod] {
+			t.Errorf("%s %s: told is\n%s", c.container, c.spec, told(r.Diagnostics))
+		}
+		if strings.Contains(c.container, "name: A,") && !strings.Contains(string(r.HCL), "valueFrom") && !strings.Contains(string(r.HCL), `name  = "A"`) {
+			t.Errorf("%s: A is not in the pod:\n%s", c.container, r.HCL)
 		}
 	}
 }

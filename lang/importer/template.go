@@ -27,6 +27,8 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 		if name, ok := im.text(main.get("name")); ok {
 			r.container = name
 		}
+		links, _ := spec.get("enableServiceLinks").scalar()
+		r.serviceLinks = links == "true"
 		im.container(r, main, known)
 		im.sharedMemory(r, spec, main)
 	} else {
@@ -249,6 +251,9 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 		case name == "" || strings.ContainsAny(name, "=\x00"):
 			im.drop(item, "%q cannot name an environment variable.", name)
 		case strings.HasPrefix(name, launcherVariable):
+			if plain {
+				item.get("value").text = seen.put(written)
+			}
 			seen.forget(name)
 			if plain && resolved {
 				seen.learn(name, text)
@@ -263,7 +268,9 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 		case item.get("value") != nil && !plain:
 			im.drop(item, "The value of a variable is a text.")
 		case !resolved:
-			seen.forget(name) // the kubelet puts it together
+			seen.forget(name)
+			item.get("value").text = text // the kubelet puts it together
+			im.absentServices(r, item, text, c)
 		default:
 			im.plainVariable(r, item, name, text)
 			seen.learn(name, text)
@@ -305,10 +312,14 @@ func (im *importer) launcherEnvironment(r *role, list *value) {
 			continue
 		}
 		text, plain := item.get("value").scalar()
+		whole := plain && len(referencesIn(text)) == 0
+		if whole {
+			text = expand(text, nil)
+		}
 		spec := optionFrom(rest)
 		switch {
-		case r.launch == nil && plain && len(referencesIn(text)) == 0:
-			im.plainVariable(r, item, name, expand(text, nil))
+		case r.launch == nil && whole:
+			im.plainVariable(r, item, name, text)
 		case r.launch == nil:
 		case spec == nil:
 			im.drop(item, "It is no option of torchrun that is known here.")

@@ -150,7 +150,7 @@ func (p *Provider) surround(ctx context.Context, j prepared) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	j = *j.newest.Load() // whoever writes last writes what is so
+	j = *j.newest.Load()      // whoever writes last writes what is so
 	var making errgroup.Group // what is refused of one is not to keep the others from being made
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {

@@ -41,6 +41,8 @@ func TestPodsOfLaunches(t *testing.T) {
 				return show(t, pod.Spec)
 			case "command":
 				return show(t, pod.Spec.Containers[0].Command)
+			case "env":
+				return show(t, pod.Spec.Containers[0].Env)
 			}
 			d.Fatalf(t, "unknown command %s", d.Cmd)
 			return ""

@@ -86,6 +86,9 @@ func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpe
 	if there.DeletionTimestamp != nil || len(there.OwnerReferences) != 1 || there.OwnerReferences[0].UID != j.Owner.UID {
 		return false
 	}
+	if equality.Semantic.DeepEqual(there.Spec, spec) {
+		return true
+	}
 	var ours v1beta1.PodGroup
 	err := managedfields.ExtractInto(there, typed.DeducedParseableType, kubernetes.FieldManager, &ours, "")
 	// A gang of nobody says so with a 0, which reads as a field that is not ours.

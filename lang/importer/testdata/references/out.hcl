@@ -115,9 +115,35 @@ job "trainer" {
   role "worker" {
     replicas = 2
     image    = "registry.example/t:1"
-    command  = ["python3", "t.py", "1", "2", "$(KUBERNETES_SERVICE_HOST)"]
+    command  = ["python3", "t.py", "1", "2", "$(KUBERNETES_SERVICE_HOST)", "$(REDIS_PORT_6379_TCP_ADDR)"]
     env = {
-      A = "1"
+      A    = "1"
+      COST = "5$"
+    }
+    pod = {
+      spec = {
+        containers = [{
+          env = [{
+            name = "TOKEN"
+            valueFrom = {
+              secretKeyRef = {
+                key  = "token"
+                name = "s"
+              }
+            }
+            }, {
+            name  = "MIX"
+            value = "1-5$$-$$-$(TOKEN)"
+            }, {
+            name  = "API"
+            value = "$(KUBERNETES_SERVICE_HOST)"
+            }, {
+            name  = "STORE"
+            value = "$(REDIS_SERVICE_HOST):$(REDIS_SERVICE_PORT)"
+          }]
+          name = "main"
+        }]
+      }
     }
   }
 }
