@@ -350,7 +350,13 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	v, diags := e.Expression.Value(ctx)
 	if byZero(e.Expression, v) {
-		e.m.what, e.m.why = "Division by zero", "What this is divided by is 0."
+		return cty.UnknownVal(cty.Number), append(diags, &hcl.Diagnostic{
+			Severity:   hcl.DiagError,
+			Summary:    "Division by zero",
+			Detail:     "What this is divided by is 0. Guard it: n == 0 ? … : … / n.",
+			Subject:    e.Range().Ptr(),
+			Expression: e.Expression, EvalContext: ctx,
+		})
 	}
 	if !e.m.spendAs(e.cost, v) {
 		if e.m.at == nil {

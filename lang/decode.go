@@ -274,11 +274,31 @@ func (d *decoder) evaluate(to reflect.Value, f job.Field, t *tree) {
 	d.l.report(diags...)
 	if diags.HasErrors() || !d.store(to, f, attr, val, ctx) {
 		t.failed[f.Name] = true
+		if !diags.HasErrors() && f.Type.Kind() == reflect.Map {
+			t.certain[f.Name] = certainKeys(val)
+		}
 		return
 	}
 	if d.sensitive != nil && val.ContainsMarked() {
 		d.sensitive(t, f, val)
 	}
+}
+
+// certainKeys are the keys of an object or a map of which some values may not be known. One whose value may yet be null
+// is none: it would be left out.
+func certainKeys(val cty.Value) []string {
+	val, _ = val.UnmarkDeep()
+	if !val.IsKnown() || val.IsNull() || !val.CanIterateElements() || val.Type().IsTupleType() {
+		return nil
+	}
+	var keys []string
+	for it := val.ElementIterator(); it.Next(); {
+		key, elem := it.Element()
+		if key.Type() == cty.String && elem.Range().DefinitelyNotNull() {
+			keys = append(keys, key.AsString())
+		}
+	}
+	return keys
 }
 
 // store converts an evaluated argument and sets it. It reports what does not fit, and then gives false.

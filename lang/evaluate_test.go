@@ -69,6 +69,7 @@ func TestEvaluate(t *testing.T) {
 		`job.swept["a"].role.w.env`:    cty.ObjectVal(map[string]cty.Value{"PEERS": cty.StringVal("1")}),
 		`upper("a")`:                   cty.StringVal("A"),
 		"[for s in local.sizes : s]":   cty.TupleVal([]cty.Value{cty.NumberIntVal(4), cty.NumberIntVal(8)}),
+		"0 == 0 ? 1 : 1 / 0":           cty.NumberIntVal(1), // as the error advises
 		"var.token":                    cty.StringVal("hunter22").Mark(Sensitive),
 		"job.gpt.role.worker.command":  cty.TupleVal([]cty.Value{cty.StringVal("train"), cty.StringVal("--token=hunter22").Mark(Sensitive)}),
 	} {
@@ -89,7 +90,7 @@ func TestEvaluateTellsWhatIsWrong(t *testing.T) {
 		"frobnicate(1)":              "Unknown function",
 		"timestamp()":                "tomorrow",
 		"role.worker.replicas":       "the console",
-		"1 / 0":                      "Division by zero",
+		"1 / 0":                      "is 0. Guard it: n == 0 ? ",
 		strings.Repeat("[", 100_000): "Nested too deeply",
 		"[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]": "Too much to evaluate",
 	} {

@@ -110,7 +110,7 @@ func loadAlone(t *testing.T, alone, src string) {
 	if most > hostileMemory {
 		t.Errorf("it took %d MiB", most>>20)
 	}
-	if told > maxTold+1 {
+	if told > maxTold+2 { // one for what else is wrong, one for variables without a value
 		t.Errorf("it told %d things", told)
 	}
 }

@@ -370,24 +370,39 @@ func (l *loader) finish() hcl.Diagnostics {
 	return cut(tidy(l.diags))
 }
 
-// cut leaves out what is beyond maxTold, and says so; as an error, if an error is among it.
+// cut leaves out what is beyond maxTold, and says so. What is said of variables without a value goes last: who asks what
+// the files mean without (see WithoutUnset) is to see the rest.
 func cut(diags hcl.Diagnostics) hcl.Diagnostics {
 	if len(diags) <= maxTold {
 		return diags
 	}
-	rest := diags[maxTold:]
-	more := &hcl.Diagnostic{
+	others := WithoutUnset(diags)
+	missing := slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool { return d.Extra != unset{} })
+	told := min(len(others), maxTold)
+	left := min(len(missing), maxTold-told)
+	out := slices.Concat(others[:told], missing[:left])
+	if rest := others[told:]; len(rest) > 0 {
+		out = append(out, more(rest))
+	}
+	if rest := missing[left:]; len(rest) > 0 {
+		d := more(rest)
+		d.Extra = unset{}
+		out = append(out, d)
+	}
+	return out
+}
+
+// more stands for diagnostics that are left out. It is an error if one of them is.
+func more(rest hcl.Diagnostics) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "More problems",
 		Detail:  fmt.Sprintf("There are %d more, beginning here. They are told when those before are mended.", len(rest)),
 		Subject: subject(rest[0]).Ptr(),
 	}
 	if rest.HasErrors() {
-		more.Severity = hcl.DiagError
+		d.Severity = hcl.DiagError
 	}
-	if !WithoutUnset(rest).HasErrors() {
-		more.Extra = unset{}
-	}
-	return append(diags[:maxTold:maxTold], more)
+	return d
 }
 
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {

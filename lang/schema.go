@@ -57,6 +57,8 @@ type tree struct {
 	attrs       map[string]*hcl.Attribute
 	blocks      map[string][]*tree
 	failed      map[string]bool // arguments with no valid or known value, of which no more is said; types of blocks of which some are not known
+	// certain are the keys that an argument of the type map has for sure, though not all of its values are known.
+	certain map[string][]string
 }
 
 // label is the block's only label, or "".
@@ -97,7 +99,7 @@ func (t *tree) sound(names ...string) bool {
 func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 	out := &tree{
 		typ: t, labels: b.Labels, labelRanges: b.LabelRanges, def: b.DefRange,
-		blocks: map[string][]*tree{}, failed: map[string]bool{},
+		blocks: map[string][]*tree{}, failed: map[string]bool{}, certain: map[string][]string{},
 	}
 	content, diags := b.Body.Content(bodySchema(t))
 	diags = l.takeUndecided(diags, out.failed)

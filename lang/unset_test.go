@@ -226,6 +226,16 @@ func TestWhatDoesNotDependOnAMissingValueIsChecked(t *testing.T) {
 		"a bound":                     {role("scaling {\n  min = var.n\n  max = 2\n}"), ""},
 		"bounds that are known":       {role("env = { A = var.any }\nscaling {\n  min = 4\n  max = 2\n}"), "Minimum above maximum"},
 		"a number that is a word":     {role("processes = \"many\"\nreplicas = var.n"), "number is required"},
+		"a limit above the others":    {role("resources {\n  cpu = 8\n  memory = var.any\n}\n}\nlimits {\n  cpu = 2\n  memory = var.any\n  devices = var.any"), "8 cpu, and the limits allow 2 cpu."},
+		"limits that may be enough":   {role("resources {\n  cpu = var.n\n  memory = \"8GiB\"\n}\n}\nlimits {\n  cpu = 2\n  memory = var.any"), ""},
+		"a gang of unknown size":      {role("replicas = var.n\nresources {\n  cpu = 1\n}\n}\nlimits {\n  cpu = 0.5"), ""},
+		"eltrain's own variable":      {role("env = { RANK = \"0\", A = var.any }"), "sets \"RANK\" for each"},
+		"a variable in each slot":     {role("env = { \"A=\" = slot.role, A = slot.job, B = var.token }"), "cannot name an environment variable"},
+		"a variable that may be null": {role("env = { RANK = var.any }"), ""},
+		"one that is no null":         {role("env = { RANK = \"r${var.any}\" }"), "sets \"RANK\" for each"},
+		"one that is null":            {role("env = { RANK = null, A = var.any }"), ""},
+		"names that are not known":    {role("env = merge({ RANK = \"0\" }, var.any)"), ""},
+		"a division":                  {with("priority = var.n == 0 ? 1 : 6 / var.n"), ""},
 		"limits":                      {with("limits {\n  cpu = var.n\n}"), ""},
 		"for_each":                    {with("") + "job \"k\" {\n  for_each = var.set\n  role \"w\" {\n    replicas = length(each.key)\n    command = [each.value, slot.job]\n  }\n}\n", ""},
 		"a mistake in each":           {with("") + "job \"k\" {\n  for_each = var.set\n  role \"w\" {\n    replicas = 0\n    command = [each.key, each.valeu]\n  }\n}\n", "Unknown attribute of each|at least 1 slot"},
@@ -361,8 +371,17 @@ provider "local" {}
 
 // A missing value beyond what is told is no other error.
 func TestMissingValuesBeyondTheCut(t *testing.T) {
-	_, diags := parseText(t, inJob("")+lines("variable \"v#\" {}\n", 50_000))
+	missing := inJob("") + lines("variable \"v#\" {}\n", 50_000)
+	_, diags := parseText(t, missing)
 	if rest := WithoutUnset(diags); len(diags) != maxTold+1 || rest.HasErrors() {
 		t.Errorf("of %d diagnostics %d are left: %v", len(diags), len(rest), rest)
+	}
+	_, diags = parseText(t, missing+"nonsense {}\n")
+	if rest := WithoutUnset(diags); len(diags) != maxTold+1 || len(rest) != 1 || !strings.Contains(rest[0].Detail, "nonsense") {
+		t.Errorf("of %d diagnostics with a mistake %d are left: %v", len(diags), len(rest), rest)
+	}
+	_, diags = parseText(t, missing+lines("check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n", 200_000))
+	if rest := WithoutUnset(diags); !diags.HasErrors() || len(diags) != maxTold+2 || len(rest) != maxTold+1 || rest.HasErrors() {
+		t.Errorf("of %d diagnostics with warnings %d are left, errors: %t", len(diags), len(rest), rest.HasErrors())
 	}
 }

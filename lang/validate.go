@@ -76,9 +76,7 @@ func (l *loader) checkRole(r *job.Role, t *tree) {
 	if t.sound("command") {
 		l.checkCommand(r, t)
 	}
-	if t.sound("env") {
-		l.checkEnv(r, t)
-	}
+	l.checkEnv(r, t)
 	if b := t.block("resources"); b != nil {
 		l.checkDevices(r.Resources.Devices, b)
 	}
@@ -101,10 +99,23 @@ func (l *loader) checkCommand(r *job.Role, t *tree) {
 	}
 }
 
+// envNames are the sorted names of the variables that a role's programs get, of each: those that are certain, if not all
+// of the values are known.
+func envNames(r *job.Role, t *tree) [][]string {
+	if !t.sound("env") {
+		return [][]string{slices.Sorted(slices.Values(t.certain["env"]))}
+	}
+	var out [][]string
+	for _, p := range eachProgram(r) {
+		out = append(out, slices.Sorted(maps.Keys(p.Env)))
+	}
+	return out
+}
+
 func (l *loader) checkEnv(r *job.Role, t *tree) {
 	var own []string
-	for _, p := range eachProgram(r) {
-		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+	for _, names := range envNames(r, t) {
+		for _, name := range names {
 			if name == "" || strings.ContainsAny(name, "=\x00") {
 				l.complain(t.at("env"), t, "Invalid environment variable", "%q cannot name an environment variable: it must not be empty or contain \"=\".", name)
 				return
@@ -224,10 +235,11 @@ func (l *loader) checkStartOrder(j *job.Job, trees []*tree) {
 	}
 }
 
-// checkLimits finds a gang that can never be admitted: the least of every role together is above the limits.
+// checkLimits finds a gang that can never be admitted: the least of every role together is above the limits. An amount
+// that is not known is 0 in the gang and no limit: what is above one is so whatever it is.
 func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 	b := t.block("limits")
-	if b == nil || j.Limits == nil || !b.sound("cpu", "memory", "devices") {
+	if b == nil || j.Limits == nil {
 		return
 	}
 	l.checkDevices(j.Limits.Devices, b)
@@ -235,7 +247,7 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 	var parts []string
 	for i := range j.Roles {
 		r := &j.Roles[i]
-		if r.Scaling == nil && !roles[i].sound("replicas") || !roles[i].sound("scaling", "resources") || !soundBlock(roles[i].block("scaling")) || !soundBlock(roles[i].block("resources")) {
+		if r.Scaling == nil && !roles[i].sound("replicas") || !roles[i].sound("scaling") || !soundBlock(roles[i].block("scaling")) {
 			return
 		}
 		least, most := r.Bounds()

@@ -261,7 +261,13 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	defer d.close(s)
 	m := newMaster(s, d, a)
 	defer closeServer(s, m.server)
-	if facts, untouched := s.untouched(ctx, *cfg, a); untouched {
+	facts, untouched, err := s.untouched(ctx, *cfg, a)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return s.interruptedEarly(a, "while it looked at what runs")
+	case err != nil:
+		return s.fail("Planning failed", err)
+	case untouched:
 		s.showPreview(view.NewPlan(facts, &s.redactor))
 		fmt.Fprintln(s.streams.Out)
 		return m.conclude(ctx, facts.Plan, nil)
@@ -287,7 +293,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.refreshState(ctx, d, a, lock, nil)
 	}
 
-	facts, err := m.lookAtStart(ctx)
+	facts, err = m.lookAtStart(ctx)
 	if err == nil {
 		err = a.checkAddresses(facts.Input, d.config)
 	}
@@ -333,29 +339,32 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// untouched tells whether a destroy finds a place in which nothing was ever applied and nothing runs. It needs no lock, for
-// which there would be files from then on.
+// untouched tells whether a destroy finds a place in which nothing was ever applied, nothing runs and nobody is at work. It
+// needs no lock, for which there would be files from then on.
 //
-// It looks as a plan does, and leaves cfg as it is. What goes wrong is told by the run that follows.
-func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool) {
+// It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would
+// wait for as long once more; what else goes wrong is told by that run.
+func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool, err error) {
 	if !a.destroy || a.scoping.given() != "" {
-		return facts, false
+		return facts, false, nil
 	}
 	d, ok := s.openState(&cfg)
 	if !ok {
-		return facts, false
+		return facts, false, nil
 	}
 	d.looks = true
 	if stored, err := d.store.Read(ctx); err != nil || stored.Serial > 0 {
-		return facts, false
+		return facts, false, nil
 	}
-	var err error
+	if holder, err := d.store.Holder(ctx); err != nil || holder != nil {
+		return facts, false, nil // a run that has yet to write its first state
+	}
 	if d.providers, err = s.openProviders(d.config); err != nil {
-		return facts, false
+		return facts, false, nil
 	}
 	defer d.close(s)
 	facts, err = d.preview(ctx, s, a.planning)
-	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0
+	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0, err
 }
 
 // awaitGit waits until git is not at work on the files, so that a master that is started then does not take half a

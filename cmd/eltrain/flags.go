@@ -240,14 +240,14 @@ func (a *assignments) declare(fs *flags) {
 	fs.Func("var", "Set a variable: `NAME=VALUE`. May be given several times; the last one wins, also over -var-file.", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("write -var NAME=VALUE")
+			return errors.New("NAME= is missing: write -var=NAME=VALUE")
 		}
 		*a = append(*a, lang.Assignment{Name: name, Value: value})
 		return nil
 	})
 	fs.Func("var-file", "Set variables from `FILE`, besides eltrain.vars and *.auto.vars.", func(file string) error {
 		if file == "" {
-			return fmt.Errorf("write -var-file FILE")
+			return errors.New("write -var-file=FILE")
 		}
 		*a = append(*a, lang.Assignment{File: file})
 		return nil

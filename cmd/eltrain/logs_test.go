@@ -38,7 +38,7 @@ func TestLogSources(t *testing.T) {
 		{address: "job.a", rank: 2, want: "w[0]||"},
 		{address: "job.a", rank: 3, err: "has 3 processes"},
 		{address: "job.a.w[2]", rank: 0, err: "held by job.a.w[1]"},
-		{address: "job.a.w[7]", rank: -1, err: "job.a.w[7] names no slot; of job.a there are: ps[0], w[0-2]"},
+		{address: "job.a.w[7]", rank: -1, err: "job.a.w[7] names no slot. Of job.a there are: ps[0], w[0-2]."},
 		{address: "job.a.ws", rank: -1, err: "ps[0], w[0-2]"},
 	} {
 		sel, err := job.ParseSelector(c.address)

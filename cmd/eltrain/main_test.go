@@ -505,7 +505,7 @@ func TestWrongValuesOfOptions(t *testing.T) {
 		"plan -detailed-exitcode=x":      `value "x" does not suit the option -detailed-exitcode: write true or false.`,
 		"apply -parallelism=x":           `value "x" does not suit the option -parallelism: write a whole number.`,
 		"plan -lock-timeout=3":           `value "3" does not suit the option -lock-timeout: write a time with its unit`,
-		"plan -var=\"x":                  `value "\"x" does not suit the option -var: write -var NAME=VALUE.`,
+		"plan -var=\"x":                  `value "\"x" does not suit the option -var: NAME= is missing: write -var=NAME=VALUE.`,
 		"plan -out":                      "The option -out needs a value: write -out=FILE.",
 		"plan ---x":                      "---x is no option.",
 		"apply -listen=foo":              `value "foo" does not suit the option -listen: write a host`,

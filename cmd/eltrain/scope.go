@@ -118,15 +118,39 @@ func (a planning) scope(cfg *lang.Config) plan.Scope {
 func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
 	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
-		if known, ok := in.Knows(sel); !ok {
-			there := ""
-			if len(known) > 0 {
-				there = "; there are: " + strings.Join(known, ", ")
-			}
-			return fmt.Errorf("%s names nothing that is declared or recorded%s%s", sel, there, didYouMean(sel.String(), known))
+		known, ok := in.Knows(sel)
+		if ok {
+			continue
 		}
+		instead := whatThereIs(didYouMean(sel.String(), known), "There are", known)
+		if sel.Role != "" {
+			instead = slotsThere(sel, possibleSlots(sel.Job, in))
+		}
+		return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, instead)
 	}
 	return nil
+}
+
+// possibleSlots are the slots that a job may have by the files, and those that the state has, by role.
+func possibleSlots(name string, in plan.Input) map[string][]int {
+	indices := map[string][]int{}
+	for i := range in.Jobs {
+		if in.Jobs[i].Name == name {
+			for k := range in.Jobs[i].Roles {
+				r := &in.Jobs[i].Roles[k]
+				_, most := r.Bounds()
+				for index := range most {
+					indices[r.Name] = append(indices[r.Name], index)
+				}
+			}
+		}
+	}
+	if rec := in.Records[name]; rec != nil {
+		for role, more := range recordedSlots(rec) {
+			indices[role] = append(indices[role], more...)
+		}
+	}
+	return indices
 }
 
 // cautions are what whoever asked for this plan should keep in mind.

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,7 +102,7 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 
 	// An address that names nothing.
 	eltrain(t, dir, "plan", "-target=job.othr").check(t, exitError, "job.othr names nothing", `Did you mean "job.other"?`)
-	eltrain(t, dir, "plan", "-exclude=job.other.wroker").check(t, exitError, `"job.other.worker"?`)
+	eltrain(t, dir, "plan", "-exclude=job.other.wroker").unwrapped().check(t, exitError, `Did you mean "worker"? Of job.other there are: worker[0].`)
 	eltrain(t, dir, "plan", "-replace=job.other.worker[7]").check(t, exitError, "names nothing")
 
 	// A part of a gang is not started, stopped or edited on its own; the plan says so in every face, and apply is not done.
@@ -173,8 +175,29 @@ func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
 
 func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
-	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope names nothing that is declared or recorded; there are: job.other, job.tiny.")
-	eltrain(t, dir, "plan", "-replace=job.tiny.ps").unwrapped().check(t, exitError, "there are: job.tiny.worker.")
+	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope names nothing that is declared or recorded. There are: job.other, job.tiny.")
+	eltrain(t, dir, "plan", "-replace=job.tiny.ps").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
+	eltrain(t, dir, "plan", "-target=job.tiny.worker[7]").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
+}
+
+// Of many that there are some are listed, behind the one that was perhaps meant.
+func TestWhatThereIs(t *testing.T) {
+	var names []string
+	for i := range maxNamed + 3 {
+		names = append(names, string(rune('a'+i)))
+	}
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{nil, ". Hint?"},
+		{names[:maxNamed], ". Hint? There are: a, b, c, d, e, f, g, h, i, j."},
+		{names, ". Hint? There are: a, b, c, d, e, f, g, h, i, j and 3 more."},
+	} {
+		if got := whatThereIs(". Hint?", "There are", c.names); got != c.want {
+			t.Errorf("of %d: %q", len(c.names), got)
+		}
+	}
 }
 
 // A destroy makes nothing where nothing was: not even the files of a lock.
@@ -184,6 +207,38 @@ func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve", "-json").check(t, exitDone, `"type":"change_summary"`)
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+// Another run that has not written a state yet is waited for, or refused: what it is about to start is not nothing.
+func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	resign := leader(t, dir)
+	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "The state cannot be locked", "ada@lovelace")
+	if strings.Contains(o.out, "complete") {
+		t.Errorf("it says\n%s", o.out)
+	}
+	resign()
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete!")
+}
+
+// What keeps a destroy from seeing what runs ends it. It does not look again under the lock, which would leave files.
+func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "nobody may", http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	dir := directoryWith(t, map[string]string{
+		"main.hcl": "provider \"kubernetes\" {\n  kubeconfig = \"kubeconfig\"\n  image = \"train:1\"\n}\n",
+		"kubeconfig": "apiVersion: v1\nkind: Config\ncurrent-context: near\nclusters: [{name: a, cluster: {server: \"" + server.URL +
+			"\"}}]\ncontexts: [{name: near, context: {cluster: a, namespace: ml}}]\n",
+	})
+	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "Planning failed", "nobody may")
+	if strings.Count(o.err, "Error:") != 1 {
+		t.Errorf("it says\n%s", o.err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("it leaves %v, %v", left, err)
 	}
 }

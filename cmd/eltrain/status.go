@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,7 +106,7 @@ func noSuchJob(name string, records job.Records) error {
 		return fmt.Errorf("nothing has been applied in this directory yet, so there is no job %q", name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("there is no job %q; there are: %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
+	return fmt.Errorf("there is no job %q%s", name, whatThereIs(didYouMean(name, names), "There are", names))
 }
 
 // checkSlots tells whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
@@ -119,18 +120,26 @@ func checkSlots(sel job.Selector, record *job.Record) error {
 
 // noSuchSlot says that an address names no slot of its job, and what there is.
 func noSuchSlot(sel job.Selector, record *job.Record) error {
-	var roles, there []string
+	return fmt.Errorf("%s names no slot%s", sel, slotsThere(sel, recordedSlots(record)))
+}
+
+// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be declared no more.
+func recordedSlots(record *job.Record) map[string][]int {
 	indices := map[string][]int{}
 	for i := range record.Spec.Roles {
-		roles = append(roles, record.Spec.Roles[i].Name)
+		indices[record.Spec.Roles[i].Name] = nil
 	}
 	for i := range record.Slots {
 		a := record.Slots[i].Address
-		if !slices.Contains(roles, a.Role) {
-			roles = append(roles, a.Role) // it is declared no more
-		}
 		indices[a.Role] = append(indices[a.Role], a.Index)
 	}
+	return indices
+}
+
+// slotsThere goes on where an address names no slot of its job. indices are the numbers of those that there are, by role.
+func slotsThere(sel job.Selector, indices map[string][]int) string {
+	roles := slices.Sorted(maps.Keys(indices))
+	var there []string
 	for _, role := range roles {
 		if len(indices[role]) > 0 {
 			there = append(there, job.Fold(role, indices[role]))
@@ -139,11 +148,27 @@ func noSuchSlot(sel job.Selector, record *job.Record) error {
 	if len(there) == 0 {
 		there = []string{"none yet"}
 	}
-	hint := ""
+	hint := "."
 	if !slices.Contains(roles, sel.Role) {
 		hint = didYouMean(sel.Role, roles)
 	}
-	return fmt.Errorf("%s names no slot; of job.%s there are: %s%s", sel, sel.Job, strings.Join(there, ", "), hint)
+	return whatThereIs(hint, "Of job."+sel.Job+" there are", there)
+}
+
+// maxNamed is how many names of what there is an error lists: with more, nobody finds the one that was meant.
+const maxNamed = 10
+
+// whatThereIs ends a sentence that something is not there: with didYouMean's hint, and then with what there is, which
+// intro introduces.
+func whatThereIs(hint, intro string, names []string) string {
+	if len(names) == 0 {
+		return hint
+	}
+	more := ""
+	if rest := len(names) - maxNamed; rest > 0 {
+		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", rest)
+	}
+	return fmt.Sprintf("%s %s: %s%s.", hint, intro, strings.Join(names, ", "), more)
 }
 
 // facts asks the master that runs, or else the state and the providers.
