@@ -192,15 +192,10 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 	const kills = 70
 	for i := range kills {
 		c := start(t, "write", dir, time.Hour)
-		if i%5 > 0 { // else it is killed while it starts, too
-			c.expect("locked")
-		}
-		time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
-		c.cmd.Process.Kill()
-		for {
+		acknowledged := func() bool {
 			line, err := c.out.ReadString('\n')
 			if err != nil {
-				break // a cut line was not acknowledged
+				return false // a cut line was not acknowledged
 			}
 			var u update
 			if n, _ := fmt.Sscanf(line, "done %s %d", &u.Writer, &u.Serial); n == 2 {
@@ -209,6 +204,17 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 			} else if line != "locked\n" {
 				t.Fatal(line)
 			}
+			return true
+		}
+		if i%5 > 0 { // else it is killed while it starts, too
+			c.expect("locked")
+			for range rand.IntN(5) { // however fast this machine is
+				acknowledged()
+			}
+		}
+		time.Sleep(time.Duration(rand.IntN(10_000)) * time.Microsecond)
+		c.cmd.Process.Kill()
+		for acknowledged() {
 		}
 		c.kill()
 
