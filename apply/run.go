@@ -166,7 +166,7 @@ type rest struct {
 const (
 	// restFree is what turns may take beyond their share: that is an incident of a job of 1,000 slots that comes alone, a
 	// fault, what follows from it, and each change that ends.
-	restFree  = 100 * time.Millisecond
+	restFree  = 200 * time.Millisecond
 	restShare = 6 // one part in so many of the time is the turns' share
 	restCap   = time.Second
 )
