@@ -482,8 +482,11 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
 	var obeying sync.WaitGroup
 	obeying.Go(func() {
-		for !s.asking.Load() {
-			time.Sleep(time.Millisecond) // until it is asked
+		for deadline := time.Now().Add(30 * time.Second); !s.asking.Load(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Error("nobody is asked")
+				break // the interrupt ends the question all the same
+			}
 		}
 		signals <- os.Interrupt
 		s.obey(signals, done, cancel)
