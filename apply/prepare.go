@@ -19,6 +19,8 @@ import (
 // place what runs on it. A job's launches wait until it was prepared once. While more of a role are to start together
 // than its provider was told, the role's launches wait for that, and while fewer are, what of it is stopped for good:
 // else a scheduler would place what is not whole, or take what is left for broken.
+//
+// How a preparation ended is taken up at one place of a turn: what a plan shows and what is begun rest on the same.
 type preparations struct {
 	r *Reconciler
 
@@ -37,7 +39,31 @@ type preparation struct {
 	begun  time.Time // when it was prepared last, or begun to be
 	lapsed bool      // something of it may be missing since: launches wait until it was prepared again
 	flying bool
-	pause  pause // after failures
+	landed *landing // how it ended, until a turn takes it up: it is flying as long
+	pause  pause    // after failures
+}
+
+// landing is how a preparation ended.
+type landing struct {
+	group  job.Group // what it was prepared with
+	token  string
+	err    error
+	lapsed bool // something of it was found missing since
+	at     time.Time
+}
+
+// take takes up how the preparation ended, if it did.
+func (p *preparation) take() {
+	l := p.landed
+	if l == nil {
+		return
+	}
+	p.landed, p.flying = nil, false
+	if l.err != nil {
+		p.pause = p.pause.next(l.at, l.err)
+		return
+	}
+	p.token, p.done, p.lapsed, p.group, p.pause = l.token, true, l.lapsed, l.group, pause{}
 }
 
 func newPreparations(r *Reconciler) *preparations {
@@ -60,6 +86,9 @@ func (ps *preparations) placesOf(provider string) *semaphore.Weighted {
 func (ps *preparations) turn() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	for _, p := range ps.jobs {
+		p.take()
+	}
 	ps.asked = map[string]bool{}
 }
 
@@ -84,6 +113,7 @@ func (ps *preparations) ask(ctx context.Context, rec *job.Record, g job.Group) (
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.jobs[rec.UID]
+	p.take()
 	return p.token, p.done
 }
 
@@ -142,32 +172,26 @@ func (ps *preparations) lapse(uid string) {
 	defer ps.mu.Unlock()
 	if p := ps.jobs[uid]; p != nil {
 		p.lapsed = true
+		if p.landed != nil {
+			p.landed.lapsed = true
+		}
 	}
 }
 
 // prepare waits for its turn and prepares the job.
 func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted, prov providers.Provider, g job.Group) {
 	if places.Acquire(ctx, 1) != nil {
-		ps.land(g, func(*preparation) {})
+		ps.leave(g.UID)
 		return
 	}
+	defer places.Release(1)
 	if ps.r.flights.grounded() {
-		places.Release(1)
-		ps.land(g, func(*preparation) {})
+		ps.leave(g.UID)
 		return
 	}
 	token, err := ps.call(ctx, prov, g)
-	places.Release(1)
+	failures := ps.land(&landing{group: g, token: token, err: err, at: ps.r.o.Clock()})
 	summary := cannotPrepare(g.Name)
-	failures := 0
-	ps.land(g, func(p *preparation) {
-		failures = p.pause.failures
-		if err != nil {
-			p.pause = p.pause.next(ps.r.o.Clock(), err)
-			return
-		}
-		p.token, p.done, p.lapsed, p.group, p.pause = token, true, false, g, pause{}
-	})
 	switch {
 	case err != nil && failures == 0:
 		ps.r.view(func(v View) { v.Warned(summary, err.Error()) })
@@ -185,13 +209,21 @@ func (ps *preparations) call(ctx context.Context, prov providers.Provider, g job
 	return prov.Prepare(ctx, g)
 }
 
-func (ps *preparations) land(g job.Group, enter func(*preparation)) {
+// leave ends a preparation that was not begun: the run ends.
+func (ps *preparations) leave(uid string) {
 	ps.mu.Lock()
-	p := ps.jobs[g.UID]
-	p.flying = false
-	enter(p)
-	ps.mu.Unlock()
-	ps.r.flights.wake()
+	defer ps.mu.Unlock()
+	ps.jobs[uid].flying = false
+}
+
+// land ends a preparation, and tells how often the job's failed before.
+func (ps *preparations) land(l *landing) (failures int) {
+	defer ps.r.flights.wake()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.jobs[l.group.UID]
+	p.landed = l
+	return p.pause.failures
 }
 
 // holds tells whether a change has to wait for its job's preparation: a launch for the first, and for the one by

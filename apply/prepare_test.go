@@ -165,6 +165,45 @@ func TestAnInfrastructureThatDoesNotPrepareHoldsUpNoTurn(t *testing.T) {
 	}
 }
 
+// slowReady is a service that has a preparation end just after it was told what to form.
+type slowReady struct {
+	*listener
+	end func()
+}
+
+func (s *slowReady) SetReady() { s.end() }
+
+// What the plan shows, what the service knows and what is launched are of one mind about a preparation that ends amid a turn.
+func TestAPreparationThatEndsAmidATurnIsTakenUpByTheNextOne(t *testing.T) {
+	service, view := &slowReady{listener: &listener{tokens: map[string]string{}}}, &planned{}
+	b := newBench(t, func(o *Options) { o.Spawn, o.Service, o.View = nil, service, view })
+	answer := make(chan struct{})
+	b.cluster.prepare = func(job.Group) error { <-answer; return nil }
+	service.end = func() {
+		close(answer)
+		b.flights.wait()
+	}
+	b.turn(t)
+	b.flights.wait()
+	if n := b.cluster.running(); n > 0 || len(service.tokens) > 0 || view.plans > 0 {
+		t.Errorf("%d agents of a job that the service knows as %v, after %d plans were shown", n, service.tokens, view.plans)
+	}
+	service.end = func() {}
+	b.turn(t)
+	b.flights.wait()
+	if n := b.cluster.running(); n != 2 || service.tokens["a"] != "token-1" || view.plans != 1 {
+		t.Errorf("%d agents, the service knows %v, %d plans were shown", n, service.tokens, view.plans)
+	}
+}
+
+// planned counts the plans that it is shown.
+type planned struct {
+	listener
+	plans int
+}
+
+func (p *planned) Planned(*plan.Plan) { p.plans++ }
+
 func TestAFailedPreparationIsToldOnceAndTriedAgain(t *testing.T) {
 	b := newBench(t, func(*Options) {})
 	tries := 0

@@ -168,9 +168,9 @@ func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 			resumed = e.Step
 		}
 	}
-	// Members get the signal at slightly different steps: the last checkpoint may have been written as the end came.
-	if saved == 0 || resumed < saved {
-		t.Errorf("it resumed after step %d, the checkpoint that was asked for was made at step %d", resumed, saved)
+	// The end comes as soon as the checkpoint's file is there: it may have come before the line about it.
+	if resumed < max(saved, 1) {
+		t.Errorf("it resumed after step %d, the newest checkpoint that it told of was made at step %d", resumed, saved)
 	}
 }
 
