@@ -156,6 +156,18 @@ func (f *flights) enqueue(ctx context.Context, all []*begun) {
 	}
 }
 
+// queued tells whether changes wait for others to be carried out.
+func (f *flights) queued() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.queues {
+		if len(q.mend)+len(q.add) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // dequeue is the next change of the queue; nil if there is none, with which a worker ends.
 func (f *flights) dequeue(q *queue) *begun {
 	f.mu.Lock()

@@ -59,39 +59,48 @@ func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
 	const turn = 10 * time.Millisecond
 	now := time.Unix(0, 0)
 	var r rest
-	take := func(took time.Duration) time.Duration {
+	take := func(took time.Duration, queued bool) time.Duration {
 		now = now.Add(took)
-		pause := r.after(now, took)
+		pause := r.after(now, took, queued)
 		now = now.Add(pause)
 		return pause
 	}
 	alone := func() {
 		t.Helper()
 		for n := range int(restFree / turn) {
-			if pause := take(turn); pause != turn {
+			if pause := take(turn, false); pause != 0 {
 				t.Fatalf("the rest after %d turns in a row is %v", n+1, pause)
 			}
 		}
 	}
-	alone()
-	var turns time.Duration
-	began := now
-	for range 1000 {
-		take(turn)
-		turns += turn
+	share := func(queued bool) time.Duration {
+		var turns time.Duration
+		began := now
+		for range 1000 {
+			take(turn, queued)
+			turns += turn
+		}
+		return now.Sub(began) / turns
 	}
-	if share := now.Sub(began) / turns; share < restShare-1 || share > restShare {
-		t.Errorf("while news did not end, one part in %d of the time went to turns", share)
+	alone()
+	if is := share(false); is < restShare-1 || is > restShare {
+		t.Errorf("while news did not end, one part in %d of the time went to turns", is)
 	}
 	now = now.Add(restShare * (restFree + restCap))
 	alone()
-	for range 10 {
-		if pause := take(restCap / 2); pause > restCap {
-			t.Errorf("a rest is %v", pause)
+	now = now.Add(restShare * (restFree + restCap))
+	if is := share(true); is < restQueued || is > restQueued+1 {
+		t.Errorf("while changes waited, one part in %d of the time went to turns", is)
+	}
+	for _, queued := range []bool{false, true} {
+		for range 10 {
+			if pause := take(restCap/2, queued); pause > restCap {
+				t.Errorf("a rest is %v", pause)
+			}
 		}
 	}
 	now = now.Add(restShare*restFree + restCap)
-	if pause := take(turn); pause != turn {
+	if pause := take(turn, false); pause != 0 {
 		t.Errorf("the rest after a turn that comes alone after longer ones is %v", pause)
 	}
 }

@@ -95,6 +95,9 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	unstored := 0 // turns in a row
 	wakes := r.wakes(forwarding)
 	for {
+		for _, news := range []<-chan struct{}{wakes, r.o.Service.Wake(), r.flights.landed} {
+			heard(news)
+		}
 		begun := time.Now()
 		p, due, err := r.Turn(ctx)
 		unstored++
@@ -119,7 +122,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			due = earliest(due, proven)
 		}
 		ended := time.Now()
-		if !sleep(ctx, rest.after(ended, ended.Sub(begun))) {
+		if !sleep(ctx, rest.after(ended, ended.Sub(begun), r.flights.queued())) {
 			return p, nil
 		}
 		due = earliest(due, r.again)
@@ -155,9 +158,8 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	}
 }
 
-// rest is the pause after a turn, in which news coalesce: as long as the turn took, and longer once turns take more than
-// their share of the time. So a burst of 10,000 pods costs some turns more, and not a core; what comes alone is decided at
-// once.
+// rest is the pause after a turn, in which news coalesce: none for what comes alone, and one once turns take more than their
+// share of the time, or while changes wait to be carried out. So a burst of 10,000 pods costs some turns more, and not a core.
 type rest struct {
 	debt time.Duration // what turns took beyond their share
 	at   time.Time     // as of when
@@ -168,14 +170,21 @@ const (
 	// fault, what follows from it, and each change that ends.
 	restFree  = 200 * time.Millisecond
 	restShare = 6 // one part in so many of the time is the turns' share
-	restCap   = time.Second
+	// restQueued is restShare from the first turn on while changes wait for others to be carried out: what a turn would add
+	// waits behind them, but for what heals, and its processor time is theirs.
+	restQueued = 12
+	restCap    = time.Second
 )
 
-// after is how long to rest at a time, after a turn that took so long.
-func (r *rest) after(now time.Time, took time.Duration) time.Duration {
+// after is how long to rest at a time, after a turn that took so long. queued says that changes wait for others.
+func (r *rest) after(now time.Time, took time.Duration, queued bool) time.Duration {
 	left := max(r.debt-now.Sub(r.at)/restShare, 0)
 	r.debt, r.at = min(left+took, restFree+restCap/restShare), now // no more than the longest rest makes good
-	return min(max(took, (r.debt-restFree)*restShare), restCap)
+	pause := max(r.debt-restFree, 0) * restShare
+	if queued {
+		pause = max(pause, took*restQueued)
+	}
+	return min(pause, restCap)
 }
 
 const storeTrouble = "The state cannot be stored; nothing is changed until it can"
@@ -434,9 +443,18 @@ func steps(f elastic.Facts) int64 {
 func (r *Reconciler) wakes(ctx context.Context) <-chan struct{} {
 	joined := make(chan struct{}, 1)
 	for _, prov := range r.o.Providers {
+		heard(prov.Changes())
 		r.flights.wg.Go(func() { forward(ctx, prov, joined) })
 	}
 	return joined
+}
+
+// heard takes what a channel says just now: the turn that follows looks at all there is.
+func heard(news <-chan struct{}) {
+	select {
+	case <-news:
+	default:
+	}
 }
 
 func forward(ctx context.Context, prov providers.Provider, to chan<- struct{}) {

@@ -123,14 +123,17 @@ func (b *bed) bareCreation(ctx context.Context, n int, do func(context.Context) 
 	return c, b.clear(ctx, b.bare)
 }
 
+// bareCreationBy is that of a bare client with so many writers, from the start of its program as eltrain's is.
 func (b *bed) bareCreationBy(ctx context.Context, n, writers int) (creation, error) {
-	return b.bareCreation(ctx, n, func(ctx context.Context) error {
-		c, err := b.crewOf(ctx, writers)
-		if err != nil {
-			return err
-		}
-		return c.each(ctx, n, c.create)
-	})
+	c, err := b.crewOf(ctx, writers)
+	if err != nil {
+		return creation{}, err
+	}
+	run, err := c.program(b.bare.kubeconfig, n)
+	if err != nil {
+		return creation{}, err
+	}
+	return b.bareCreation(ctx, n, run)
 }
 
 // measureCreation: pods a second, on an API server and its etcd that have nothing else to do.

@@ -62,6 +62,13 @@ var figures = map[string][]figure{
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == bareProgram {
+		if err := beBare(context.Background(), os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var cfg config
 	var names, sizes string
 	flag.StringVar(&cfg.eltrain, "eltrain", "bin/eltrain", "the eltrain binary to measure")

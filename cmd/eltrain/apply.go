@@ -226,6 +226,7 @@ func (a *applyArgs) operation() string {
 
 // apply makes what runs what it is to be, by the files or by a saved plan.
 func (s *session) apply(a applyArgs) int {
+	defer s.bound(masterGarbage)()
 	ctx, stop := s.interruptible()
 	defer stop()
 	ctx, release := s.detached(ctx)

@@ -1,31 +1,66 @@
 package main
 
 import (
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
+	"time"
 )
+
+// percent is how much the heap may grow now.
+func percent() int {
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64())
+}
 
 func TestWhatTheUserSaysOfGarbageIsObeyed(t *testing.T) {
 	const users = 70
 	before := debug.SetGCPercent(users)
 	defer debug.SetGCPercent(before)
-	now := func() int {
-		percent := debug.SetGCPercent(users)
-		debug.SetGCPercent(percent)
-		return percent
-	}
 	s := &session{}
-	release := s.bound(masterGarbage)
-	if is := now(); is != masterGarbage.percent {
+	release := s.bound(planGarbage)
+	if is := percent(); is != int(planGarbage.percent) {
 		t.Errorf("a heap may grow by %d %%", is)
 	}
 	release()
 	for _, said := range []string{"GOGC=70", "GOMEMLIMIT=1GiB"} {
 		s.environ = []string{said}
 		release := s.bound(masterGarbage)
-		if is := now(); is != users {
+		if is := percent(); is != users {
 			t.Errorf("with %s a heap may grow by %d %%", said, is)
 		}
 		release()
+	}
+}
+
+func TestTheGarbageOfAMasterIsBoundedAnewAfterEachCollection(t *testing.T) {
+	before := percent()
+	s := &session{}
+	release := s.bound(masterGarbage)
+	var held [][]byte
+	for _, size := range []int{1 << 20, 64 << 20, 256 << 20} {
+		held = append(held, make([]byte, size))
+		runtime.GC()
+		within := func() bool { // of what is bounded for what lives just now, which other tests share
+			grows, want := float64(percent())/100*float64(living()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(living())
+			return grows > 0.8*want && grows < 1.2*want
+		}
+		if living() < leastHeap {
+			continue
+		}
+		for end := time.Now().Add(20 * time.Second); !within(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes live, and may grow by %d %%", living(), percent())
+			}
+		}
+	}
+	runtime.KeepAlive(held)
+	release()
+	runtime.GC()
+	runtime.GC()
+	if is := percent(); is != before {
+		t.Errorf("after its end a heap may grow by %d %%, before by %d", is, before)
 	}
 }

@@ -121,7 +121,6 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 
 // run carries out what was approved, and with -watch whatever comes after that.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
-	defer m.bound(masterGarbage)()
 	journal, err := m.openJournal(lock)
 	if err != nil {
 		return m.fail("The journal cannot be written", err)

@@ -1,0 +1,70 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// bareProgram is the argument with which this program is the bare client of the figure create: a program that starts,
+// connects and makes pods, as eltrain is one.
+const bareProgram = "bare-client"
+
+// order is what the bare client is to do. It is given on its standard input.
+type order struct {
+	Kubeconfig string
+	Namespace  string
+	Template   *corev1.Pod
+	Writers    int
+	Pods       int
+}
+
+// beBare carries out the order.
+func beBare(ctx context.Context, in io.Reader) error {
+	var o order
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := unlimited(config, runtime.ContentTypeProtobuf)
+	if err != nil {
+		return err
+	}
+	c := &crew{client: client, namespace: o.Namespace, template: o.Template, writers: o.Writers}
+	return c.each(ctx, o.Pods, c.create)
+}
+
+// program is a crew that makes n pods, as a program that is yet to start.
+func (c *crew) program(kubeconfig string, n int) (func(context.Context) error, error) {
+	text, err := json.Marshal(order{Kubeconfig: kubeconfig, Namespace: c.namespace, Template: c.template, Writers: c.writers, Pods: n})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		var said bytes.Buffer
+		cmd := exec.CommandContext(ctx, self, bareProgram)
+		cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &said
+		if err := cmd.Run(); err != nil {
+			return errors.Join(ctx.Err(), fmt.Errorf("the bare client: %w\n%s", err, said.String()))
+		}
+		return nil
+	}, nil
+}
