@@ -120,8 +120,9 @@ type Reconciler struct {
 	names        *names
 	flights      *flights
 	preparations *preparations
-	waits        []plan.Wait // of the newest plan
-	told         []plan.Wait // last told, at toldAt
+	stored       time.Duration // what the last turn took to store
+	waits        []plan.Wait   // of the newest plan
+	told         []plan.Wait   // last told, at toldAt
 	toldAt       time.Time
 	steps        map[string]int64  // last told
 	stale        string            // why the files are not what is in force; "" if they are

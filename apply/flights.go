@@ -228,10 +228,20 @@ func (f *flights) anyNew(p *plan.Plan) bool {
 	return false
 }
 
-// heldBack tells whether a change has to wait for another, for its job to be prepared, or to have been forgotten. f.mu is
-// held.
+// heldBack tells whether a change has to wait for another, for its job to be prepared, or to have been forgotten; and
+// forgetting it for its launches, which would make something of what is no more. f.mu is held.
 func (f *flights) heldBack(c *plan.Change) bool {
-	return c.Wave > 0 || f.r.preparations.holds(c) || c.Launch != nil && f.forgetting(c.UID)
+	return c.Wave > 0 || f.r.preparations.holds(c) || c.Launch != nil && f.forgetting(c.UID) || isForget(c) && f.launching(c.UID)
+}
+
+// launching tells whether anything of a job is being launched. f.mu is held.
+func (f *flights) launching(uid string) bool {
+	for t, b := range f.begun {
+		if t.uid == uid && b.flying && b.change.Launch != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // follow begins every change of the first wave that is not under way, closes those that the plan no longer
@@ -262,8 +272,8 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 			continue
 		}
 		if !b.is(c) {
-			if b != nil && !b.done { // done by itself, and the next thing is asked for already
-				news = append(news, b.finished(now, nil))
+			if b != nil && !b.done { // the next thing is asked for already
+				news = append(news, f.unasked(now, b))
 			}
 			b = &begun{change: *c, since: now, still: now, asked: f.plan}
 			f.begun[t] = b
@@ -294,8 +304,7 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 	return due
 }
 
-// close ends what the plan no longer asks for: it is done, by us or by itself. f.mu is held; what is to be told is
-// returned.
+// close ends what the plan no longer asks for. f.mu is held; what is to be told is returned.
 func (f *flights) close(now time.Time, asked map[target]bool) (news []func(View)) {
 	if f.r.troubled() {
 		return nil // the plan is not the whole: what it leaves out may be asked for still
@@ -305,12 +314,21 @@ func (f *flights) close(now time.Time, asked map[target]bool) (news []func(View)
 			continue
 		}
 		if !b.done {
-			news = append(news, b.finished(now, nil))
+			news = append(news, f.unasked(now, b))
 		}
 		delete(f.begun, t)
 		delete(f.paused, t)
 	}
 	return news
+}
+
+// unasked is what is told of a change that the plan asks for no more, and that was not seen to be done: it came about by
+// itself, or never did, as a launch of what is not there.
+func (f *flights) unasked(now time.Time, b *begun) func(View) {
+	if c := &b.change; c.Launch != nil && f.r.live[incarnationOf(c.UID, c.Slot, c.Incarnation)] == nil {
+		return b.withdrawn(now)
+	}
+	return b.finished(now, nil)
 }
 
 // tell tells the view, with no lock held.
@@ -329,6 +347,11 @@ func (b *begun) started() func(View) {
 func (b *begun) finished(now time.Time, err error) func(View) {
 	c, took := b.change, now.Sub(b.since)
 	return func(v View) { v.Finished(&c, took, err) }
+}
+
+func (b *begun) withdrawn(now time.Time) func(View) {
+	c, took := b.change, now.Sub(b.since)
+	return func(v View) { v.Withdrawn(&c, took) }
 }
 
 // tellStill tells the view of changes that take long.
@@ -400,7 +423,9 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	b.flying = false
 	switch {
 	case !begin && isForget(&b.change):
-		delete(f.begun, t) // what is not done is not told of as done: the job is wanted again
+		news = append(news, b.withdrawn(now))
+		delete(f.begun, t)
+		delete(f.paused, t)
 	case !begin:
 	case err != nil:
 		f.paused[t] = f.paused[t].next(now, err)

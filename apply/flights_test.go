@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,48 +61,53 @@ func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
 	const turn = 10 * time.Millisecond
 	now := time.Unix(0, 0)
 	var r rest
-	take := func(took time.Duration, queued bool) time.Duration {
-		now = now.Add(took)
-		pause := r.after(now, took, queued)
+	take := func(took, stored time.Duration, queued bool) time.Duration {
+		now = now.Add(took + stored)
+		pause := r.after(now, took, stored, queued)
 		now = now.Add(pause)
 		return pause
 	}
 	alone := func() {
 		t.Helper()
 		for n := range int(restFree / turn) {
-			if pause := take(turn, false); pause != 0 {
+			if pause := take(turn, 0, false); pause != turn {
 				t.Fatalf("the rest after %d turns in a row is %v", n+1, pause)
 			}
 		}
 	}
-	share := func(queued bool) time.Duration {
-		var turns time.Duration
+	share := func(took, stored time.Duration, queued bool) time.Duration {
 		began := now
 		for range 1000 {
-			take(turn, queued)
-			turns += turn
+			take(took, stored, queued)
 		}
-		return now.Sub(began) / turns
+		return now.Sub(began) / 1000 / turn
 	}
 	alone()
-	if is := share(false); is < restShare-1 || is > restShare {
+	if is := share(turn, 0, false); is < restShare-1 || is > restShare {
 		t.Errorf("while news did not end, one part in %d of the time went to turns", is)
 	}
+	if is := share(0, restStored*turn, false); is < restShare-1 || is > restShare+restStored {
+		t.Errorf("while news did not end, one part in %d of the time went to a third of storing", is)
+	}
 	now = now.Add(restShare * (restFree + restCap))
 	alone()
 	now = now.Add(restShare * (restFree + restCap))
-	if is := share(true); is < restQueued || is > restQueued+1 {
+	if is := share(turn, 0, true); is < restQueued || is > restQueued+1 {
 		t.Errorf("while changes waited, one part in %d of the time went to turns", is)
+	}
+	now = now.Add(restShare * (restFree + restCap))
+	if pause := take(restFree/2, 0, true); pause != restWhileQueued {
+		t.Errorf("while changes waited, the rest after a long turn is %v", pause)
 	}
 	for _, queued := range []bool{false, true} {
 		for range 10 {
-			if pause := take(restCap/2, queued); pause > restCap {
+			if pause := take(restCap/2, 0, queued); pause > restCap {
 				t.Errorf("a rest is %v", pause)
 			}
 		}
 	}
 	now = now.Add(restShare*restFree + restCap)
-	if pause := take(turn, false); pause != 0 {
+	if pause := take(turn, restFree, false); pause != turn {
 		t.Errorf("the rest after a turn that comes alone after longer ones is %v", pause)
 	}
 }
@@ -137,7 +144,7 @@ func (c *calls) since() string {
 	return text
 }
 
-// overheard is a view of which a test sees what is told of forgetting, and how often a plan is.
+// overheard is a view of which a test sees what is told of forgetting and of launches, and how often a plan is.
 type overheard struct {
 	View
 	seen  *calls
@@ -149,6 +156,11 @@ func (v overheard) Finished(c *plan.Change, took time.Duration, err error) {
 		v.seen.add("told", c.UID)
 	}
 	v.View.Finished(c, took, err)
+}
+
+func (v overheard) Withdrawn(c *plan.Change, took time.Duration) {
+	v.seen.add("withdrawn", cmp.Or(c.Slot.Short(), c.UID))
+	v.View.Withdrawn(c, took)
 }
 
 func (v overheard) Planned(p *plan.Plan) {
@@ -249,6 +261,76 @@ func TestAJobThatIsWantedAgainIsNotForgotten(t *testing.T) {
 		b.flights.wait()
 		if made := seen.since(); strings.Contains(made, "forget") || strings.Contains(made, "told") || !strings.Contains(made, "launch job.a.worker[0]#2") {
 			t.Errorf("calls: %s", made)
+		}
+	})
+}
+
+// Who else was at fault comes a little later; the next run is to tell of its own faults.
+func TestARunDoesNotEndBeforeAllCulpritsAreTold(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	p := b.turn(t)
+	b.now = b.now.Add(time.Hour)
+	p.Changes = nil
+	rec := p.Records["a"]
+	rec.Phase = job.JobSucceeded
+	rec.Incidents = []job.Incident{{Time: b.now, Cause: job.AgentGone, Action: job.Replace, Told: true}}
+	if !b.settled(&p) {
+		t.Fatal("it is not settled")
+	}
+	rec.Incidents[0].Added = b.now
+	if b.settled(&p) {
+		t.Error("it is settled with a culprit that is yet to be told of")
+	}
+}
+
+// What would be launched into a job that is forgotten would have nobody to end it.
+func TestAJobIsNotForgottenWhileItIsLaunched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen calls
+		free := make(chan struct{})
+		b := busyBench(t, &seen, func(string) {}, jobtest.Job("a", jobtest.Role("worker", 1)))
+		b.flights.queueOf("local").most = 2 // forgetting would not have to wait for a worker
+		launch := b.cluster.launch
+		b.cluster.launch = func(ctx context.Context, l job.Launch) error {
+			<-free
+			return launch(ctx, l)
+		}
+		b.rounds(t, 2)
+		b.Declare(nil)
+		b.rounds(t, 3)
+		if made := seen.since(); strings.Contains(made, "forget") {
+			t.Errorf("while a slot is launched: %s", made)
+		}
+		close(free)
+		for range 4 {
+			b.rounds(t, 1)
+			for _, agent := range b.cluster.Agents() {
+				agent.Kill()
+			}
+		}
+		b.flights.wait()
+		if made := seen.since(); !strings.HasPrefix(made, "launch job.a.worker[0]#1") || !strings.HasSuffix(made, "forget ua, told ua") {
+			t.Errorf("afterwards: %s", made)
+		}
+	})
+}
+
+func TestALaunchThatNeverSucceededIsNotToldAsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen calls
+		b := busyBench(t, &seen, func(string) {}, jobtest.Job("a", jobtest.Role("worker", 2)))
+		b.cluster.launch = func(context.Context, job.Launch) error { return errors.New("quota exceeded") }
+		b.rounds(t, 3)
+		seen.since()
+		b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", 1))})
+		b.rounds(t, 2)
+		if made := seen.since(); !strings.Contains(made, "withdrawn worker[1]") || strings.Contains(made, "withdrawn worker[0]") {
+			t.Errorf("after a slot less is wanted: %s", made)
+		}
+		b.Declare(nil)
+		b.rounds(t, 3)
+		if made := seen.since(); !strings.Contains(made, "withdrawn worker[0]") || !strings.Contains(made, "told ua") {
+			t.Errorf("after none is: %s", made)
 		}
 	})
 }

@@ -190,14 +190,15 @@ func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted,
 		return
 	}
 	token, err := ps.call(ctx, prov, g)
-	failures := ps.land(&landing{group: g, token: token, err: err, at: ps.r.o.Clock()})
+	failed := ps.failed(g.UID)
 	summary := cannotPrepare(g.Name)
-	switch {
-	case err != nil && failures == 0:
+	switch { // before it can be taken up: another turn may say that this is over
+	case err != nil && !failed:
 		ps.r.view(func(v View) { v.Warned(summary, err.Error()) })
-	case err == nil && failures > 0:
+	case err == nil && failed:
 		ps.r.view(func(v View) { v.Recovered(summary) })
 	}
+	ps.land(&landing{group: g, token: token, err: err, at: ps.r.o.Clock()})
 }
 
 func (ps *preparations) call(ctx context.Context, prov providers.Provider, g job.Group) (string, error) {
@@ -216,14 +217,19 @@ func (ps *preparations) leave(uid string) {
 	ps.jobs[uid].flying = false
 }
 
-// land ends a preparation, and tells how often the job's failed before.
-func (ps *preparations) land(l *landing) (failures int) {
-	defer ps.r.flights.wake()
+// failed tells whether the job's preparation before this one failed.
+func (ps *preparations) failed(uid string) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.jobs[l.group.UID]
-	p.landed = l
-	return p.pause.failures
+	return ps.jobs[uid].pause.failures > 0
+}
+
+// land ends a preparation.
+func (ps *preparations) land(l *landing) {
+	ps.mu.Lock()
+	ps.jobs[l.group.UID].landed = l
+	ps.mu.Unlock()
+	ps.r.flights.wake()
 }
 
 // holds tells whether a change has to wait for its job's preparation: a launch for the first, and for the one by

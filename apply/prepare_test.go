@@ -97,6 +97,7 @@ func (l *listener) Planned(*plan.Plan)                          {}
 func (l *listener) Started(*plan.Change)                        {}
 func (l *listener) Still(*plan.Change, time.Duration)           {}
 func (l *listener) Finished(*plan.Change, time.Duration, error) {}
+func (l *listener) Withdrawn(*plan.Change, time.Duration)       {}
 func (l *listener) Noticed(job.Notice)                          {}
 func (l *listener) Warned(summary, detail string)               { l.warned = append(l.warned, summary+": "+detail) }
 func (l *listener) Recovered(summary string) {

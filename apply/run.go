@@ -98,8 +98,12 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		for _, news := range []<-chan struct{}{wakes, r.o.Service.Wake(), r.flights.landed} {
 			heard(news)
 		}
+		asks := r.o.Approve != nil
 		begun := time.Now()
 		p, due, err := r.Turn(ctx)
+		if asks {
+			begun = time.Now() // a person may have taken their time
+		}
 		unstored++
 		if err == nil {
 			unstored = 0
@@ -122,7 +126,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			due = earliest(due, proven)
 		}
 		ended := time.Now()
-		if !sleep(ctx, rest.after(ended, ended.Sub(begun), r.flights.queued())) {
+		if !sleep(ctx, rest.after(ended, ended.Sub(begun)-r.stored, r.stored, r.flights.queued())) {
 			return p, nil
 		}
 		due = earliest(due, r.again)
@@ -158,8 +162,9 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	}
 }
 
-// rest is the pause after a turn, in which news coalesce: none for what comes alone, and one once turns take more than their
-// share of the time, or while changes wait to be carried out. So a burst of 10,000 pods costs some turns more, and not a core.
+// rest is the pause after a turn, in which news coalesce: as long as the turn was at work, and longer once turns take more
+// than their share of the time, or while changes wait to be carried out. So a burst of 10,000 pods costs some turns more, and
+// not a core; what comes alone is decided at once.
 type rest struct {
 	debt time.Duration // what turns took beyond their share
 	at   time.Time     // as of when
@@ -170,19 +175,24 @@ const (
 	// fault, what follows from it, and each change that ends.
 	restFree  = 200 * time.Millisecond
 	restShare = 6 // one part in so many of the time is the turns' share
-	// restQueued is restShare from the first turn on while changes wait for others to be carried out: what a turn would add
-	// waits behind them, but for what heals, and its processor time is theirs.
-	restQueued = 12
-	restCap    = time.Second
+	// restStored is which part counts of what a turn takes to store: the most of it is waiting, for a disk or an API server
+	// that others need as well. Counted whole, what follows from one lost node in ten held up the decision on the next.
+	restStored = 3
+	// restQueued is restShare from the first turn on while changes wait for others to be carried out, up to a rest of
+	// restWhileQueued: what a turn would add waits behind them, but for what heals, and its processor time is theirs.
+	restQueued      = 12
+	restWhileQueued = 250 * time.Millisecond
+	restCap         = time.Second
 )
 
-// after is how long to rest at a time, after a turn that took so long. queued says that changes wait for others.
-func (r *rest) after(now time.Time, took time.Duration, queued bool) time.Duration {
+// after is how long to rest at a time, after a turn that took so long, and so long again to store. queued says that changes
+// wait for others.
+func (r *rest) after(now time.Time, took, stored time.Duration, queued bool) time.Duration {
 	left := max(r.debt-now.Sub(r.at)/restShare, 0)
-	r.debt, r.at = min(left+took, restFree+restCap/restShare), now // no more than the longest rest makes good
-	pause := max(r.debt-restFree, 0) * restShare
+	r.debt, r.at = min(left+took+stored/restStored, restFree+restCap/restShare), now // no more than the longest rest makes good
+	pause := max(took, (r.debt-restFree)*restShare)
 	if queued {
-		pause = max(pause, took*restQueued)
+		pause = max(pause, min(took*restQueued, restWhileQueued))
 	}
 	return min(pause, restCap)
 }
@@ -247,7 +257,9 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	left := r.tellLeft(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
+	storing := time.Now()
 	err = r.commit(ctx, in, &p)
+	r.stored = time.Since(storing)
 	r.enterStored(err)
 	if err != nil {
 		return p, due, err
@@ -329,12 +341,21 @@ func (r *Reconciler) settled(p *plan.Plan) bool {
 		if rec != nil && r.scope.Touches(j.Name) && !rec.Phase.Ended() && !r.stalled(rec) && r.growing(rec) {
 			return false
 		}
+		if rec != nil && r.scope.Touches(j.Name) && tellsMore(rec) {
+			return false
+		}
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
 		if rec != nil && r.scope.Touches(j.Name) && !waits && !r.stalled(rec) && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && len(p.Changes) == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// tellsMore tells whether the job's newest incident has culprits that are yet to be told of.
+func tellsMore(rec *job.Record) bool {
+	n := len(rec.Incidents)
+	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
 }
 
 // joining tells whether a slot that the job is to have in any case is on its way into the world: a job that runs and

@@ -16,6 +16,8 @@ type View interface {
 	Started(c *plan.Change)
 	Still(c *plan.Change, elapsed time.Duration)
 	Finished(c *plan.Change, elapsed time.Duration, err error)
+	// Withdrawn ends one that was not done, and is not asked for any more.
+	Withdrawn(c *plan.Change, elapsed time.Duration)
 	// Noticed is told what happens: phases, worlds, incidents.
 	Noticed(n job.Notice)
 	// Warned is told what is wrong but does not end the run: a file with an error, an unreachable provider.

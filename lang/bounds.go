@@ -349,7 +349,7 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, exhausted(e.Range())
 	}
 	v, diags := e.Expression.Value(ctx)
-	if byZero(e.Expression, v) {
+	if byZero(e.Expression, v) && e.m.spend(1) {
 		return cty.UnknownVal(cty.Number), append(diags, &hcl.Diagnostic{
 			Severity:   hcl.DiagError,
 			Summary:    "Division by zero",

@@ -218,8 +218,11 @@ func (p *pass) sameIncident(i job.Incident, f fault) bool {
 	return f.generation > 0 || i.Time.Equal(p.in.Now) && i.Cause == f.cause
 }
 
-// enter adds an incident to the record.
+// enter adds an incident to the record. What is yet to be told of the one before is told first.
 func (p *pass) enter(w *work, i job.Incident) {
+	if n := len(w.rec.Incidents); n > 0 && !w.rec.Incidents[n-1].Added.IsZero() {
+		p.tellNewest(w)
+	}
 	w.rec.Incidents = append(w.rec.Incidents, i)
 	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
 		w.rec.Incidents = slices.Delete(w.rec.Incidents, 0, extra)
@@ -482,6 +485,13 @@ func (p *pass) tellIncident(w *work) {
 	if inc.Told && (inc.Added.IsZero() || p.pending(inc.Added, verdictGrace)) {
 		return
 	}
+	p.tellNewest(w)
+}
+
+// tellNewest tells of the newest incident as it is.
+func (p *pass) tellNewest(w *work) {
+	n := len(w.rec.Incidents)
+	inc := w.rec.Incidents[n-1]
 	inc.Told, inc.Added = true, time.Time{}
 	w.rec.Incidents[n-1] = inc
 	p.out.Dirty = true

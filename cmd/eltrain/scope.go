@@ -122,8 +122,10 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 		if ok {
 			continue
 		}
-		instead := whatThereIs(didYouMean(sel.String(), known), "There are", known)
-		if sel.Role != "" {
+		whole := sel
+		whole.Role, whole.Ranges = "", nil
+		instead := whatThereIs(didYouMean(whole.String(), known), "There are", known)
+		if _, declared := in.Knows(whole); declared {
 			instead = slotsThere(sel, possibleSlots(sel.Job, in))
 		}
 		return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, instead)

@@ -176,6 +176,7 @@ func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
 func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope names nothing that is declared or recorded. There are: job.other, job.tiny.")
+	eltrain(t, dir, "plan", "-target=job.tinny.worker").unwrapped().check(t, exitError, "job.tinny.worker names nothing that is declared or recorded. Did you mean \"job.tiny\"? There are: job.other, job.tiny.")
 	eltrain(t, dir, "plan", "-replace=job.tiny.ps").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[7]").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 }

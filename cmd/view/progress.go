@@ -222,6 +222,19 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	p.endRound(key(c), b)
 }
 
+// Withdrawn ends a change that is not asked for any more.
+func (p *Progress) Withdrawn(c *plan.Change, elapsed time.Duration) {
+	b := p.bursts[key(c)]
+	if b == nil {
+		p.tell(fmt.Sprintf("%s: %s given up after %s: it is not asked for any more", ChangeAddress(c), words(c).done, short(elapsed)))
+		return
+	}
+	delete(b.flying, c.Slot.Index)
+	delete(b.pending, c.Slot.Index)
+	delete(b.failed, c.Slot.Index)
+	p.endRound(key(c), b)
+}
+
 // endRound sums a group up once all of it was tried. What failed stays a group, for its next try.
 func (p *Progress) endRound(k burstKey, b *burst) {
 	if len(b.pending) > len(b.failed) {
@@ -478,6 +491,7 @@ func (Quiet) Planned(*plan.Plan)                          {}
 func (Quiet) Started(*plan.Change)                        {}
 func (Quiet) Still(*plan.Change, time.Duration)           {}
 func (Quiet) Finished(*plan.Change, time.Duration, error) {}
+func (Quiet) Withdrawn(*plan.Change, time.Duration)       {}
 func (Quiet) Noticed(job.Notice)                          {}
 func (Quiet) Warned(string, string)                       {}
 func (Quiet) Recovered(string)                            {}

@@ -51,6 +51,7 @@ func TestProgressOfEachAction(t *testing.T) {
 	failing := change(plan.Create, "ps", 0)
 	c.Started(&failing)
 	c.Finished(&failing, 1234*time.Millisecond, errors.New("launch: no such directory s3cret"))
+	c.Withdrawn(&failing, 2*time.Second)
 	c.Planned(&plan.Plan{Waits: p.Waits}) // the same wait is no news
 	c.at = c.at.Add(stillEvery)
 	c.Planned(&plan.Plan{})

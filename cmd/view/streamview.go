@@ -131,6 +131,16 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 	p.complete()
 }
 
+// Withdrawn ends a change that is not asked for any more: to a program it has failed for good.
+func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
+	delete(p.flying, ChangeAddress(c))
+	delete(p.open, ChangeAddress(c))
+	in := elapsedSeconds(elapsed)
+	in["error"] = "It is not asked for any more."
+	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" given up after "+short(elapsed), "apply_errored", hook(c, in))
+	p.complete()
+}
+
 // Noticed tells what happened: an incident under its own type, with its evidence, else a notice.
 func (p *StreamProgress) Noticed(n job.Notice) {
 	kind := "notice"
@@ -173,6 +183,9 @@ func (b Both) Still(c *plan.Change, d time.Duration) {
 }
 func (b Both) Finished(c *plan.Change, d time.Duration, err error) {
 	b.each(func(v apply.View) { v.Finished(c, d, err) })
+}
+func (b Both) Withdrawn(c *plan.Change, d time.Duration) {
+	b.each(func(v apply.View) { v.Withdrawn(c, d) })
 }
 func (b Both) Noticed(n job.Notice) { b.each(func(v apply.View) { v.Noticed(n) }) }
 func (b Both) Warned(summary, detail string) {

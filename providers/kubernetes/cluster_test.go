@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -262,15 +263,28 @@ func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 	if news := w.p.Capabilities().News; news != 0 {
 		t.Errorf("nobody knew another address, and it takes %s", news)
 	}
+	anchors := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace)
+	age := func(by time.Duration) {
+		t.Helper()
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, annotationMoved, time.Now().Add(-by).UTC().Format(time.RFC3339))
+		_, err := anchors.Patch(t.Context(), "gpt-0b0e9", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		w.ok(err)
+	}
 	for _, step := range []struct {
 		name    string
 		service providers.Service
+		aged    time.Duration // what the anchor says of a move before
 		takes   time.Duration
 	}{
-		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, newsTakes},
-		{"the same", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0},
-		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, newsTakes},
+		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
+		{"the same, by a third master soon after", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
+		{"the same, after a while", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, newsTakes, 0},
+		{"the same, after that", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, 0},
+		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, 0, newsTakes},
 	} {
+		if step.aged > 0 {
+			age(step.aged)
+		}
 		next := w.open()
 		w.ok(next.Publish(t.Context(), step.service))
 		_, err := next.Prepare(t.Context(), job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}})

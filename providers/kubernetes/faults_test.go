@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -256,5 +257,32 @@ func TestTheNewestBudgetStays(t *testing.T) {
 	w.ok(err)
 	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 3 {
 		t.Errorf("the budgets are %+v", budgets.Items)
+	}
+}
+
+// Who writes the budgets while the job is prepared anew reads what of it is known by then.
+func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
+	w, _ := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	before, _ := w.p.jobs.get(testUID)
+	written := make(chan error, 1)
+	go func() {
+		var errs []error
+		for range 20 {
+			errs = append(errs, w.p.surround(t.Context(), before))
+		}
+		written <- errors.Join(errs...)
+	}()
+	for least := range 10 {
+		w.prepare(job.GroupRole{Role: "worker", Min: 2 + least})
+	}
+	w.ok(<-written)
+}
+
+// A launch may find that its job was forgotten meanwhile.
+func TestAPodOfAForgottenJobIsGated(t *testing.T) {
+	g := &gates{p: &Provider{jobs: newPreparations()}}
+	if !g.Schedule(job.Group{UID: testUID, Roles: []job.GroupRole{{Role: "worker", Min: 2}}}, job.Address{}).Gated {
+		t.Error("it is not")
 	}
 }

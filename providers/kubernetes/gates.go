@@ -45,8 +45,8 @@ func (*gates) Prepare(context.Context, Job) error { return nil }
 
 // Schedule implements Gang.
 func (g *gates) Schedule(group job.Group, _ job.Address) Scheduling {
-	made, _ := g.p.jobs.get(group.UID)
-	return Scheduling{Gated: !made.whole.Load() && least(group) > 1}
+	made, known := g.p.jobs.get(group.UID)
+	return Scheduling{Gated: least(group) > 1 && !(known && made.whole.Load())}
 }
 
 // Complete implements Gang: pods say themselves that a gate holds them, and not why it still does where it cannot be

@@ -54,6 +54,8 @@ const (
 // that, to select by: `kubectl get pods -L eltrain.dev/state`. An annotation takes any text, a label does not.
 const (
 	annotationState = "eltrain.dev/state"
+	// annotationMoved is when the service was reached otherwise last, in UTC (RFC 3339).
+	annotationMoved = "eltrain.dev/service-moved"
 	labelState      = "eltrain.dev/state"
 )
 

@@ -31,11 +31,17 @@ func (a anchor) reference() metav1.OwnerReference {
 // applyAs is how eltrain applies: what it sets is its own, whoever set it before.
 var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
-// anchorOf is the anchor, with how the service is reached; nil before that is published.
-func anchorOf(g job.Group, owner string, service map[string]string) *corev1.ConfigMap {
+// anchorOf is the anchor, with how the service is reached; nil before that is published. moved is when it was reached
+// otherwise; "" if that is long ago.
+func anchorOf(g job.Group, owner string, service map[string]string, moved string) *corev1.ConfigMap {
 	labels := jobLabels(g.UID, g.Name)
 	marks, annotations := stateMarks(owner)
 	maps.Copy(labels, marks)
+	if moved != "" {
+		told := map[string]string{annotationMoved: moved}
+		maps.Copy(told, annotations)
+		annotations = told
+	}
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations},
 		Data:       service,

@@ -29,7 +29,7 @@ import (
 // namespace is theirs: their jobs are told nothing and their gates are not lifted.
 type preparations struct {
 	changed chan struct{} // gets a value when a job was prepared anew
-	moved   atomic.Bool   // a job's pods know another service, or trust another certificate, and are yet to hear of this one
+	moved   atomic.Bool   // a job's pods may know another service yet, or trust another certificate
 
 	mu   sync.Mutex
 	data map[string]string // of every anchor: how the service is reached; nil until it is published
@@ -96,12 +96,24 @@ func (r *preparations) serviceData() map[string]string {
 	return r.data
 }
 
-// noteMove takes note if an anchor said that the service is reached otherwise than it is now: by another URL, or one for
-// which another certificate vouches.
-func (r *preparations) noteMove(said, now map[string]string) {
-	if said[serviceKey] != "" && (said[serviceKey] != now[serviceKey] || said[certificatesKey] != now[certificatesKey]) {
+// noteMove takes note if an anchor says that the service is reached otherwise than it is now, by another URL or one for
+// which another certificate vouches; or that it was so a short while ago, as another master has found. It gives what the
+// anchor is to say of that; "" is nothing.
+func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string) (since string) {
+	if said := anchor.Data; now != nil && said[serviceKey] != "" && !sameService(said, now) {
 		r.moved.Store(true)
+		return time.Now().UTC().Format(time.RFC3339)
 	}
+	since = anchor.Annotations[annotationMoved]
+	if at, err := time.Parse(time.RFC3339, since); err != nil || time.Since(at) >= newsTakes {
+		return ""
+	}
+	r.moved.Store(true)
+	return since
+}
+
+func sameService(one, other map[string]string) bool {
+	return one[serviceKey] == other[serviceKey] && one[certificatesKey] == other[certificatesKey]
 }
 
 // Prepare makes the job's anchor and then what it owns, or brings them up to date with the group. Each write finds what an
@@ -134,14 +146,14 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		if err := p.gang.Prepare(ctx, jobOf(g, before.anchor.reference())); err != nil {
 			return "", err
 		}
-		return before.token, p.tell(ctx, before, there.Data)
+		return before.token, p.tell(ctx, before, there)
 	}
-	former, service := there, p.jobs.serviceData()
+	former, service, moved := there, p.jobs.serviceData(), ""
 	if former != nil {
-		p.jobs.noteMove(former.Data, service) // before it is written: the answer may be lost
+		moved = p.jobs.noteMove(former, service) // before it is written: the answer may be lost
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyAs)
 		return err
 	})
 	if err != nil {
@@ -157,7 +169,8 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
 	made.look <- lookedNow(time.Now())
-	made.newest.Store(&made)
+	asked := made
+	made.newest.Store(&asked) // which others read from now on
 	// Each needs the anchor and none another: a hundred gangs that come at once are known to their scheduler the sooner.
 	making, ctxAll := errgroup.WithContext(ctx)
 	var token string
@@ -177,7 +190,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made.token = token
 	p.jobs.put(made)
-	return token, p.tell(ctx, made, there.Data)
+	return token, p.tell(ctx, made, there)
 }
 
 // prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are no more either, or about to

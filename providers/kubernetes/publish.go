@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,7 +24,7 @@ const newsTakes = 2 * time.Minute
 func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	var errs []error
 	for _, j := range p.jobs.publish(s) {
-		if err := p.tell(ctx, j, nil); err != nil {
+		if err := p.tell(ctx, j, &corev1.ConfigMap{}); err != nil {
 			errs = append(errs, fmt.Errorf("job.%s: %w", j.group.Name, err))
 		}
 	}
@@ -33,17 +34,17 @@ func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	return nil
 }
 
-// tell writes how the service is reached into one anchor, unless its data say so already.
-func (p *Provider) tell(ctx context.Context, j prepared, there map[string]string) error {
+// tell writes how the service is reached into one anchor, unless it is known to say so already.
+func (p *Provider) tell(ctx context.Context, j prepared, there *corev1.ConfigMap) error {
 	data := p.jobs.serviceData()
-	if data == nil || there[serviceKey] == data[serviceKey] && there[certificatesKey] == data[certificatesKey] {
+	if data == nil || sameService(there.Data, data) {
 		return nil
 	}
-	p.jobs.noteMove(there, data)
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": j.anchor.uid},
-		"data":     data,
-	})
+	meta := map[string]any{"uid": j.anchor.uid}
+	if moved := p.jobs.noteMove(there, data); moved != "" {
+		meta["annotations"] = map[string]string{annotationMoved: moved}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "data": data})
 	if err != nil {
 		return fmt.Errorf("encode the service's address: %w", err)
 	}

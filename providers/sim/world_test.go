@@ -273,6 +273,9 @@ func (v teller) Finished(c *plan.Change, _ time.Duration, err error) {
 		v.w.say("%s %s: %v", c.Action, c.Slot, err)
 	}
 }
+func (v teller) Withdrawn(c *plan.Change, _ time.Duration) {
+	v.w.say("%s %s is not asked for any more", c.Action, c.Slot)
+}
 func (v teller) Noticed(n job.Notice) {
 	v.w.say("%s %s: %s", n.Address, n.Type, n.Message)
 	if n.Incident != nil {
