@@ -101,8 +101,9 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 		asks := r.o.Approve != nil
 		begun := time.Now()
 		p, due, err := r.Turn(ctx)
+		worked := time.Since(begun) - r.stored
 		if asks {
-			begun = time.Now() // a person may have taken their time
+			worked = 0 // a person may have taken their time
 		}
 		unstored++
 		if err == nil {
@@ -125,8 +126,7 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			}
 			due = earliest(due, proven)
 		}
-		ended := time.Now()
-		if !sleep(ctx, rest.after(ended, ended.Sub(begun)-r.stored, r.stored, r.flights.queued())) {
+		if !sleep(ctx, rest.after(time.Now(), worked, r.stored, r.flights.queued())) {
 			return p, nil
 		}
 		due = earliest(due, r.again)
@@ -235,6 +235,7 @@ func (w *Watch) changed() <-chan struct{} {
 // Turn is one turn of the loop: observe, plan, store, tell, act. due is when the next one has to be, if
 // nothing wakes it earlier; zero is never. With an error nothing was changed.
 func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err error) {
+	r.stored = 0
 	r.flights.look()
 	r.observe(ctx)
 	if ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,9 +194,8 @@ func TestForceUnlock(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	w := startWatch(t, dir)
-	eventually(t, "the master holds the lock", func() bool {
-		return strings.Contains(eltrain(t, dir, "state", "mv", "job.tiny", "job.x").unwrapped().err, "is locked by")
-	})
+	eventually(t, "the master holds the lock", func() bool { return w.probe("/readyz") == http.StatusOK })
+	eltrain(t, dir, "state", "mv", "job.tiny", "job.x").unwrapped().check(t, exitError, "is locked by")
 	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "force-unlock")
 	_, id, _ := strings.Cut(locked.err, ", lock ")
 	id = strings.Trim(strings.Fields(id)[0], ".")
