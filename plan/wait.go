@@ -22,7 +22,7 @@ const nodesNamed = 8
 // stillStopping says why n slots of a job are not started yet. A slot has one change in a plan, and theirs is the stop of
 // what ran in them; whether they fit is seen when that has ended. So no plan counts them before.
 func stillStopping(n int) string {
-	return fmt.Sprintf("Slots of it are still being stopped. Once they have ended, %s start anew, if they fit; this plan does not count them yet.", slotCount(n))
+	return fmt.Sprintf("Slots of it are still being stopped. Once they have ended, %s start anew, if they fit; a plan counts them from then on.", slotCount(n))
 }
 
 // shortage says what is wanted and what is available, for a person.

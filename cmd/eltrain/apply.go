@@ -219,7 +219,7 @@ func (a *applyArgs) operation() string {
 	case a.destroy:
 		return "destroy"
 	case a.watch:
-		return "apply -watch"
+		return view.WatchOperation
 	}
 	return "apply"
 }

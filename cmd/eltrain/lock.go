@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -32,7 +34,11 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 		lock, err = store.Lock(ctx, info, timeout)
 	}
 	if errors.As(err, &locked) {
-		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. Wait for the other to end, with -lock-timeout for example. A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
+		wait := "Wait for the other to end, with -lock-timeout for example."
+		if strings.HasPrefix(locked.Holder.Operation, view.WatchOperation) {
+			wait = "That one is a watch, which does not end by itself: it takes up what is changed in the files. For what they cannot say, end it first. Another watch can stand by, with -lock-timeout."
+		}
+		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. "+wait+" A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
 	}
 	return lock, waited, makeRoom(err)
 }

@@ -600,7 +600,7 @@ func TestConclude(t *testing.T) {
 		"interrupted":         {ctx: interrupted, last: ended(job.JobRunning), code: exitError, text: "Apply was interrupted"},
 		"watch, interrupted":  {ctx: interrupted, args: applyArgs{planning: planning{watch: true}}, last: ended(job.JobFailed)},
 		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
-		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "interrupted"},
+		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "Run eltrain destroy again"},
 		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 		"watch, lock lost":    {args: applyArgs{planning: planning{watch: true}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {

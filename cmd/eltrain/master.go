@@ -437,8 +437,10 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 			m.stream.Unwatched(m.progress.Done())
 		}
 		return exitDone
+	case ctx.Err() != nil && m.args.destroy:
+		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped ends, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
 	case ctx.Err() != nil:
-		return m.fail("Apply was interrupted", m.soFar())
+		return m.fail("Apply was interrupted", m.soFar("jobs keep running, and the next apply goes on from here"))
 	case m.args.destroy && len(last.Changes) > 0:
 		return m.fail("Destroy ended early", left(last))
 	case m.args.destroy:
@@ -481,11 +483,10 @@ func (m *master) done() int {
 	return exitDone
 }
 
-// soFar is what an interrupted run has done.
-func (m *master) soFar() error {
+// soFar is what an interrupted run has done, and what becomes of the rest.
+func (m *master) soFar(next string) error {
 	done := m.progress.Done()
-	return fmt.Errorf("%d added, %d changed, %d destroyed before that; jobs keep running, and the next apply goes on from here",
-		done.Add, done.Change, done.Remove)
+	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)
 }
 
 // left is what a destroy that gave up has not done.

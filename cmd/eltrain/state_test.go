@@ -196,7 +196,7 @@ func TestForceUnlock(t *testing.T) {
 	w := startWatch(t, dir)
 	eventually(t, "the master holds the lock", func() bool { return w.probe("/readyz") == http.StatusOK })
 	eltrain(t, dir, "state", "mv", "job.tiny", "job.x").unwrapped().check(t, exitError, "is locked by")
-	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "force-unlock")
+	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "That one is a watch, which does not end by itself", "force-unlock")
 	_, id, _ := strings.Cut(locked.err, ", lock ")
 	id = strings.Trim(strings.Fields(id)[0], ".")
 	eltrain(t, dir, "force-unlock", "-force", "another").unwrapped().check(t, exitError, "Failed to unlock state", "does not match existing lock ID", id)

@@ -15,8 +15,8 @@ import (
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
 const StatusFormat = "1.2"
 
-// watchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
-const watchOperation = "apply -watch"
+// WatchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
+const WatchOperation = "apply -watch"
 
 // Facts is what a status is made from.
 type Facts struct {
@@ -163,7 +163,7 @@ func masterStatus(h *state.LockInfo) MasterStatus {
 }
 
 // Watching tells whether a lock's holder goes on healing, and does not end by itself.
-func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, watchOperation) }
+func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, WatchOperation) }
 
 func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
 	record := f.Records[name]

@@ -20,6 +20,7 @@ type StreamProgress struct {
 	flying   map[string]bool   // of those, what is under way
 	done     map[deed]bool     // what is done, while plans still ask for it: it is seen a little later
 	begun    bool              // a reconcile_start was written, and its reconcile_complete was not
+	planned  plan.Summary      // of the newest plan
 	warnings map[string]string // those that hold, by summary, with the detail that was told last
 }
 
@@ -75,13 +76,9 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 			p.open[ChangeAddress(c)] = true
 		}
 	}
-	p.done = still
+	p.done, p.planned = still, next.Summary()
 	if len(p.open) > 0 {
-		n := next.Summary()
-		p.begun = true
-		p.stream.line("info", "Reconciling", "reconcile_start", map[string]any{
-			"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove},
-		})
+		p.begin()
 	}
 	for i := range next.Sizes {
 		if size := roleSize(&next.Sizes[i], p.redactor); size.decides() {
@@ -94,6 +91,15 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 	p.complete()
 }
 
+// begin tells that the loop sets out to do what its newest plan has.
+func (p *StreamProgress) begin() {
+	n := p.planned
+	p.begun = true
+	p.stream.line("info", "Reconciling", "reconcile_start", map[string]any{
+		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove},
+	})
+}
+
 // complete tells that all that the loop set out to do is done, if it is.
 func (p *StreamProgress) complete() {
 	if p.begun && len(p.open) == 0 {
@@ -104,6 +110,9 @@ func (p *StreamProgress) complete() {
 
 // Started tells that a change was begun.
 func (p *StreamProgress) Started(c *plan.Change) {
+	if !p.begun { // a restart in place is the same deed as the one before
+		p.begin()
+	}
 	p.open[ChangeAddress(c)], p.flying[ChangeAddress(c)] = true, true
 	delete(p.done, deedOf(c))
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",

@@ -99,4 +99,11 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	expect("one of two", 2, 1)
 	p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: []string{"No room."}}}}) // d is overtaken
 	expect("overtaken", 2, 2)
+	restart := change(plan.Restart, "worker", 5) // in place: the same incarnation each time
+	for n := range 2 {
+		p.Planned(&plan.Plan{Changes: []plan.Change{restart}})
+		p.Started(&restart)
+		p.Finished(&restart, 0, nil)
+		expect("a restart in place", 3+n, 3+n)
+	}
 }
