@@ -52,6 +52,7 @@ type launchRecord struct {
 	Reserved    job.Resources `json:"reserved"`
 	Asked       time.Time     `json:"asked"`
 	Cgroups     []string      `json:"cgroups,omitempty"` // directories
+	Home        string        `json:"home,omitempty"`    // the run directory, without symbolic links
 }
 
 // agentRecord is the agent's word on who it is.

@@ -45,9 +45,13 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if err != nil {
 		return err
 	}
+	home, err := filepath.EvalSymlinks(p.runDir)
+	if err != nil {
+		return err
+	}
 	record := &launchRecord{
 		Slot: l.Slot, UID: l.UID, Incarnation: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
-		Reserved: l.Reserved, Asked: time.Now(), Cgroups: cgroups,
+		Reserved: l.Reserved, Asked: time.Now(), Cgroups: cgroups, Home: home,
 	}
 	defer p.changed()
 	// Before anything is started, so that whatever happens to this process then, a next one knows of it.

@@ -360,6 +360,43 @@ func TestKilledMasterLeavesAgentsRunning(t *testing.T) {
 	b.nothingRemains()
 }
 
+// The original's agents hear of no service that runs in a copy of their directory, nor in one that they were moved to: its
+// master would take them for lost, and end them.
+func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
+	b := newBench(t)
+	b.ok(b.Launch(b.ctx, b.launchOf(sh("sleep 300"))))
+	agent := b.await(1, job.Up).AgentPID
+	there := func(dir string) error {
+		t.Helper()
+		p, err := New(options(t, dir))
+		b.ok(err)
+		defer p.Close()
+		_, err = p.Observe(b.ctx)
+		return err
+	}
+	sub := filepath.Join(t.TempDir(), "exp")
+	b.ok(os.CopyFS(sub, os.DirFS(b.dir)))
+	if err := there(sub); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("agent %d runs for %s, and this is a copy", agent, b.dir)) {
+		t.Errorf("in a copy: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	b.ok(os.Symlink(b.dir, link))
+	if err := there(link); err != nil {
+		t.Errorf("by another name: %v", err)
+	}
+	moved := b.dir + "-moved"
+	b.ok(os.Rename(b.dir, moved))
+	if err := there(moved); err == nil || !strings.Contains(err.Error(), b.dir+", which was moved or removed") {
+		t.Errorf("where it was moved to: %v", err)
+	}
+	b.ok(os.Rename(moved, b.dir))
+	if now := b.await(1, job.Up); now.AgentPID != agent {
+		t.Errorf("agent %d, was %d", now.AgentPID, agent)
+	}
+	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
+	b.await(1, job.Gone)
+}
+
 func masterUntilKilled(t *testing.T, dir string) {
 	testUID = os.Getenv("LOCAL_TEST_UID")
 	p, err := New(options(t, dir))

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -160,6 +163,9 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	case err != nil:
 		return sight{}, false, err
 	case known && i.agent.running():
+		if err := p.atHome(i); err != nil {
+			return sight{}, false, err
+		}
 		seen.State, seen.AgentPID, seen.Started, seen.Idle = job.Up, i.record.PID, i.record.Started, i.idle
 		return sight{Incarnation: seen}, true, nil
 	case known:
@@ -184,6 +190,32 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	}
 	p.undertaker.take(i)
 	return sight{Incarnation: seen, dead: true}, true, nil
+}
+
+// atHome tells, with an error, of an agent that runs for another run directory than this one: this is a copy of it, whose
+// master must not take the original's processes for its own, or it was moved, and the agent finds no service any more. What
+// counts is the directory as the agent sees it, which may be in a container. i.mu is held.
+func (p *Provider) atHome(i *incarnation) error {
+	if i.launch.Home == "" {
+		return nil // of an older version
+	}
+	here, err := os.Stat(p.runDir)
+	if err != nil {
+		return err
+	}
+	root := filepath.Join("/proc", strconv.Itoa(i.record.PID), "root")
+	home, err := os.Stat(filepath.Join(root, i.launch.Home))
+	if _, gone := os.Stat(root); gone != nil {
+		return nil // it has ended meanwhile, or is not ours to look at
+	}
+	was := filepath.Dir(i.launch.Home)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("agent %d runs for %s, which was moved or removed: move it back, or end that process, to go on here", i.record.PID, was)
+	case err == nil && !os.SameFile(here, home):
+		return fmt.Errorf("agent %d runs for %s, and this is a copy: run eltrain there, or remove %s here and start anew", i.record.PID, was, p.runDir)
+	}
+	return nil
 }
 
 // readLaunch reads the launch record once. i.mu is held.
