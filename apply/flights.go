@@ -44,8 +44,10 @@ type begun struct {
 	still  time.Time // when the view was last told of it
 	asked  int       // the newest plan that asked for it
 	flying bool      // or waits in its queue
-	done   bool
-	seen   int // with done: the newest observation when it was, which may not show it yet
+	// finishing is set by the run's end for what is carried out all the same; see finish.
+	finishing bool
+	done      bool
+	seen      int // with done: the newest observation when it was, which may not show it yet
 }
 
 // pause is the wait after a failure.
@@ -387,9 +389,10 @@ func (f *flights) busy() bool {
 // wait returns when all have landed.
 func (f *flights) wait() { f.wg.Wait() }
 
-// fly carries the change out. When the run has ended, or the world has moved while it waited, it is not begun.
+// fly carries the change out. When the run has ended, but for what is finished, or the world has moved while it waited, it
+// is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
-	begin := ctx.Err() == nil && !f.grounded() && f.asked(b)
+	begin := (ctx.Err() == nil || b.finishing) && !f.grounded() && f.asked(b)
 	var err error
 	if begin {
 		acting := f.acting

@@ -25,6 +25,7 @@ type cluster struct {
 	*sim.Cluster
 	prepare func(g job.Group) error
 	launch  func(ctx context.Context, l job.Launch) error
+	stop    func() error
 	observe func()
 	held    map[string]string
 	delayed map[string]string
@@ -58,6 +59,15 @@ func (c *cluster) Launch(ctx context.Context, l job.Launch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.Cluster.Launch(ctx, l)
+}
+
+func (c *cluster) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
+	if err := c.stop(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Cluster.Stop(ctx, uid, slot, incarnation, grace)
 }
 
 // running is how many agents there are.
@@ -119,7 +129,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 	t.Helper()
 	b := &bench{listener: &listener{tokens: map[string]string{}}, now: jobtest.Epoch}
 	b.cluster = &cluster{Cluster: sim.New("local", jobtest.Epoch, nil), prepare: func(job.Group) error { return nil },
-		launch: func(context.Context, job.Launch) error { return nil }, observe: func() {}}
+		launch: func(context.Context, job.Launch) error { return nil }, stop: func() error { return nil }, observe: func() {}}
 	b.cluster.Schedules = true
 	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
 	store := memory.New()

@@ -64,7 +64,8 @@ type Watch struct {
 // Run runs the loop until there is nothing left to do: the plan is empty, nothing is under way, the agents that were found
 // have reported, and each job runs, has ended, or waits for what no change of ours brings. With watch it runs until ctx ends.
 //
-// When ctx ends no change is begun any more, those under way are finished, and jobs are left running.
+// When ctx ends no change is begun any more, those under way are finished, and jobs are left running. A run that does not
+// watch sees to it that what it told to leave has left: see finish. After one that watches there comes another.
 func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	r.teller.begin()
 	defer r.teller.end()
@@ -81,8 +82,18 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	defer stop()
 	r.flights.acting = acting
 	defer r.flights.wait()
-	forwarding, quit := context.WithCancel(ctx)
+	forwarding, quit := context.WithCancel(acting)
 	defer quit()
+	wakes := r.wakes(forwarding)
+	p, err := r.loop(ctx, watch, wakes)
+	if err == nil && ctx.Err() != nil && watch == nil {
+		err = r.finish(acting, wakes)
+	}
+	return p, err
+}
+
+// loop makes turns until the run is over.
+func (r *Reconciler) loop(ctx context.Context, watch *Watch, wakes <-chan struct{}) (plan.Plan, error) {
 	progress := time.NewTicker(progressEvery)
 	defer progress.Stop()
 	reload, requested := watch.changed(), r.requested
@@ -93,7 +104,6 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	}
 	var rest rest
 	unstored := 0 // turns in a row
-	wakes := r.wakes(forwarding)
 	for {
 		for _, news := range []<-chan struct{}{wakes, r.o.Service.Wake(), r.flights.landed} {
 			heard(news)
@@ -138,7 +148,6 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 			return p, nil
 		case <-r.o.Lock.Lost():
 			timer.Stop()
-			stop()
 			return p, lockLost(r.o.Lock)
 		case <-wakes:
 		case <-r.o.Service.Wake():

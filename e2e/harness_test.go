@@ -116,7 +116,13 @@ func (s *site) must(args ...string) string {
 // watch starts a master in the background, with more flags perhaps.
 func (s *site) watch(flags ...string) {
 	s.t.Helper()
-	s.master = s.command(context.Background(), append([]string{"apply", "-watch", "-auto-approve"}, flags...)...)
+	s.begin(append([]string{"apply", "-watch", "-auto-approve"}, flags...)...)
+}
+
+// begin runs the CLI in the background, in the master's place.
+func (s *site) begin(args ...string) {
+	s.t.Helper()
+	s.master = s.command(context.Background(), args...)
 	s.out = &lines{}
 	s.master.Stdout, s.master.Stderr = s.out, s.out
 	if err := s.master.Start(); err != nil {

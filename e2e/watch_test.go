@@ -283,6 +283,63 @@ job "ordered" {
 	}
 }
 
+// What was told to leave is seen off, by force in the end; what was to come after it runs on. The next run goes on from there.
+func TestAnInterruptedDestroyEndsWhatItHasBegunToStop(t *testing.T) {
+	t.Parallel()
+	role := func(name, trap string, more string) string {
+		return fmt.Sprintf(`
+  role %q {
+    command    = ["sh", "-c", "trap '%s' TERM; echo step 1 loss 1; while :; do sleep 0.05; done"]
+    stop_grace = "1s"
+    resources { cpu = 0.1 }
+    %s
+  }
+`, name, trap, more)
+	}
+	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1"), "job.hcl": `
+job "s" {
+` + role("worker", "sleep 0.5; exit 0", "depends_on = [role.ps]") + role("stubborn", ":", "depends_on = [role.ps]\n    ranked = false") + role("ps", "exit 0", "ranked = false") + `
+  progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)" }
+  rendezvous { settle = "1s" }
+}
+`})
+	s.must("apply", "-auto-approve")
+	s.begin("destroy", "-auto-approve")
+	s.heard("job.s.worker[0]: Destroying...")
+	s.heard("job.s.stubborn[0]: Destroying...")
+	interrupted := s.master
+	s.signalMaster(syscall.SIGINT)
+	out := unwrapped(s.out.String())
+	has(t, out, "Interrupt received.", "job.s.worker[0]: Destruction complete", "job.s.stubborn[0]: Destruction complete", "Destroy was interrupted")
+	if strings.Contains(out, "job.s.ps[0]: Destroying") {
+		t.Errorf("ps is stopped after the interrupt:\n%s", out)
+	}
+	if code := interrupted.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("exit code %d after an interrupt", code)
+	}
+	trained := func(trap string) (n int) {
+		for _, args := range s.processes() {
+			if strings.HasPrefix(args, "sh -c trap '"+trap) {
+				n++
+			}
+		}
+		return n
+	}
+	if left := trained("sleep") + trained(":"); left > 0 {
+		t.Errorf("%d processes were left behind: %v", left, s.processes())
+	}
+	if trained("exit") == 0 {
+		t.Error("ps does not run on")
+	}
+	if j := s.job("s"); j.Phase == "Running" || len(j.running()) > 1 {
+		t.Errorf("status says %s, with %d slots running", j.Phase, len(j.running()))
+	}
+	s.must("destroy", "-auto-approve")
+	if j := s.job("s"); j.Address != "" || trained("exit") > 0 {
+		t.Errorf("after the second destroy there is %+v, %v", j, s.processes())
+	}
+}
+
 func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	stubborn := strings.Replace(sleeper("s", 2, "cpu = 1"), "echo step 1 loss 1; exec sleep 600", "trap : TERM; echo step 1 loss 1; while :; do sleep 1; done", 1)

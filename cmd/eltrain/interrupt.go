@@ -32,8 +32,7 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 const (
 	interruptedAtWork = `
 Interrupt received.
-Please wait for eltrain to finish what is in flight; jobs keep running. What is
-being stopped ends by itself, and the next run goes on from there.
+Please wait for eltrain to finish what is in flight; jobs keep running.
 A second interrupt exits at once.
 
 `

@@ -438,7 +438,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		}
 		return exitDone
 	case ctx.Err() != nil && m.args.destroy:
-		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped ends, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
+		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped has ended, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
 	case ctx.Err() != nil:
 		return m.fail("Apply was interrupted", m.soFar("jobs keep running, and the next apply goes on from here"))
 	case m.args.destroy && len(last.Changes) > 0:
