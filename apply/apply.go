@@ -113,7 +113,7 @@ type Reconciler struct {
 	known        map[string]providers.Observation // by provider: the last good one
 	trouble      map[string]error                 // by provider: why the last observation failed
 	gone         map[incarnation]bool             // ended incarnations that the service was told of
-	sent         map[string]string                // the UIDs of the jobs that the service knows, by the names that it knows
+	sent         map[string]introduced            // the jobs that the service knows, by the names that it knows
 	since        time.Time                        // when this one was made
 	rerun        map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
 	scope        plan.Scope
@@ -185,7 +185,7 @@ func assemble(o Options, s state.State) *Reconciler {
 	}
 	r := &Reconciler{
 		o: o, state: s, names: known, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
-		gone: map[incarnation]bool{}, warnedFiles: map[string]bool{}, sent: map[string]string{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
+		gone: map[incarnation]bool{}, warnedFiles: map[string]bool{}, sent: map[string]introduced{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
 	}
 	r.scope = o.Scope.Named(o.Jobs, s.Jobs)
 	r.scope.Replace = append(slices.Clone(r.scope.Replace), plan.Replacements(s.Jobs, plan.Named(o.Replace, o.Jobs, s.Jobs))...)
@@ -246,6 +246,12 @@ func (r *Reconciler) facts() map[string]elastic.Facts {
 	return r.names.fromService(r.o.Service.Observe())
 }
 
+// introduced is a job that the service knows, and since when: its leases begin then.
+type introduced struct {
+	uid string
+	at  time.Time
+}
+
 // tell gives the service what it is to form.
 func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	now := map[string]bool{}
@@ -291,8 +297,10 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 		}
 		name, d = r.names.toService(name, d)
 		now[name] = true
-		r.sent[name] = rec.UID
 		r.o.Service.Set(name, d)
+		if r.sent[name].uid != rec.UID {
+			r.sent[name] = introduced{rec.UID, r.o.Clock()}
+		}
 	}
 	if !r.troubled() {
 		r.preparations.keep(uids)

@@ -218,18 +218,6 @@ func (f *flights) look() {
 	f.mu.Unlock()
 }
 
-// anyNew tells whether the plan has something to do that was not begun before.
-func (f *flights) anyNew(p *plan.Plan) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range p.Changes {
-		if c := &p.Changes[i]; !f.begun[targetOf(c)].is(c) && !f.heldBack(c) {
-			return true
-		}
-	}
-	return false
-}
-
 // heldBack tells whether a change has to wait for another, for its job to be prepared, or to have been forgotten; and
 // forgetting it for its launches, which would make something of what is no more. f.mu is held.
 func (f *flights) heldBack(c *plan.Change) bool {
@@ -246,23 +234,29 @@ func (f *flights) launching(uid string) bool {
 	return false
 }
 
-// follow begins every change of the first wave that is not under way, closes those that the plan no longer
-// asks for, and gives the next time at which one is due.
-func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due time.Time) {
-	asked := make(map[target]bool, len(p.Changes))
-	at := func(t time.Time) {
-		if due.IsZero() || t.Before(due) {
-			due = t
-		}
-	}
-	var start []*begun
-	var news []func(View)
+// takeoff is what one turn begins.
+type takeoff struct {
+	asked map[target]bool // what the plan asks for
+	start []*begun        // what is to be carried out now
+	news  []func(View)    // what is to be told before
+	fresh bool            // something is begun that was not before
+	due   time.Time       // the next time at which a change is due; zero is none
+}
+
+// at notes a time at which a change is due.
+func (t *takeoff) at(due time.Time) { t.due = earliest(t.due, due) }
+
+// take decides on every change of the first wave that is not under way, and closes those that the plan no longer asks for.
+// What is begun by it is begun whatever lands before follow: the plan that is shown and journalled is the one that is done.
+func (f *flights) take(ctx context.Context, now time.Time, p *plan.Plan) takeoff {
+	off := takeoff{asked: make(map[target]bool, len(p.Changes))}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.plan++
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		t := targetOf(c)
-		asked[t] = true
+		off.asked[t] = true
 		b := f.begun[t]
 		if b.is(c) {
 			b.asked = f.plan
@@ -275,35 +269,40 @@ func (f *flights) follow(ctx context.Context, now time.Time, p *plan.Plan) (due 
 		}
 		if !b.is(c) {
 			if b != nil && !b.done { // the next thing is asked for already
-				news = append(news, f.unasked(now, b))
+				off.news = append(off.news, f.unasked(now, b))
 			}
 			b = &begun{change: *c, since: now, still: now, asked: f.plan}
 			f.begun[t] = b
-			news = append(news, b.started())
+			off.news = append(off.news, b.started())
+			off.fresh = true
 		}
 		b.change = *c
 		if now.Before(f.paused[t].until) {
 			continue
 		}
 		if until := b.since.Add(leaveTime(c)); now.Before(until) && f.r.leavesByItself(c) {
-			at(until)
+			off.at(until)
 			continue
 		}
 		b.flying = true
-		start = append(start, b)
+		off.start = append(off.start, b)
 	}
-	news = append(news, f.close(now, asked)...)
-	f.mu.Unlock()
-	f.tell(news)
-	f.enqueue(ctx, start)
+	off.news = append(off.news, f.close(now, off.asked)...)
+	return off
+}
+
+// follow has carried out what was taken on, and gives the next time at which a change is due.
+func (f *flights) follow(ctx context.Context, now time.Time, off takeoff) (due time.Time) {
+	f.tell(off.news)
+	f.enqueue(ctx, off.start)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for t, pause := range f.paused { // one may have failed by now
-		if asked[t] && now.Before(pause.until) {
-			at(pause.until)
+		if off.asked[t] && now.Before(pause.until) {
+			off.at(pause.until)
 		}
 	}
-	return due
+	return off.due
 }
 
 // close ends what the plan no longer asks for. f.mu is held; what is to be told is returned.
@@ -431,6 +430,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 		delete(f.paused, t)
 	case !begin:
 	case err != nil:
+		b.done = false // it may have been, and have come undone
 		f.paused[t] = f.paused[t].next(now, err)
 		news = append(news, b.finished(now, err))
 	default:

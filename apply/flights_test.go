@@ -366,3 +366,46 @@ func TestWhatIsBeingForgottenIsMadeAnewAfterwards(t *testing.T) {
 		}
 	})
 }
+
+// What is held back when a turn decides on it begins with a later one, whatever lands in between: it would neither be shown
+// nor journalled.
+func TestWhatATurnBeginsIsDecidedOnce(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	launch := plan.Change{Action: plan.Create, Job: "a", UID: "u", Incarnation: 1, Slot: job.Address{Job: "a", Role: "worker"}, Launch: &job.Launch{}}
+	forget := plan.Change{Action: plan.Delete, Job: "a", UID: "u"}
+	launching := &begun{change: launch, flying: true}
+	b.flights.begun[targetOf(&launch)] = launching
+	p := &plan.Plan{Changes: []plan.Change{forget}}
+
+	off := b.flights.take(t.Context(), b.now, p)
+	launching.flying = false // it lands
+	b.flights.follow(t.Context(), b.now, off)
+	if begun := b.flights.begun[targetOf(&forget)]; begun != nil || off.fresh {
+		t.Errorf("forgetting was begun: %v, and shown: %t", begun, off.fresh)
+	}
+	off = b.flights.take(t.Context(), b.now, p)
+	b.flights.follow(t.Context(), b.now, off)
+	if begun := b.flights.begun[targetOf(&forget)]; begun == nil || !off.fresh {
+		t.Errorf("forgetting was begun: %v, and shown: %t, with the turn after the launch", begun, off.fresh)
+	}
+}
+
+// A stop that succeeded may have to be done again, when what it stopped is still seen, and may fail then.
+func TestARepeatedChangeThatFailsIsToldToSucceedLater(t *testing.T) {
+	view := &stops{begun: make(chan struct{}, 1)}
+	b := newBench(t, func(o *Options) { o.View = view })
+	stop := plan.Change{Action: plan.Delete, Job: "a", UID: "u", Incarnation: 1, Provider: "local", Stop: []int{1}, Slot: job.Address{Job: "a", Role: "worker"}}
+	p := &plan.Plan{Changes: []plan.Change{stop}}
+	for _, err := range []error{nil, errors.New("no route to host"), nil} {
+		b.cluster.stop = func() error { return err }
+		b.flights.look()
+		b.flights.follow(t.Context(), b.now, b.flights.take(t.Context(), b.now, p))
+		if err != nil && b.flights.stuck() {
+			t.Error("one failure is taken for hopeless")
+		}
+		b.now = b.now.Add(pauseMost)
+	}
+	if want := []string{"worker[0]", "worker[0] failed", "worker[0]"}; !slices.Equal(view.ends, want) {
+		t.Errorf("told of %q", view.ends)
+	}
+}

@@ -15,11 +15,15 @@ func (r *Reconciler) unheard(p *plan.Plan) (until time.Time) {
 	defer r.mu.Unlock()
 	for _, j := range r.o.Jobs {
 		rec := p.Records[j.Name]
-		if rec == nil || !r.scope.Touches(j.Name) || rec.Phase.Ended() || r.sent[rec.LaunchedAs(j.Name)] != rec.UID || !r.silent(rec) {
+		if rec == nil || !r.scope.Touches(j.Name) || rec.Phase.Ended() {
+			continue
+		}
+		known := r.sent[rec.LaunchedAs(j.Name)]
+		if known.uid != rec.UID || !r.silent(rec) {
 			continue
 		}
 		patience := max(rec.Spec.Detect.Lease.Std(), r.o.Providers[rec.Spec.Provider].Capabilities().News.Std())
-		if at := r.since.Add(patience + proof); r.o.Clock().Before(at) && at.After(until) {
+		if at := known.at.Add(patience + proof); r.o.Clock().Before(at) && at.After(until) {
 			until = at
 		}
 	}

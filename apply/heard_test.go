@@ -18,12 +18,14 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		ended   bool // the job
 		untold  bool // the service does not know it
 		news    time.Duration
+		known   time.Duration // when the service came to know it
 		elapsed time.Duration
 		want    time.Duration // since the run began; 0 is not waited for
 	}{
 		"it has not reported":               {phase: job.Running, inc: job.Incarnation{State: job.Up}, want: lease + proof},
 		"it waited for a world":             {phase: job.Registered, inc: job.Incarnation{State: job.Up}, want: lease + proof},
 		"news take longer":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, news: time.Minute, want: time.Minute + proof},
+		"the service came to know it late":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, known: time.Minute, elapsed: lease + proof, want: time.Minute + lease + proof},
 		"it never reports":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, elapsed: lease + proof},
 		"it has reported":                   {phase: job.Running, inc: job.Incarnation{State: job.Up, Member: &job.Member{}}},
 		"it is gone":                        {phase: job.Running, inc: job.Incarnation{State: job.Gone}},
@@ -43,7 +45,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 			rec.Phase = job.JobFailed
 		}
 		if !c.untold {
-			b.sent["a"] = "u"
+			b.sent["a"] = introduced{"u", jobtest.Epoch.Add(c.known)}
 		}
 		if c.inc.Number == 0 {
 			c.inc.Number = 2

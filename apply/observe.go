@@ -86,7 +86,7 @@ func (r *Reconciler) tellGone(seen providers.Observation) {
 		inc := &seen.Incarnations[i]
 		key := keyOf(inc)
 		slot := r.names.launchedSlot(inc.UID, inc.Slot)
-		if inc.State == job.Gone && !r.gone[key] && r.sent[slot.Job] == inc.UID {
+		if inc.State == job.Gone && !r.gone[key] && r.sent[slot.Job].uid == inc.UID {
 			r.gone[key] = true
 			r.o.Service.Gone(slot, inc.Number)
 		}

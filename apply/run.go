@@ -283,7 +283,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	}
 	r.tell(ctx, &p)
 	r.o.Service.SetReady()
-	begins := r.flights.anyNew(&p)
+	off := r.flights.take(ctx, r.o.Clock(), &p)
 	for _, seen := range r.known {
 		r.tellGone(seen)
 	}
@@ -296,7 +296,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 				v.Noticed(n)
 			}
 		}
-		if begins || waits || told.Resizes() {
+		if off.fresh || waits || told.Resizes() {
 			v.Planned(&told)
 		}
 		for _, n := range told.Notices {
@@ -306,12 +306,12 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 	})
 	p.Waits = append(p.Waits, r.refusals()...)
-	due = r.flights.follow(ctx, r.o.Clock(), &p)
+	due = r.flights.follow(ctx, r.o.Clock(), off)
 	due = earliest(earliest(due, p.Wake), r.preparations.due())
 	if r.troubled() {
 		due = earliest(due, r.o.Clock().Add(retryObserve))
 	}
-	if begins {
+	if off.fresh {
 		if err := r.chronicle(in, &p); err != nil {
 			r.view(func(v View) { v.Warned("A decision could not be journalled", err.Error()) })
 		}
