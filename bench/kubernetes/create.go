@@ -148,9 +148,13 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 	fmt.Fprintf(out, "\n## Creating pods\n\nThe API server and etcd alone: scheduler, controllers and KWOK are down. Pods/s from the first pod to the "+
 		"last, median [least..most] n; below it, from the start of the program; below that, milliseconds of the API server's processor time per pod.\n\n")
 	t := table{head: []string{"pods", "eltrain apply", "bare client", "eltrain / bare", "DLRover's way", "eltrain / DLRover's"}}
-	best, sweep, err := b.sweep(ctx, cfg.sizes[0], cfg.n)
-	if err != nil {
-		return err
+	best, quick := cfg.writers, cfg.writers > 0
+	var sweep table
+	if !quick {
+		var err error
+		if best, sweep, err = b.sweep(ctx, cfg.sizes[0], cfg.n); err != nil {
+			return err
+		}
 	}
 	for _, size := range cfg.sizes {
 		// The first to make so many pods has the API server and etcd grow for all that come after: that is not counted.
@@ -172,16 +176,19 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 			}
 			slices.Reverse(contest) // each is first as often as the other
 		}
-		// Once: minutes, to say again what is far away.
-		way := contestant{&dlrover, "DLRover's way", func() (creation, error) {
-			return b.bareCreation(ctx, size, func(ctx context.Context) error { return b.dlrover(ctx, size) })
-		}}
-		err := way.run(size)
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = b.clear(ctx, b.bare) // it has had its time
-		}
-		if err != nil {
-			return err
+		far := "not measured"
+		if !quick { // once: minutes, to say again what is far away
+			way := contestant{&dlrover, "DLRover's way", func() (creation, error) {
+				return b.bareCreation(ctx, size, func(ctx context.Context) error { return b.dlrover(ctx, size) })
+			}}
+			far = fmt.Sprintf("not in %v", createTimeout)
+			err := way.run(size)
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				err = b.clear(ctx, b.bare) // it has had its time
+			}
+			if err != nil {
+				return err
+			}
 		}
 		rate, whole, cost := func(c creation) float64 { return c.rate }, func(c creation) float64 { return c.whole }, func(c creation) float64 { return c.cost }
 		cell := func(all []creation) string {
@@ -191,15 +198,16 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 			return ratioText(values(ours, rate), values(others, rate)) + "<br>" + ratioText(values(ours, whole), values(others, whole)) +
 				"<br>" + ratioText(values(ours, cost), values(others, cost))
 		}
-		far := cell(dlrover)
-		if len(dlrover) == 0 {
-			far = fmt.Sprintf("not in %v", createTimeout)
+		if len(dlrover) > 0 {
+			far = cell(dlrover)
 		}
 		t.add(fmt.Sprint(size), cell(ours), fmt.Sprintf("%s<br>%d writers", cell(bare), best), against(bare), far, against(dlrover))
 	}
 	t.write(out)
-	fmt.Fprintf(out, "\nThe bare client by its number of writers, %d pods, from the start:\n\n", cfg.sizes[0])
-	sweep.write(out)
+	if !quick {
+		fmt.Fprintf(out, "\nThe bare client by its number of writers, %d pods, from the start:\n\n", cfg.sizes[0])
+		sweep.write(out)
+	}
 	b.cluster.ControllerManager.Start(b.host)
 	b.cluster.KWOK.Start(b.host)
 	b.cluster.Scheduler.Start(b.host)

@@ -38,6 +38,9 @@ type config struct {
 	nodes    int
 	// variants are patterns of those that the figure run compares.
 	variants string
+	// writers is how many the bare client of the figure create has, where they are not to be found out: 0. With a number the
+	// figure is eltrain beside it alone, without DLRover's way.
+	writers int
 }
 
 // A figure measures one thing and says so in Markdown.
@@ -82,6 +85,7 @@ func main() {
 	flag.IntVar(&cfg.events, "events", 300, "status changes of the figure decide")
 	flag.IntVar(&cfg.nodes, "nodes", 120, "KWOK nodes, of 110 pods each")
 	flag.StringVar(&cfg.variants, "variants", "*", "of the figure run, by comma-separated names or patterns: "+strings.Join(variantNames(), ", "))
+	flag.IntVar(&cfg.writers, "writers", 0, "the bare client's in the figure create, which is then quick: no sweep of them, and not DLRover's way; 0 finds the best")
 	flag.Parse()
 	if err := cfg.read(names, sizes); err != nil {
 		fmt.Fprintln(os.Stderr, "kubernetes:", err)

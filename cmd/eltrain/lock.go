@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -35,8 +34,8 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 	}
 	if errors.As(err, &locked) {
 		wait := "Wait for the other to end, with -lock-timeout for example."
-		if strings.HasPrefix(locked.Holder.Operation, view.WatchOperation) {
-			wait = "That one is a watch, which does not end by itself: it takes up what is changed in the files. For what they cannot say, end it first. Another watch can stand by, with -lock-timeout."
+		if view.Watching(&locked.Holder) {
+			wait = "That one is a watch, which does not end by itself: it takes up what is changed in its own files, which are those of this directory or of wherever it runs. For what they cannot say, end it first. Another watch can stand by, with -lock-timeout."
 		}
 		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. "+wait+" A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
 	}
