@@ -53,9 +53,20 @@ func (e eltrain) Start(_ context.Context, r *run, agents int) (job, error) {
 	if err := j.write(); err != nil {
 		return nil, err
 	}
+	r.clear = func(ctx context.Context) error { return e.destroy(ctx, r.dir) }
 	pid, err := r.start("apply", nil, e.binary, "apply", "-watch", "-auto-approve", "-no-color")
 	j.service = pid
 	return j, err
+}
+
+// destroy removes the cgroups of the killed agents, which nobody else does.
+func (e eltrain) destroy(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, e.binary, "destroy", "-auto-approve")
+	cmd.Dir = dir
+	if _, err := cmd.Output(); err != nil {
+		return fmt.Errorf("eltrain destroy: %w%s", err, lastLine(err))
+	}
+	return nil
 }
 
 type eltrainJob struct {

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,8 +45,10 @@ type slot struct {
 type run struct {
 	dir     string
 	trainer []string // command of the training process
-	mu      sync.Mutex
-	waits   []chan struct{}
+	// clear removes what a launcher has outside the directory, once all processes have ended; nil if it has nothing there.
+	clear func(context.Context) error
+	mu    sync.Mutex
+	waits []chan struct{}
 }
 
 // runMark is an environment variable that names the run. All its processes inherit it, those
@@ -94,7 +97,10 @@ func (r *run) start(name string, env []string, argv ...string) (int, error) {
 	return cmd.Process.Pid, nil
 }
 
-// close kills what is left of the run, waits for it, and removes the directory.
+// clearBound bounds what clear takes: it looks at processes that have ended.
+const clearBound = 30 * time.Second
+
+// close kills what is left of the run, waits for it, and removes the directory and what is outside of it.
 func (r *run) close() error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -113,7 +119,13 @@ func (r *run) close() error {
 	for _, done := range r.waits {
 		<-done
 	}
-	return os.RemoveAll(r.dir)
+	var err error
+	if r.clear != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), clearBound)
+		defer cancel()
+		err = r.clear(ctx)
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
 }
 
 // logs returns the end of each log, for an error message.

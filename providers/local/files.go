@@ -28,6 +28,7 @@ import (
 //	    ended.json                              the last observation, when nothing of it is left
 //	logs/JOB/ROLE-INDEX.log                     the output of all incarnations of a slot
 const (
+	runDirName       = ".eltrain" // in the job directory, unless another is named
 	serviceFile      = "service"
 	certificatesFile = "service-ca.pem" // empty where the system vouches for the service
 	tokenFile        = "token"
@@ -51,7 +52,7 @@ type launchRecord struct {
 	Fingerprint string        `json:"fingerprint"`
 	Reserved    job.Resources `json:"reserved"`
 	Asked       time.Time     `json:"asked"`
-	Cgroups     []string      `json:"cgroups,omitempty"` // directories
+	Cgroups     []string      `json:"cgroups,omitempty"` // directories; see cgroupName
 	Home        string        `json:"home,omitempty"`    // the run directory, without symbolic links
 }
 

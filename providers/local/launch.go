@@ -41,24 +41,21 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 			return err
 		}
 	}
-	cgroups, err := p.limits.make(fmt.Sprintf("%s/%s-%d", l.UID, slotDir(l.Slot.Role, l.Slot.Index), l.Incarnation), l.Reserved)
-	if err != nil {
-		return err
-	}
 	home, err := filepath.EvalSymlinks(p.runDir)
 	if err != nil {
 		return err
 	}
+	name := cgroupName(home, i.key)
 	record := &launchRecord{
 		Slot: l.Slot, UID: l.UID, Incarnation: l.Incarnation, Node: l.Node, Fingerprint: l.Fingerprint,
-		Reserved: l.Reserved, Asked: time.Now(), Cgroups: cgroups, Home: home,
+		Reserved: l.Reserved, Asked: time.Now(), Cgroups: p.limits.dirs(name, l.Reserved), Home: home,
 	}
 	defer p.changed()
-	// Before anything is started, so that whatever happens to this process then, a next one knows of it.
+	// Before anything is made or started, so that whatever happens to this process then, a next one knows of it.
 	if err := writeJSON(i.dir, launchFile, record); err != nil {
 		return err
 	}
-	i.launch = record
+	i.launch, i.ours = record, true
 	work := p.absolute(l.Program.WorkingDir)
 	if st, err := os.Stat(work); err != nil || !st.IsDir() {
 		exit := &job.Exit{Code: 127, At: time.Now(), NotStarted: fmt.Sprintf("working directory %s does not exist", work)}
@@ -66,6 +63,9 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 			exit.NotStarted = fmt.Sprintf("working directory %s is not a directory", work)
 		}
 		return writeJSON(i.dir, exitFile, job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed})
+	}
+	if err := p.limits.make(name, l.Reserved); err != nil {
+		return err
 	}
 	p.notify.Add(i.dir) // without it the agent's record is noticed by its registration
 	return p.start(i, l, work)

@@ -179,49 +179,59 @@ func occupied(dir string) bool {
 	return err != nil || len(pids) > 0
 }
 
-// make creates the cgroups of one incarnation, below eltrain/NAME, and returns their directories: one in v2,
-// one per controller in v1, none when nothing is reserved or may be limited.
-func (l limiter) make(name string, reserved job.Resources) ([]string, error) {
+// dirs are the directories of one incarnation's cgroups: one in v2, one per controller in v1, none when nothing is
+// reserved or may be limited.
+func (l limiter) dirs(name string, reserved job.Resources) []string {
 	var dirs []string
 	if reserved.Memory > 0 && l.memory.parent != "" {
-		dir, err := l.memory.dir(name)
+		dirs = append(dirs, l.memory.dir(name))
+	}
+	if reserved.CPU > 0 && l.cpu.parent != "" {
+		dirs = append(dirs, l.cpu.dir(name))
+	}
+	return slices.Compact(dirs)
+}
+
+// make creates the cgroups that dirs names.
+func (l limiter) make(name string, reserved job.Resources) error {
+	if reserved.Memory > 0 && l.memory.parent != "" {
+		dir, err := l.memory.make(name)
 		if err == nil {
 			err = limitMemory(dir, l.memory.unified, int64(reserved.Memory))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("limit memory to %s: %w", reserved.Memory, err)
+			return fmt.Errorf("limit memory to %s: %w", reserved.Memory, err)
 		}
-		dirs = append(dirs, dir)
 	}
 	if reserved.CPU > 0 && l.cpu.parent != "" {
-		dir, err := l.cpu.dir(name)
+		dir, err := l.cpu.make(name)
 		if err == nil {
 			err = limitCPU(dir, l.cpu.unified, int64(reserved.CPU))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("limit cpu to %s: %w", reserved.CPU, err)
-		}
-		if !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
+			return fmt.Errorf("limit cpu to %s: %w", reserved.CPU, err)
 		}
 	}
-	return dirs, nil
+	return nil
 }
 
-// dir makes the controller's cgroup of that name. What is above it may be removed at the same time, when
-// another job is forgotten: then it is made again.
-func (c controller) dir(name string) (dir string, err error) {
+// dir is where the controller's cgroup of that name is.
+func (c controller) dir(name string) string { return filepath.Join(c.parent, "eltrain", name) }
+
+// make makes the controller's cgroup of that name. What is above it may be removed at the same time, when another
+// incarnation ends: then it is made again.
+func (c controller) make(name string) (dir string, err error) {
 	for range 10 {
-		dir, err = c.tryDir(name)
-		if !errors.Is(err, fs.ErrNotExist) {
+		dir, err = c.tryMake(name)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 			break
 		}
 	}
 	return dir, err
 }
 
-// tryDir makes the cgroup and those above it. In v2 the controller is enabled on the way down.
-func (c controller) tryDir(name string) (string, error) {
+// tryMake makes the cgroup and those above it. In v2 the controller is enabled on the way down.
+func (c controller) tryMake(name string) (string, error) {
 	dir := c.parent
 	for _, part := range strings.Split(filepath.Join("eltrain", name), "/") {
 		if c.unified {
@@ -313,23 +323,33 @@ func oomKills(dirs []string) int {
 	return 0
 }
 
-// removeCgroups removes the cgroups of one incarnation, which have no processes any more.
-func removeCgroups(dirs []string) error {
-	var errs []error
-	for _, dir := range dirs {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+// sweep removes an incarnation's cgroups once nothing of it runs, the job's above them with its last one, and eltrain's
+// with its last job: the kernel refuses while others are in them. A copy's record names the original's, which stay. What
+// cannot be removed is tried again whenever the incarnation is looked at. i.mu is held and the launch record was read.
+func (p *Provider) sweep(i *incarnation) error {
+	if i.swept {
+		return nil
 	}
-	return errors.Join(errs...)
+	left := slices.DeleteFunc(slices.Clone(i.launch.Cgroups), func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if len(left) > 0 && p.copied(i) {
+		return nil
+	}
+	for _, dir := range left {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove a cgroup: %w", err)
+		}
+		removeParents(dir)
+	}
+	i.swept = true
+	return nil
 }
 
-// removeParents removes the job's cgroup above that of an incarnation, and eltrain's when it was the last
-// job: the kernel refuses while others are in them.
-func removeParents(dirs []string) {
-	for _, dir := range dirs {
-		if job := filepath.Dir(dir); os.Remove(job) == nil {
-			os.Remove(filepath.Dir(job))
-		}
+// removeParents removes the cgroups above an incarnation's as far as nothing else is in them.
+func removeParents(dir string) {
+	if job := filepath.Dir(dir); os.Remove(job) == nil {
+		os.Remove(filepath.Dir(job))
 	}
 }

@@ -105,22 +105,12 @@ func TestWholeTreeIsInTheCgroup(t *testing.T) {
 	}
 	b.ok(syscall.Kill(agent, syscall.SIGKILL))
 	b.await(1, job.Gone)
-	for _, dir := range dirs {
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("cgroup %s is left: %v", dir, err)
-		}
-	}
 	for _, proc := range held {
 		if !ended(proc.fd) {
 			t.Errorf("process %d is left: the one with no session, parent or environment of ours is found by its cgroup", proc.PID)
 		}
 	}
-	b.ok(b.Forget(b.ctx, testUID, "gpt"))
-	for _, dir := range dirs {
-		if _, err := os.Stat(filepath.Dir(dir)); !os.IsNotExist(err) {
-			t.Errorf("the job's cgroup above %s is left: %v", dir, err)
-		}
-	}
+	b.swept(dirs)
 }
 
 func TestCPULimitIsInForce(t *testing.T) {
@@ -136,7 +126,8 @@ func TestCPULimitIsInForce(t *testing.T) {
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 }
 
-// The master dies after the cgroup was made and before the agent was started; the job is then forgotten.
+// The master dies after the cgroup was made and before the agent was started, or the agent's program is not there; the
+// job is then forgotten.
 func TestForgetRemovesCgroupsOfWhatNeverStarted(t *testing.T) {
 	b := newBench(t)
 	l := b.limited(sh("true"))
@@ -144,20 +135,16 @@ func TestForgetRemovesCgroupsOfWhatNeverStarted(t *testing.T) {
 	if err := b.Launch(b.ctx, l); err == nil {
 		t.Error("a missing agent was launched")
 	}
-	dirs, err := b.limits.make(testUID+"/over", l.Reserved)
-	b.ok(err)
+	b.ok(b.limits.make(testUID+"/over", l.Reserved))
+	dirs := b.limits.dirs(testUID+"/over", l.Reserved)
 	i := b.handle(2)
 	b.ok(os.MkdirAll(i.dir, 0o700))
 	b.ok(writeJSON(i.dir, launchFile, launchRecord{Slot: worker(0), UID: testUID, Incarnation: 2, Cgroups: dirs}))
 	b.ok(b.Forget(b.ctx, testUID, "gpt"))
-	for _, dir := range dirs {
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("cgroup %s is left: %v", dir, err)
-		}
-	}
+	b.swept(dirs)
 }
 
-// One job is forgotten while another is launched: what is above both cgroups is removed and made.
+// The last of one job ends while another is launched: what is above both cgroups is removed and made.
 func TestCgroupsAreMadeWhileOthersAreRemoved(t *testing.T) {
 	b := newBench(t)
 	l := b.limited(sh("true"))
@@ -165,15 +152,15 @@ func TestCgroupsAreMadeWhileOthersAreRemoved(t *testing.T) {
 	for n := range cap(done) {
 		go func() {
 			for range 200 {
-				dirs, err := b.limits.make(fmt.Sprintf("%s/%d", testUID, n), l.Reserved)
+				name := fmt.Sprintf("%s/%d", testUID, n)
+				err := b.limits.make(name, l.Reserved)
 				if err == nil {
-					err = removeCgroups(dirs)
+					err = b.sweep(&incarnation{launch: &launchRecord{Cgroups: b.limits.dirs(name, l.Reserved)}})
 				}
 				if err != nil {
 					done <- err
 					return
 				}
-				removeParents(dirs)
 			}
 			done <- nil
 		}()
@@ -273,7 +260,9 @@ func TestUnifiedHierarchy(t *testing.T) {
 	if l.memory.parent != filepath.Join(point, "user") || len(l.caveats()) > 0 {
 		t.Fatalf("%+v", l)
 	}
-	dirs, err := l.make("u/worker-0-1", job.Resources{CPU: 1500, Memory: 1 << 30})
+	reserved := job.Resources{CPU: 1500, Memory: 1 << 30}
+	err := l.make("u/worker-0-1", reserved)
+	dirs := l.dirs("u/worker-0-1", reserved)
 	if err != nil || len(dirs) != 1 {
 		t.Fatal(dirs, err)
 	}

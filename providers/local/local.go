@@ -34,7 +34,7 @@ const Name = "local"
 // Options is what a Provider is made from.
 type Options struct {
 	Dir    string   // the job directory
-	RunDir string   // where run-time files are; Dir/.eltrain if ""
+	RunDir string   // where run-time files are; .eltrain in Dir if ""
 	Agent  []string // the agent's program and its leading arguments; eltrain-agent beside this program, or this program and "agent", if nil
 	Config Config
 	Logger *slog.Logger // slog.Default() if nil
@@ -72,7 +72,7 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local provider: %w", err)
 	}
-	runDir := filepath.Join(dir, ".eltrain")
+	runDir := filepath.Join(dir, runDirName)
 	if o.RunDir != "" {
 		if runDir, err = filepath.Abs(o.RunDir); err != nil {
 			return nil, fmt.Errorf("local provider: %w", err)
@@ -272,29 +272,30 @@ func (p *Provider) forget(ctx context.Context, uid string) error {
 	return os.RemoveAll(forgotten)
 }
 
-// removeJobCgroups removes the job's, and those of launches that were cut short; the others went with
-// their incarnation.
+// removeJobCgroups removes those of launches that were cut short; the others went with their incarnation.
 func (p *Provider) removeJobCgroups(uid string) error {
 	keys, err := p.keys()
 	if err != nil {
 		return err
 	}
-	var all []string
 	for _, k := range keys {
-		var l launchRecord
 		if k.uid != uid {
 			continue
 		}
-		if _, err := readJSON(p.dir(k), launchFile, &l); err != nil {
+		if err := p.removeCgroupsOf(p.incarnation(k)); err != nil {
 			return err
 		}
-		if err := removeCgroups(l.Cgroups); err != nil {
-			return err
-		}
-		all = append(all, l.Cgroups...)
 	}
-	removeParents(all)
 	return nil
+}
+
+func (p *Provider) removeCgroupsOf(i *incarnation) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if found, err := i.readLaunch(); err != nil || !found {
+		return err
+	}
+	return p.sweep(i)
 }
 
 // removeForgotten ends what a Forget that was cut short had begun.

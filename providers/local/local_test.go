@@ -46,7 +46,10 @@ func sh(script string) job.Program { return job.Program{Command: []string{"/bin/
 func TestConformance(t *testing.T) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		dir := t.TempDir()
-		t.Cleanup(func() { endAll(t, dir) })
+		t.Cleanup(func() {
+			endAll(t, dir)
+			sweepAll(t, dir)
+		})
 		return providertest.Harness{
 			Open:     func() (providers.Provider, error) { return New(options(t, dir)) },
 			Node:     "n1",
@@ -100,6 +103,21 @@ func endAll(t *testing.T, dir string) {
 	}
 }
 
+// sweepAll is a last master, which removes the cgroups of what was ended by other means. It may find what a test broke.
+func sweepAll(t *testing.T, dir string) {
+	p, err := New(options(t, dir))
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), killWait)
+	defer cancel()
+	if _, err := p.Observe(ctx); err != nil {
+		t.Log(err)
+	}
+}
+
 // bench is one provider on a directory of its own with one prepared job.
 type bench struct {
 	*testing.T
@@ -115,14 +133,12 @@ func newBench(t *testing.T) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	b := &bench{T: t, dir: t.TempDir(), ctx: ctx}
 	t.Cleanup(func() {
-		b.Provider.Close()
+		if b.Provider != nil {
+			b.Provider.Close()
+		}
 		cancel()
 		endAll(t, b.dir)
-		for _, c := range []controller{b.limits.memory, b.limits.cpu} {
-			if c.parent != "" {
-				removeParents([]string{filepath.Join(c.parent, "eltrain", testUID, "all")})
-			}
-		}
+		sweepAll(t, b.dir)
 	})
 	b.reopen()
 	return b
@@ -358,43 +374,6 @@ func TestKilledMasterLeavesAgentsRunning(t *testing.T) {
 	b.await(1, job.Gone)
 	t.Logf("the end of an adopted agent was reported after %s", time.Since(begin))
 	b.nothingRemains()
-}
-
-// The original's agents hear of no service that runs in a copy of their directory, nor in one that they were moved to: its
-// master would take them for lost, and end them.
-func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
-	b := newBench(t)
-	b.ok(b.Launch(b.ctx, b.launchOf(sh("sleep 300"))))
-	agent := b.await(1, job.Up).AgentPID
-	there := func(dir string) error {
-		t.Helper()
-		p, err := New(options(t, dir))
-		b.ok(err)
-		defer p.Close()
-		_, err = p.Observe(b.ctx)
-		return err
-	}
-	sub := filepath.Join(t.TempDir(), "exp")
-	b.ok(os.CopyFS(sub, os.DirFS(b.dir)))
-	if err := there(sub); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("agent %d runs for %s, and this is a copy", agent, b.dir)) {
-		t.Errorf("in a copy: %v", err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	b.ok(os.Symlink(b.dir, link))
-	if err := there(link); err != nil {
-		t.Errorf("by another name: %v", err)
-	}
-	moved := b.dir + "-moved"
-	b.ok(os.Rename(b.dir, moved))
-	if err := there(moved); err == nil || !strings.Contains(err.Error(), b.dir+", which was moved or removed") {
-		t.Errorf("where it was moved to: %v", err)
-	}
-	b.ok(os.Rename(moved, b.dir))
-	if now := b.await(1, job.Up); now.AgentPID != agent {
-		t.Errorf("agent %d, was %d", now.AgentPID, agent)
-	}
-	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
-	b.await(1, job.Gone)
 }
 
 func masterUntilKilled(t *testing.T, dir string) {

@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +29,8 @@ type incarnation struct {
 	record agentRecord // the agent's, once read
 	agent  *process    // nil until its record was read, and if it had ended by then
 	idle   bool        // it was found running, with no training process
+	ours   bool        // it was launched here, or its agent was seen to run for this run directory
+	swept  bool        // its cgroups were removed
 	child  *process    // what this provider started; it may have lost the lock to an earlier start
 	final  *job.Incarnation
 }
@@ -109,13 +108,14 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 // all of them.
 func (p *Provider) lookAll(keys []key) ([]sight, error) {
 	all := make([]sight, len(keys))
+	away := make([]*awayError, len(keys))
 	part := max(1, len(keys)/runtime.GOMAXPROCS(0))
 	var g errgroup.Group
 	for first := 0; first < len(keys); first += part {
 		g.Go(func() error {
 			for k := first; k < min(first+part, len(keys)); k++ {
 				seen, found, err := p.look(p.incarnation(keys[k]))
-				if err != nil {
+				if err != nil && !errors.As(err, &away[k]) {
 					return fmt.Errorf("observe %s: %w", keys[k], err)
 				}
 				seen.found = found
@@ -124,7 +124,13 @@ func (p *Provider) lookAll(keys []key) ([]sight, error) {
 			return nil
 		})
 	}
-	return all, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := joinAway(slices.DeleteFunc(away, func(e *awayError) bool { return e == nil })); err != nil {
+		return nil, fmt.Errorf("observe local processes: %w", err)
+	}
+	return all, nil
 }
 
 // sight is one incarnation as seen. dead is set while its agent has ended and its remains are being ended:
@@ -141,6 +147,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.final != nil {
+		p.sweep(i) // or at the next look
 		return sight{Incarnation: *i.final}, true, nil
 	}
 	if found, err := i.readLaunch(); err != nil || !found {
@@ -152,6 +159,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 			return sight{}, false, err
 		} else if found {
 			i.end(&final)
+			p.sweep(i) // or at the next look
 			return sight{Incarnation: final}, true, nil
 		}
 	}
@@ -190,32 +198,6 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	}
 	p.undertaker.take(i)
 	return sight{Incarnation: seen, dead: true}, true, nil
-}
-
-// atHome tells, with an error, of an agent that runs for another run directory than this one: this is a copy of it, whose
-// master must not take the original's processes for its own, or it was moved, and the agent finds no service any more. What
-// counts is the directory as the agent sees it, which may be in a container. i.mu is held.
-func (p *Provider) atHome(i *incarnation) error {
-	if i.launch.Home == "" {
-		return nil // of an older version
-	}
-	here, err := os.Stat(p.runDir)
-	if err != nil {
-		return err
-	}
-	root := filepath.Join("/proc", strconv.Itoa(i.record.PID), "root")
-	home, err := os.Stat(filepath.Join(root, i.launch.Home))
-	if _, gone := os.Stat(root); gone != nil {
-		return nil // it has ended meanwhile, or is not ours to look at
-	}
-	was := filepath.Dir(i.launch.Home)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("agent %d runs for %s, which was moved or removed: move it back, or end that process, to go on here", i.record.PID, was)
-	case err == nil && !os.SameFile(here, home):
-		return fmt.Errorf("agent %d runs for %s, and this is a copy: run eltrain there, or remove %s here and start anew", i.record.PID, was, p.runDir)
-	}
-	return nil
 }
 
 // readLaunch reads the launch record once. i.mu is held.

@@ -242,14 +242,18 @@ func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
 
 // members finds the processes of an incarnation in a census, the agent first: what the agent recorded,
 // what is in its cgroups, in a session led by one of those, has the incarnation's mark in its environment, or
-// descends from any of these. Some may have ended.
+// descends from any of these. Some may have ended. Of a record that was copied to here, only what was started here counts.
 func (p *Provider) members(i *incarnation, c *census) ([]identity, error) {
 	i.mu.Lock()
 	record, child, launch := i.record, i.child, i.launch
+	copied := launch != nil && p.copied(i)
 	i.mu.Unlock()
 	recorded, err := p.recorded(i)
 	if err != nil {
 		return nil, err
+	}
+	if copied {
+		return c.collect(nil, c.marks[i.dir]), nil
 	}
 	var leaders []identity
 	if record.PID != 0 && record.BootID == p.boot {
@@ -360,8 +364,8 @@ func (p *Provider) bury(i *incarnation) (done bool) {
 		final.AgentPID, final.Started = i.record.PID, i.record.Started
 	}
 	final.Exit, final.Ended = p.exitOf(i)
-	if err := removeCgroups(i.launch.Cgroups); err != nil {
-		p.log.Warn("A cgroup cannot be removed.", "incarnation", i.key.String(), "error", err)
+	if err := p.sweep(i); err != nil {
+		p.log.Warn("What limited an incarnation stays until it is looked at again.", "incarnation", i.key.String(), "error", err)
 	}
 	if err := writeJSON(i.dir, endedFile, final); err != nil {
 		p.log.Warn("The end of an incarnation cannot be recorded.", "incarnation", i.key.String(), "error", err)
