@@ -117,22 +117,24 @@ func multiply(rec *job.Record, n int) {
 	rec.Counts[roleName] = n
 }
 
-// multiplyRun makes n directories of the first slot's only one. Each launch record has its own slot.
+// multiplyRun makes n directories of the first slot's only one. Each launch record has its own slot; what the agent wrote, of
+// itself and of its processes, is the same in all.
 func multiplyRun(slots string, n int) error {
 	first := filepath.Join(slots, roleName+"-0", "1")
-	agent, err := os.ReadFile(filepath.Join(first, "agent.json"))
-	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(filepath.Join(first, "launch.json"))
-	if err != nil {
-		return err
+	content := map[string][]byte{"agent.json": nil, "launch.json": nil, "processes.json": nil}
+	for name := range content {
+		text, err := os.ReadFile(filepath.Join(first, name))
+		if err != nil {
+			return err
+		}
+		content[name] = text
 	}
 	var launch map[string]any
-	if err := json.Unmarshal(text, &launch); err != nil {
+	if err := json.Unmarshal(content["launch.json"], &launch); err != nil {
 		return err
 	}
 	delete(launch, "cgroups") // the living slot's own
+	content["lock"] = nil
 	for i := 1; i < n; i++ {
 		dir := filepath.Join(slots, roleName+"-"+strconv.Itoa(i), "1")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -143,8 +145,9 @@ func multiplyRun(slots string, n int) error {
 		if err != nil {
 			return err
 		}
-		for name, content := range map[string][]byte{"launch.json": text, "agent.json": agent, "lock": nil} {
-			if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		content["launch.json"] = text
+		for name, text := range content {
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 				return err
 			}
 		}

@@ -113,6 +113,9 @@ func bench(ctx context.Context, cfg config) (err error) {
 	if err := startup(ctx, cfg, filepath.Join(root, "startup"), res); err != nil {
 		return err
 	}
+	if err := floor(ctx, filepath.Join(root, "floor"), res); err != nil {
+		return err
+	}
 	for _, n := range cfg.sizes {
 		if err := compare(ctx, cfg, tools, filepath.Join(root, strconv.Itoa(n)), n, res); err != nil {
 			return err

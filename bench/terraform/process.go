@@ -42,13 +42,21 @@ func forget() error {
 	return os.WriteFile("/proc/self/clear_refs", []byte(peak), 0)
 }
 
+// ownStatus is where a process reads what the kernel counts of it.
+const ownStatus = "/proc/self/status"
+
 // ownPeak is this process's in bytes: no child's can be told that is less.
 func ownPeak() (int64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+	status, err := os.ReadFile(ownStatus)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(status)) {
+	return peakIn(string(status))
+}
+
+// peakIn is the peak of resident memory, in bytes, that the text of /proc/PID/status has.
+func peakIn(status string) (int64, error) {
+	for line := range strings.Lines(status) {
 		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
 			return kib << 10, err

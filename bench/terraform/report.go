@@ -24,6 +24,7 @@ type result struct {
 	tools   []string
 	sizes   []int
 	samples map[key][]sample
+	floor   []int64 // bytes, of each of parts
 }
 
 func (r *result) add(tool string, what figure, n int, s sample) {
@@ -51,6 +52,7 @@ func (r *result) write(w io.Writer) error {
 	b.WriteString("Whole processes, median [min..max] of n. Memory is the peak of resident memory.\n\n")
 	fmt.Fprintf(&b, "## Starting\n\nWanted: eltrain under %v.\n\n", wantedStart)
 	r.table(&b, []figure{showVersion, validateOne}, []int{1})
+	r.floorTable(&b)
 	for _, n := range r.sizes {
 		fmt.Fprintf(&b, "\n## %d slots, %d objects\n\n", n, n)
 		fmt.Fprintf(&b, "Wanted: memory under %.0f%%", 100*wantedMemory)
@@ -78,6 +80,16 @@ func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
 				spread(a, seconds, "%.3f"), spread(z, seconds, "%.3f"), median(z, seconds)/median(a, seconds),
 				spread(a, mebibytes, "%.0f"), spread(z, mebibytes, "%.0f"), 100*median(a, mebibytes)/median(z, mebibytes), verdict(f, n, a, z))
 		}
+	}
+}
+
+// floorTable tells what of a start is there before eltrain does anything.
+func (r *result) floorTable(b *strings.Builder) {
+	whole := median(r.samples[key{r.tools[1], showVersion, 1}], mebibytes)
+	fmt.Fprintf(b, "\nA Go program that does nothing, by what of eltrain is linked into it:\n\n| linked | MiB | of %s's version |\n|---|---|---|\n", r.tools[1])
+	for i, peak := range r.floor {
+		here := mebibytes(sample{peak: peak})
+		fmt.Fprintf(b, "| %s | %.1f | %.0f%% |\n", parts[i].name, here, 100*here/whole)
 	}
 }
 

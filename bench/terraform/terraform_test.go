@@ -124,6 +124,9 @@ func TestReport(t *testing.T) {
 		r.add(tool, showVersion, 1, sample{took, 1 << 20})
 		r.add(tool, validateOne, 1, sample{took - 1, 1 << 20})
 	}
+	for range parts {
+		r.floor = append(r.floor, 3<<19)
+	}
 	var b strings.Builder
 	if err := r.write(&b); err != nil {
 		t.Fatal(err)
@@ -133,9 +136,24 @@ func TestReport(t *testing.T) {
 		t.Errorf("the report is\n%s", b.String())
 	}
 	// What is as large as the bound is not under it.
-	for name, end := range map[figure]string{full: "**memory missed** |", showVersion: "**time missed** |", validateOne: "100% | time met |"} {
+	for name, end := range map[figure]string{"all": "1.5 | 150% |", full: "**memory missed** |", showVersion: "**time missed** |", validateOne: "100% | time met |"} {
 		if !regexp.MustCompile(`(?m)^\| ` + string(name) + ` .*` + regexp.QuoteMeta(end) + `$`).MatchString(b.String()) {
 			t.Errorf("of %q the report does not say %q:\n%s", name, end, b.String())
 		}
+	}
+}
+
+// What is said to be needed for nothing but what is linked is less where less is linked.
+func TestFloor(t *testing.T) {
+	nothing, err := parts[0].measure(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	language, err := parts[1].measure(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nothing < 1<<20 || language < nothing+1<<20 || language > 64<<20 {
+		t.Errorf("a program with %s takes %d bytes, with %s %d", parts[0].name, nothing, parts[1].name, language)
 	}
 }
