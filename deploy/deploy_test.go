@@ -29,131 +29,41 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/lang"
 	provider "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// kustomization is what of a kustomization.yaml these tests understand. What they do not is an error, so that
-// nothing is left untested in silence.
-type kustomization struct {
-	metav1.TypeMeta `json:",inline"`
-	Namespace       string   `json:"namespace"`
-	Resources       []string `json:"resources"`
-	Patches         []struct {
-		Path string `json:"path"`
-	} `json:"patches"`
-	ConfigMapGenerator []struct {
-		Name  string   `json:"name"`
-		Files []string `json:"files"`
-	} `json:"configMapGenerator"`
-	GeneratorOptions struct {
-		DisableNameSuffixHash bool `json:"disableNameSuffixHash"`
-	} `json:"generatorOptions"`
-}
-
-// build gives the objects of a kustomization in its order, as kubectl would. It is here because CI need not have
-// kubectl; TestKubectlBuildsTheSame holds it to that.
-func build(t *testing.T, dir string) (objects []*unstructured.Unstructured) {
+// build gives the objects that `kubectl apply -k` of a folder makes, in kustomize's order.
+func build(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+	kubectl := site.Kubectl(t)
+	if _, err := os.Stat(kubectl); err != nil && testing.Short() {
+		t.Skipf("kubectl is not built: run `make testbed` (%v)", err)
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", dir).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, out)
 	}
-	var k kustomization
-	if err := yaml.UnmarshalStrict(text, &k); err != nil {
-		t.Fatalf("%s: %v", dir, err)
-	}
-	for _, resource := range k.Resources {
-		path := filepath.Join(dir, resource)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			objects = append(objects, build(t, path)...)
-			continue
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, parse(t, text)...)
-	}
-	for _, p := range k.Patches {
-		text, err := os.ReadFile(filepath.Join(dir, p.Path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range parse(t, text) {
-			patch(t, objects, o)
-		}
-	}
-	for _, generated := range k.ConfigMapGenerator {
-		if !k.GeneratorOptions.DisableNameSuffixHash {
-			t.Fatalf("%s: ConfigMap %s would get another name with each content, which starts another master", dir, generated.Name)
-		}
-		data := map[string]any{}
-		for _, file := range generated.Files {
-			text, err := os.ReadFile(filepath.Join(dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			data[filepath.Base(file)] = string(text)
-		}
-		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": generated.Name}, "data": data,
-		}})
-	}
-	if k.Namespace != "" {
-		for _, o := range objects {
-			setNamespace(o, k.Namespace)
-		}
-	}
-	return objects
-}
-
-// patch merges a part of a Deployment into the one of its name.
-func patch(t *testing.T, objects []*unstructured.Unstructured, with *unstructured.Unstructured) {
-	t.Helper()
-	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == with.GetKind() && o.GetName() == with.GetName()
-	})
-	if i < 0 || with.GetKind() != "Deployment" {
-		t.Fatalf("these tests cannot patch %s %s", with.GetKind(), with.GetName())
-	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(objects[i].Object, with.Object, appsv1.Deployment{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects[i].Object = merged
-}
-
-func setNamespace(o *unstructured.Unstructured, namespace string) {
-	if !strings.HasPrefix(o.GetKind(), "Cluster") {
-		o.SetNamespace(namespace)
-	}
-	subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
-	for _, s := range subjects {
-		s.(map[string]any)["namespace"] = namespace
-	}
-	if len(subjects) > 0 {
-		unstructured.SetNestedSlice(o.Object, subjects, "subjects")
-	}
+	return parse(t, out)
 }
 
 func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
@@ -175,13 +85,18 @@ func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
 
 const namespace = "eltrain"
 
-// install applies objects in their order, as the cluster's administrator. Fields that the API server does not
-// know are errors.
+// install applies objects in their order, as the cluster's administrator, and before them their namespaces. Fields that
+// the API server does not know are errors.
 func install(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
 	t.Helper()
-	_, err := c.Admin().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
+	for _, o := range objects {
+		if o.GetNamespace() == "" {
+			continue
+		}
+		made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.GetNamespace()}}
+		if _, err := c.Admin().CoreV1().Namespaces().Create(t.Context(), made, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
 	}
 	groups, err := restmapper.GetAPIGroupResources(c.Admin().Discovery())
 	if err != nil {
@@ -235,13 +150,7 @@ func TestInstallation(t *testing.T) {
 	objects := build(t, ".")
 	install(t, c, objects)
 	install(t, c, objects) // an installation that is applied again
-	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := kubernetes.NewForConfigOrDie(config)
-	t.Run("rights", func(t *testing.T) { rights(t, client) })
+	t.Run("rights", func(t *testing.T) { rights(t, c, namespace) })
 	t.Run("role", func(t *testing.T) { role(t, objects) })
 	t.Run("restricted", func(t *testing.T) { restricted(t, c, objects) })
 	t.Run("tls", func(t *testing.T) {
@@ -249,7 +158,38 @@ func TestInstallation(t *testing.T) {
 		install(t, c, withTLS)
 		restricted(t, c, withTLS)
 	})
-	t.Run("kubectl", func(t *testing.T) { kubectl(t, c, objects) })
+	t.Run("git-sync", func(t *testing.T) { gitSync(t, c) })
+	t.Run("a second one", func(t *testing.T) { second(t, c, objects) })
+}
+
+// second is an installation beside the first, as docs/kubernetes.md has it: it shares nothing with the first, so either
+// can be taken away, and its account has its rights.
+func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	page := site.OpenPage(t, filepath.Join("..", "docs", "kubernetes.md"), "## Install")
+	if err := os.Mkdir(filepath.Join(dir, "two"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "two", "kustomization.yaml"), []byte(page.Block("yaml")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	objects := build(t, filepath.Join(dir, "two"))
+	named := map[string]bool{}
+	for _, o := range first {
+		named[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = true
+	}
+	for _, o := range objects {
+		if name := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName(); named[name] {
+			t.Errorf("both installations have %s", name)
+		}
+	}
+	fitTogether(t, objects)
+	install(t, c, objects)
+	rights(t, c, "two")
+	rights(t, c, namespace)
 }
 
 // used are the rights that eltrain makes use of, by resource and verb, with who does. Another user of a verb is
@@ -321,8 +261,15 @@ var groupOf = map[string]string{
 	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
 }
 
-// rights asks the API server, as eltrain's account, what that may do.
-func rights(t *testing.T, client *kubernetes.Clientset) {
+// rights asks the API server, as eltrain's account of a namespace, what that may do.
+func rights(t *testing.T, c *testbed.Cluster, namespace string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(t, testbed.User{Namespace: namespace}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1 // there are some hundred questions, and client-go asks five a second
+	client := kubernetes.NewForConfigOrDie(config)
 	mayNamed := func(namespace, verb, resource, object string) bool {
 		t.Helper()
 		name, sub, _ := strings.Cut(resource, "/")
@@ -401,32 +348,9 @@ func masterPod(t *testing.T, objects []*unstructured.Unstructured) corev1.PodTem
 	return deployment.Spec.Template
 }
 
-// kubectl builds what these tests do, and what it builds of the other overlay is accepted too.
-func kubectl(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("there is no kubectl on this machine")
-	}
-	run := func(dir string) []*unstructured.Unstructured {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "kubectl", "kustomize", dir).CombinedOutput()
-		if err != nil {
-			t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, out)
-		}
-		return parse(t, out)
-	}
-	byName := func(objects []*unstructured.Unstructured) map[string]map[string]any {
-		named := map[string]map[string]any{}
-		for _, o := range objects {
-			named[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = o.Object
-		}
-		return named
-	}
-	for dir, objects := range map[string][]*unstructured.Unstructured{".": objects, "tls": build(t, "tls")} {
-		if diff := cmp.Diff(byName(run(dir)), byName(objects)); diff != "" {
-			t.Errorf("%s: kubectl builds other objects than this test (-kubectl +test):\n%s", dir, diff)
-		}
-	}
-	withGit := run("git-sync")
+// With git-sync the job directory is what git-sync fills.
+func gitSync(t *testing.T, c *testbed.Cluster) {
+	withGit := build(t, "git-sync")
 	install(t, c, withGit)
 	pod := masterPod(t, withGit)
 	for _, v := range pod.Spec.Volumes {
@@ -441,7 +365,13 @@ func kubectl(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructu
 
 // What selects, selects; what is probed is there.
 func TestManifestsFitTogether(t *testing.T) {
-	objects := build(t, ".")
+	for _, dir := range []string{".", "tls", "git-sync"} {
+		t.Run(dir, func(t *testing.T) { fitTogether(t, build(t, dir)) })
+	}
+}
+
+func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
+	t.Helper()
 	pod := masterPod(t, objects)
 	var service corev1.Service
 	find(t, objects, "Service", &service)
@@ -450,16 +380,13 @@ func TestManifestsFitTogether(t *testing.T) {
 			t.Errorf("the Service selects %s=%s, the pod has %q", key, value, pod.Labels[key])
 		}
 	}
-	var policy struct {
-		Spec struct {
-			PodSelector metav1.LabelSelector `json:"podSelector"`
-		} `json:"spec"`
-	}
+	var policy networkingv1.NetworkPolicy
 	find(t, objects, "NetworkPolicy", &policy)
 	if diff := cmp.Diff(service.Spec.Selector, policy.Spec.PodSelector.MatchLabels); diff != "" {
 		t.Errorf("the NetworkPolicy is for other pods than the Service (-service +policy):\n%s", diff)
 	}
-	master := pod.Spec.Containers[0]
+	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "eltrain" }) // beside git-sync's
+	master := pod.Spec.Containers[at]
 	advertised := ""
 	for _, e := range master.Env {
 		if e.Name == "ELTRAIN_VAR_advertise" {
@@ -472,6 +399,15 @@ func TestManifestsFitTogether(t *testing.T) {
 	port := master.Ports[0]
 	if !slices.Contains(master.Command, fmt.Sprintf("-listen=0.0.0.0:%d", port.ContainerPort)) || service.Spec.Ports[0].TargetPort.StrVal != port.Name {
 		t.Errorf("the command %v, the port %+v and the Service %+v do not fit", master.Command, port, service.Spec.Ports)
+	}
+	// A policy is for the pod's port, whatever the Service calls it.
+	if in := policy.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.IntVal != port.ContainerPort || *in[0].Ports[0].Protocol != corev1.ProtocolTCP {
+		t.Errorf("the NetworkPolicy lets in %+v, the pod listens on %d", in, port.ContainerPort)
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.ConfigMap != nil && v.Name == "jobs" && v.ConfigMap.Name != "eltrain-jobs" {
+			t.Errorf("the ConfigMap %s has another name with each content, which starts another master", v.ConfigMap.Name)
+		}
 	}
 	source, err := os.ReadFile("../cmd/eltrain/version.go")
 	if err != nil {
@@ -746,6 +682,30 @@ func selfSigned(t *testing.T) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
 }
 
+// admits checks that the NetworkPolicy lets the pods of jobs reach the master, as the provider has made them, and nobody else.
+func admits(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
+	t.Helper()
+	var policy networkingv1.NetworkPolicy
+	find(t, objects, "NetworkPolicy", &policy)
+	from := policy.Spec.Ingress[0].From
+	if len(from) != 1 || from[0].NamespaceSelector != nil || from[0].IPBlock != nil {
+		t.Fatalf("the NetworkPolicy lets in %+v", from)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(from[0].PodSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.Admin().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		if ofJob := p.Labels["eltrain.dev/job"] != ""; selector.Matches(labels.Set(p.Labels)) != ofJob {
+			t.Errorf("pod %s of a job: %v; the NetworkPolicy says otherwise: %v", p.Name, ofJob, p.Labels)
+		}
+	}
+}
+
 // The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
 // second one waits and takes over without a pod made anew, and destroy leaves nothing behind but the state.
 func TestMasterAndItsSuccessor(t *testing.T) {
@@ -770,6 +730,7 @@ func TestMasterAndItsSuccessor(t *testing.T) {
 	eventually(t, "the first master is ready", func() bool { return first.probe("/readyz") == http.StatusOK })
 	eventually(t, "the job has its pods", func() bool { return len(pods()) >= 2 })
 	before := pods()
+	admits(t, c, objects)
 
 	second := startMaster(t, binary, kubeconfig, objects)
 	eventually(t, "the second master is alive", func() bool { return second.probe("/healthz") == http.StatusOK })

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -68,6 +69,18 @@ func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
 	site.Kill(t, syscall.SIGKILL, s.AgentOf(victims[0]), s.AgentOf(victims[1]))
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Replaced(before, after, victims...)
+	s.EndsRight(site.Steps)
+}
+
+func TestOneLostWhileAWorldForms(t *testing.T) {
+	s := newDemo(t, 4)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	trainer, agent := s.TrainerOf(before.Worker(1)), s.AgentOf(before.Worker(3))
+	site.Kill(t, syscall.SIGKILL, trainer)
+	// At once after it, while the survivors stop and come together again.
+	site.Kill(t, syscall.SIGKILL, agent)
+	s.AwaitWorld(4, before.Generation+1)
 	s.EndsRight(site.Steps)
 }
 
@@ -160,9 +173,7 @@ runpy.run_path("train.py", run_name="__main__")
 
 func TestOutOfMemoryItGetsMore(t *testing.T) {
 	s := newDemo(t, 4)
-	if err := s.Kubelet.LimitsMemory(); err != nil {
-		t.Skipf("memory limits are not enforced here: %v", err)
-	}
+	s.MemoryIsLimited()
 	s.Write("hog.py", hog)
 	s.Edit("job.hcl", `"train.py"`, `"hog.py"`)
 	s.Edit("job.hcl", `memory = "256MiB"`, `memory = "128MiB"`)
@@ -306,6 +317,58 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 	}
 }
 
+// The next master completes what the one before has begun to heal, wherever it was killed in that.
+func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
+	agentKilled := func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(1))) }
+	for name, c := range map[string]struct {
+		fault func(s *site.Demo, j site.Job)
+		amid  func(g *site.Gate) (held <-chan struct{}, release chan<- struct{}) // nil: it is killed at once
+	}{
+		"process killed":    {fault: func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.TrainerOf(j.Worker(2))) }},
+		"agent killed":      {fault: agentKilled},
+		"agent asked to go": {fault: func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGTERM, s.AgentOf(j.Worker(3))) }},
+		"two agents killed": {fault: func(s *site.Demo, j site.Job) {
+			site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(0)), s.AgentOf(j.Worker(3)))
+		}},
+		"pod deleted": {fault: func(s *site.Demo, j site.Job) { s.DeletePod(j.Worker(1).Name, site.AtOnce()) }},
+		"agent killed, and the master before the API server has its next pod": {agentKilled, func(g *site.Gate) (<-chan struct{}, chan<- struct{}) {
+			return g.StopAt(0, "post pods", false)
+		}},
+		"agent killed, and the master after the API server has its next pod": {agentKilled, func(g *site.Gate) (<-chan struct{}, chan<- struct{}) {
+			return g.StopAt(0, "post pods", true)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDemo(t, 5)
+			s.SetSteps(2 * site.Steps)
+			listen := "-listen=" + site.FreeAddress(t) // of both: of another, agents might hear late
+			gate := s.Through()
+			m := s.Watch(listen)
+			before := s.AwaitWorld(4, 1)
+			var release chan<- struct{}
+			if c.amid != nil {
+				var held <-chan struct{}
+				held, release = c.amid(gate)
+				c.fault(s, before)
+				select {
+				case <-held:
+				case <-time.After(site.Bound):
+					t.Fatalf("it makes no pod; it has written %v", gate.Asked())
+				}
+			} else {
+				c.fault(s, before)
+			}
+			m.Kill()
+			if release != nil {
+				close(release)
+			}
+			s.Watch(listen)
+			s.AwaitWorld(4, before.Generation+1)
+			s.EndsRight(2 * site.Steps)
+		})
+	}
+}
+
 // Two masters of one state in the cluster: one leads, the other is there when it dies.
 func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	s := newDemo(t, 4)
@@ -318,7 +381,9 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	next := standby.Watch("-lock-timeout=1h")
 	next.Heard("lock")
 	m.Kill()
+	left := s.Lease("e2e")
 	next.Heard("Watching.")
+	s.TakenOver(left, s.Lease("e2e"))
 	after := standby.Await("the same world with its new master", func(j site.Job) bool { return j.Trains(4, 1) })
 	if after.Generation != before.Generation || !maps.Equal(standby.Trainers(after), trainers) {
 		t.Errorf("training processes were restarted: generation %d -> %d, %v -> %v", before.Generation, after.Generation, trainers, standby.Trainers(after))

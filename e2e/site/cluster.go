@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -114,6 +116,30 @@ func names[T any, P interface {
 		all = append(all, P(&items[i]).GetName())
 	}
 	return all
+}
+
+// Lease is the lock of a state in the site's namespace, as the API server has it.
+func (s *Site) Lease(state string) coordinationv1.LeaseSpec {
+	s.T.Helper()
+	ctx, cancel := bounded()
+	defer cancel()
+	lease, err := s.Cluster.Admin().CoordinationV1().Leases(s.Namespace).Get(ctx, "eltrain-state-"+state, metav1.GetOptions{})
+	s.OK(err)
+	return lease.Spec
+}
+
+// TakenOver checks a lock that the next holder has taken from one that was silent, which is as it was left: not before its
+// lease was over, and within a third of one after that. Some of that third are the looks that the next one takes, ten for
+// each lease; the rest is a busy machine's.
+func (s *Site) TakenOver(left, taken coordinationv1.LeaseSpec) {
+	s.T.Helper()
+	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
+	if after := taken.AcquireTime.Sub(left.RenewTime.Time); after < lease || after > lease+lease/3 {
+		s.T.Errorf("a lock of %v was taken over %v after it was renewed last", lease, after)
+	}
+	if *taken.HolderIdentity == *left.HolderIdentity || *taken.LeaseTransitions != *left.LeaseTransitions+1 {
+		s.T.Errorf("the lock was held by %s (%d) and is held by %s (%d)", *left.HolderIdentity, *left.LeaseTransitions, *taken.HolderIdentity, *taken.LeaseTransitions)
+	}
 }
 
 // Processes are those of the site's pods, by their process id on this machine: they work in a directory of their own.

@@ -105,6 +105,20 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 	}
 }
 
+// MemoryIsLimited skips a test where the memory of containers is not limited: that is the machine's. With WITH_LIMITS
+// it fails there.
+func (d *Demo) MemoryIsLimited() {
+	d.T.Helper()
+	err := d.Kubelet.LimitsMemory()
+	switch {
+	case err == nil:
+	case os.Getenv("WITH_LIMITS") != "":
+		d.T.Fatalf("memory limits are not enforced here: %v", err)
+	default:
+		d.T.Skipf("memory limits are not enforced here: %v", err)
+	}
+}
+
 // Node names the demo's nodes, from 1.
 func (d *Demo) Node(n int) string { return fmt.Sprintf("%s-n%d", d.Namespace, n) }
 

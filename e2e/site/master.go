@@ -65,6 +65,12 @@ func (m *Master) Kill() {
 	<-m.Ended
 }
 
+// Signal sends it a signal.
+func (m *Master) Signal(sig syscall.Signal) {
+	m.t.Helper()
+	Kill(m.t, sig, m.cmd.Process.Pid)
+}
+
 // Interrupt asks it to end, waits for that, and gives its exit code.
 func (m *Master) Interrupt() int {
 	m.t.Helper()

@@ -8,6 +8,7 @@
 //	cluster.go    objects and processes
 //	gate.go       stops a master at one of its writes
 //	demo.go       the example job on nodes of its own
+//	page.go       a page of docs/ that is followed to the letter, by kubectl
 //	loss.go       its losses beside those of an undisturbed run
 package site
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -233,6 +234,87 @@ func TestALackingRightIsNamed(t *testing.T) {
 				if !strings.Contains(err.Error(), word) {
 					t.Errorf("%q is not in: %v", word, err)
 				}
+			}
+		})
+	}
+}
+
+// So is one that nothing misses while a job comes up: a master with all rights has brought it up, and the next one, which
+// lacks one, meets what needs it.
+func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
+	bed.start(t)
+	first := job.Address{Job: "gpt", Role: "worker"}
+	again := func(w *work, p *Provider) error { // what stands beside the pods is looked at when a job is prepared a second time
+		g := w.group(job.GroupRole{Role: "worker", Min: 1})
+		if _, err := p.Prepare(w.Context(), g); err != nil {
+			return err
+		}
+		_, err := p.Prepare(w.Context(), g)
+		return err
+	}
+	forget := func(w *work, p *Provider) error {
+		w.ok(w.p.Stop(w.Context(), testUID, first, 1, time.Second))
+		return p.Forget(w.Context(), testUID, "gpt")
+	}
+	for _, c := range []struct {
+		lacking testbed.Permission
+		meet    func(w *work, p *Provider) error
+	}{
+		{testbed.Permission{Verb: "delete", Resource: "pods"}, func(w *work, p *Provider) error {
+			return p.Stop(w.Context(), testUID, first, 1, time.Second)
+		}},
+		{testbed.Permission{Verb: "get", Resource: "pods"}, func(w *work, p *Provider) error { // of which the watch has not told
+			return p.Stop(w.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, 1, time.Second)
+		}},
+		{testbed.Permission{Verb: "get", Resource: "services"}, again},
+		{testbed.Permission{Verb: "get", Resource: "poddisruptionbudgets"}, again},
+		{testbed.Permission{Verb: "delete", Resource: "services"}, forget},
+		{testbed.Permission{Verb: "delete", Resource: "secrets"}, forget},
+		{testbed.Permission{Verb: "delete", Resource: "configmaps"}, forget},
+	} {
+		t.Run(c.lacking.Verb+" "+c.lacking.Resource, func(t *testing.T) {
+			w := newWork(t, bed.cluster, nowhere)
+			w.prepare(job.GroupRole{Role: "worker", Min: 1})
+			w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+			w.config.Kubeconfig = w.short(bed.cluster.Kubeconfig, c.lacking)
+			err := c.meet(w, w.open())
+			if err == nil {
+				t.Fatal("it worked without")
+			}
+			for _, words := range []string{fmt.Sprintf("cannot %s resource %q", c.lacking.Verb, c.lacking.Resource), w.namespace, "deploy/ has the Role"} {
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("%q is not in: %v", words, err)
+				}
+			}
+		})
+	}
+}
+
+// short is the kubeconfig, by whoever makes them, of another account, which lacks a right.
+func (w *work) short(kubeconfig func(testbed.T, testbed.User) string, lacking testbed.Permission) string {
+	return kubeconfig(w, testbed.User{Namespace: w.namespace, Name: "short", Roles: []string{podtest.Rights}, Without: []testbed.Permission{lacking}})
+}
+
+// Where the first list is not streamed by a watch, as an older API server does not, the verb list is missed, and named.
+func TestAListThatIsNotAllowedIsNamed(t *testing.T) {
+	bed.start(t)
+	for _, resource := range []string{"pods", "nodes"} {
+		t.Run(resource, func(t *testing.T) {
+			w := newWork(t, bed.cluster, nowhere)
+			proxy := bed.cluster.Proxy(t)
+			proxy.Inject(testbed.Fault{Verb: "watch", Resource: resource, Status: http.StatusUnprocessableEntity}) // which is how an older one says no
+			w.config.Kubeconfig = w.short(proxy.Kubeconfig, testbed.Permission{Verb: "list", Resource: resource})
+			p := w.open()
+			var said string
+			w.until("named", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*refusalStands)
+				defer cancel()
+				_, err := p.Observe(ctx)
+				said = fmt.Sprint(err, p.Capabilities().Caveats)
+				return strings.Contains(said, "may not list "+resource)
+			})
+			if !strings.Contains(said, fmt.Sprintf("cannot list resource %q", resource)) || !strings.Contains(said, "as in deploy/") {
+				t.Errorf("it says: %s", said)
 			}
 		})
 	}

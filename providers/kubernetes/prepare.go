@@ -49,6 +49,12 @@ type prepared struct {
 	look   chan looked               // at its anchor; empty while who would launch has to wait for one
 }
 
+// holds tells whether the job was prepared for this group and for none since. One that failed may have written some of
+// its objects.
+func (j prepared) holds(g job.Group) bool {
+	return reflect.DeepEqual(j.group, g) && reflect.DeepEqual(j.newest.Load().group, g)
+}
+
 func newPreparations() *preparations {
 	return &preparations{changed: make(chan struct{}, 1), jobs: map[string]prepared{}}
 }
@@ -136,7 +142,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return "", err
 	}
 	before, known := p.jobs.get(g.UID)
-	complete := known && there != nil && there.UID == before.anchor.uid && reflect.DeepEqual(before.group, g)
+	complete := known && there != nil && there.UID == before.anchor.uid && before.holds(g)
 	if complete {
 		if complete, err = p.complete(ctx, before); err != nil {
 			return "", err

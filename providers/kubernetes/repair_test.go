@@ -46,6 +46,31 @@ func TestWhatWasDeletedByHandIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A group of which some was written before it failed, and which is taken back, leaves nothing: the budget is the job's as it is.
+func TestAGroupThatIsTakenBackLeavesNothing(t *testing.T) {
+	w, proxy := newFaultyWork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	refused := proxy.Inject(testbed.Fault{Verb: "deletecollection", Resource: "poddisruptionbudgets", Status: 403})
+	if _, err := w.p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 8})); err == nil {
+		t.Fatal("nothing was refused")
+	}
+	refused.Remove()
+	w.until("prepared as before", func() bool { // what was refused just now is not asked for again at once
+		_, err := w.p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
+		return err == nil
+	})
+	budgets, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).List(t.Context(), metav1.ListOptions{})
+	w.ok(err)
+	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 1 {
+		t.Errorf("of a job with a min of 1 the budgets are %+v", budgets.Items)
+	}
+	writes := proxy.Requests("patch", "")
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	if more := proxy.Requests("patch", "") - writes; more > 0 {
+		t.Errorf("a job that is prepared as it is to be costs %d writes", more)
+	}
+}
+
 // A pod whose owner is not there would be collected: Launch makes none, and says what is to be done first.
 func TestAnAnchorThatIsGone(t *testing.T) {
 	w := newPaperwork(t)

@@ -1,0 +1,51 @@
+package kubernetes
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/e2e/site"
+)
+
+// quiet is longer than the pause after which the loop looks at everything without being woken, 30 s.
+const quiet = 35 * time.Second
+
+// settled is how long nothing has to be written for what was written last to be the last word on a world that formed.
+const settled = 5 * time.Second
+
+// A job that trains and to which nothing happens costs the API server no write of the whole master, provider, state and
+// service, but for the renewals of its lock.
+func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
+	s := newDemo(t, 4)
+	s.SetSteps(100 * site.Steps)
+	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")
+	gate := s.Through()
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	site.Until(t, "nothing is written", func() bool {
+		wrote := len(gate.Asked())
+		time.Sleep(settled)
+		return wrote == len(gate.Asked())
+	})
+	gate.StopAt(0, "", false) // counts anew
+	renewed, step := gate.Proxy.Requests("update", "leases"), s.Status().Step
+	time.Sleep(quiet)
+	if wrote := gate.Asked(); len(wrote) > 0 {
+		t.Errorf("in %v in which nothing happened it wrote: %q", quiet, wrote)
+	}
+	if n := gate.Proxy.Requests("update", "leases") - renewed; n < 2 {
+		t.Errorf("in %v it renewed its lock %d times: its requests do not come here", quiet, n)
+	}
+	after := s.Status()
+	if after.Step <= step || after.Generation != before.Generation {
+		t.Errorf("it did not train: step %d -> %d, generation %d -> %d", step, after.Step, before.Generation, after.Generation)
+	}
+	s.Untouched(before, after)
+	// What happens is written, and is seen here.
+	s.DeletePod(before.Worker(1).Name, site.AtOnce())
+	s.AwaitWorld(4, before.Generation+1)
+	if wrote := strings.Join(gate.Asked(), "\n"); !strings.Contains(wrote, "post pods") || !strings.Contains(wrote, "put secrets") {
+		t.Errorf("a pod was replaced, and it wrote:\n%s", wrote)
+	}
+}

@@ -1,0 +1,93 @@
+package site
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eltrain/eltrain/testbed"
+)
+
+// Page is a page of docs/ whose commands a test does to the letter, as a platform engineer does who reads it.
+type Page struct {
+	t     *testing.T
+	path  string
+	ahead string // what of it is still to come
+}
+
+// OpenPage opens a page at a heading, which is given with its marks.
+func OpenPage(t *testing.T, path, heading string) *Page {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Page{t: t, path: path, ahead: string(text)}
+	p.To(heading)
+	return p
+}
+
+// To goes on to a heading.
+func (p *Page) To(heading string) {
+	p.t.Helper()
+	_, ahead, there := strings.Cut(p.ahead, "\n"+heading+"\n")
+	if !there {
+		p.t.Fatalf("%s has no further %q", p.path, heading)
+	}
+	p.ahead = ahead
+}
+
+// Block goes on to the next code block of a language and gives its text, without the indent of the list that it is in.
+func (p *Page) Block(language string) string {
+	p.t.Helper()
+	found := regexp.MustCompile("(?ms)^( *)```" + language + "\n(.*?)^ *```$").FindStringSubmatchIndex(p.ahead)
+	if found == nil {
+		p.t.Fatalf("%s has no further %s", p.path, language)
+	}
+	indent, text := p.ahead[found[2]:found[3]], p.ahead[found[4]:found[5]]
+	p.ahead = p.ahead[found[1]:]
+	return regexp.MustCompile("(?m)^"+indent).ReplaceAllString(text, "")
+}
+
+// Kubectl is the path of the testbed's own: what a test sees of kubectl does not depend on what this machine has.
+func Kubectl(t *testing.T) string {
+	t.Helper()
+	binaries, err := testbed.Binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(binaries, testbed.Kubectl)
+}
+
+// Shell does commands in a folder as the administrator of the site's cluster, whose namespace is the site's unless they
+// name another, and gives what they say. The first that fails ends the test.
+func (s *Site) Shell(dir, commands string) string {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound) // some wait themselves
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.adminKubeconfig(), "PATH="+filepath.Dir(Kubectl(s.T))+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.T.Fatalf("%s\n%v\n%s", commands, err, out)
+	}
+	return string(out)
+}
+
+// adminKubeconfig is the administrator's kubeconfig, for the site's namespace.
+func (s *Site) adminKubeconfig() (path string) {
+	s.T.Helper()
+	config, err := clientcmd.LoadFromFile(s.Cluster.AdminKubeconfig())
+	s.OK(err)
+	config.Contexts[config.CurrentContext].Namespace = s.Namespace
+	path = filepath.Join(s.T.TempDir(), "admin.kubeconfig")
+	s.OK(clientcmd.WriteToFile(*config, path))
+	return path
+}
