@@ -278,7 +278,7 @@ func (a *agent) start(p elastic.Place) {
 		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
 		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
 		a.step(failed{*exit})
-		a.step(stopped{})
+		a.step(stopped{exit.At})
 		return
 	}
 	a.generation = generation

@@ -484,13 +484,16 @@ func TestSuccessIsToldBeforeTheAgentEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "true")
 	a := b.launch(t)
+	begun := time.Now()
 	b.service.run(1, 1)
 	if code := a.code(t); code != ExitDone {
 		t.Errorf("exit code %d", code)
 	}
-	b.service.awaitState(t, job.MemberSucceeded, 1)
-	if e := b.exit(t); e.Reason != "finished" || e.State != job.MemberSucceeded || e.Exit != nil {
-		t.Errorf("exit.json says %+v", e)
+	told := b.service.awaitState(t, job.MemberSucceeded, 1)
+	// With when that was: a master that comes later is to know.
+	if e := b.exit(t); e.Reason != "finished" || e.State != job.MemberSucceeded || e.Exit == nil || e.Exit.Code != 0 ||
+		!e.Exit.At.After(begun) || e.Exit.At.After(time.Now()) || told.Exit == nil || !told.Exit.At.Equal(e.Exit.At) {
+		t.Errorf("exit.json says %+v with %+v, and the service heard of %+v", e, e.Exit, told.Exit)
 	}
 }
 

@@ -349,7 +349,17 @@ func (g *generation) supervise() {
 		s.blame()
 	}
 	endStrays()
-	g.events <- stopped{}
+	g.events <- stopped{g.ended()}
+}
+
+// ended is when the last process did. All have.
+func (g *generation) ended() (at time.Time) {
+	for _, p := range g.processes {
+		if p.exit.At.After(at) {
+			at = p.exit.At
+		}
+	}
+	return at
 }
 
 // supervisor is what supervise knows while it waits.

@@ -69,8 +69,8 @@ type (
 	// slain: a process that was being stopped ended by a signal that this agent did not send. That is why
 	// the world broke, or as good a reason: the news of its peers' broken connections were just quicker.
 	slain struct{ exit job.Exit }
-	// stopped: nothing of the generation runs any more. Without a failed or a stop before it, all ended with 0.
-	stopped struct{}
+	// stopped: nothing of the generation runs any more, since at. Without a failed or a stop before it, all ended with 0.
+	stopped struct{ at time.Time }
 	// overdue: nobody answered the last word in time.
 	overdue struct{}
 )
@@ -139,7 +139,7 @@ func (l *life) Step(e event) []effect {
 	case slain:
 		return l.slain(e)
 	case stopped:
-		return l.stopped()
+		return l.stopped(e)
 	case overdue:
 		if l.farewell {
 			return []effect{end{l.reason()}}
@@ -234,12 +234,12 @@ func (l *life) slain(e slain) []effect {
 	return []effect{report{}}
 }
 
-func (l *life) stopped() []effect {
+func (l *life) stopped(e stopped) []effect {
 	was := l.procs
 	l.procs, l.pids = idle, nil
 	switch {
 	case was == running:
-		l.state = job.MemberSucceeded
+		l.state, l.exit = job.MemberSucceeded, &job.Exit{At: e.at} // a master that comes later learns when it was
 		return []effect{report{}}
 	case l.ending != "":
 		return l.finish()

@@ -129,11 +129,14 @@ type Reconciler struct {
 	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu
 	taken        string            // a commit that was taken up, and is yet to be told
 	left         []plan.Wait       // jobs that were last told to be left only because of Keep; under mu
+	lost         []string          // jobs that are in the files no more, which is yet to be believed; under mu
 	revision     string            // the commit that the jobs in force are of
 	unsteady     time.Time         // since when the files are not to be read; zero if they are
 	again        time.Time         // when they are to be read though nothing tells of a change; zero is never
 	warnedFiles  map[string]bool   // summaries of what holds of how they are written, and was warned of
 	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
+	failing      map[refused][]int // slots that were last told to fail, by why
+	strays       map[string]bool   // UIDs of what runs without a record and was last told to be stopped
 	refused      map[string]string // what must not be done and was last warned of: summaries, with why
 	withheld     map[string]string // jobs that were last told to be held back, with the reason
 	delayed      map[string]string // by UID: what does not come about, and why; under mu

@@ -93,8 +93,8 @@ func (w *FileWatcher) look() string {
 	return now
 }
 
-// Still is an UnsteadyError until the files have been as they are for a while. Whoever finds jobs gone asks.
-func (w *FileWatcher) Still() error {
+// Still is an UnsteadyError until the files have been as they are for a while. Whoever finds jobs gone asks, and names them.
+func (w *FileWatcher) Still(lost []string) error {
 	w.look()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +102,7 @@ func (w *FileWatcher) Still() error {
 	if !time.Now().Before(until) {
 		return nil
 	}
-	return &UnsteadyError{Since: w.since, Again: until, Text: fmt.Sprintf(
+	return &UnsteadyError{Since: w.since, Again: until, Lost: lost, Text: fmt.Sprintf(
 		"Jobs are in the files no more, which is believed once nobody has written there for %s. Until then what is in force stays so.", filesStill)}
 }
 

@@ -2,6 +2,8 @@ package apply
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/eltrain/eltrain/plan"
@@ -9,7 +11,7 @@ import (
 
 // finish sees to it, after the end of a run, that what it told to leave has left: what does not in its time is stopped, as
 // the run would have done. Nothing else is begun. What came of it is stored, for the next plan and for whoever asks how the
-// jobs are. A stop that fails is not tried again: it is the next run's.
+// jobs are. A stop that has failed is not tried again: that is told, and it is the next run's.
 func (r *Reconciler) finish(acting context.Context, wakes <-chan struct{}) error {
 	if !r.flights.stopping() {
 		return nil
@@ -19,6 +21,7 @@ func (r *Reconciler) finish(acting context.Context, wakes <-chan struct{}) error
 	var rest rest
 	for {
 		begun := time.Now()
+		r.flights.look()
 		r.observe(acting)
 		in := r.input(r.o.Clock())
 		due, left := r.flights.finish(acting, r.o.Clock())
@@ -26,6 +29,7 @@ func (r *Reconciler) finish(acting context.Context, wakes <-chan struct{}) error
 			return lockLost(r.o.Lock)
 		}
 		if !left {
+			r.flights.tellFailed()
 			return r.settle(acting, in)
 		}
 		sleep(acting, rest.after(time.Now(), time.Since(begun), 0, false))
@@ -61,12 +65,12 @@ func (r *Reconciler) settle(ctx context.Context, in plan.Input) error {
 // isStop tells whether a change only ends incarnations, which are told to leave and have a time for it.
 func isStop(c *plan.Change) bool { return c.Launch == nil && len(c.Stop) > 0 }
 
-// stopping tells whether anything is on its way out.
+// stopping tells whether anything was told to leave of which the records do not say yet that it has.
 func (f *flights) stopping() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for t, b := range f.begun {
-		if isStop(&b.change) && f.unfinished(t, b) {
+	for _, b := range f.begun {
+		if isStop(&b.change) {
 			return true
 		}
 	}
@@ -86,12 +90,15 @@ func (f *flights) finish(ctx context.Context, now time.Time) (due time.Time, lef
 	f.mu.Lock()
 	for t, b := range f.begun {
 		c := &b.change
+		if isStop(c) && b.done && b.seen >= f.turn {
+			left = true // what was observed may not show it yet
+		}
 		if !isStop(c) || !f.unfinished(t, b) {
 			continue
 		}
 		if !b.flying && f.r.hasLeft(c) {
 			news = append(news, b.finished(now, nil))
-			b.done, b.seen = true, f.turn
+			b.done = true
 			continue
 		}
 		left = true
@@ -108,6 +115,26 @@ func (f *flights) finish(ctx context.Context, now time.Time) (due time.Time, lef
 	f.tell(news)
 	f.enqueue(ctx, stop)
 	return due, left
+}
+
+// tellFailed tells of what could not be stopped.
+func (f *flights) tellFailed() {
+	f.mu.Lock()
+	var slots []string
+	var why error
+	for t, b := range f.begun {
+		if isStop(&b.change) && !b.done && f.paused[t].failures > 0 {
+			slots, why = append(slots, t.slot.String()), f.paused[t].err
+		}
+	}
+	f.mu.Unlock()
+	if len(slots) == 0 {
+		return
+	}
+	slices.Sort(slots)
+	f.r.view(func(v View) {
+		v.Warned("What was told to leave could not be stopped", fmt.Sprintf("%s, first of %d: %v. The next run tries it again.", slots[0], len(slots), why))
+	})
 }
 
 // hasLeft tells whether nothing is seen any more of what a change stops.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // stops is a view that keeps how each stop ended, by slot.
@@ -105,6 +107,57 @@ func TestAnInterruptedRunTriesAStopOnce(t *testing.T) {
 		must(t, err)
 		if want := []string{"worker[0] failed", "worker[1] failed"}; !slices.Equal(view.ends, want) || took > leave+time.Second {
 			t.Errorf("it ended after %v with %v", took, view.ends)
+		}
+		if len(view.warned) != 1 || !strings.Contains(view.warned[0], "first of 2: stop job.a.worker[") || !strings.Contains(view.warned[0], "no route to host") {
+			t.Errorf("warned of %q", view.warned)
+		}
+	})
+}
+
+// during is a store that has something happen while it writes.
+type during struct {
+	state.Store
+	do func()
+}
+
+func (d *during) Write(ctx context.Context, next state.State, l state.Lock) error {
+	d.do()
+	return d.Store.Write(ctx, next, l)
+}
+
+// The order to leave follows from what is stored, and that may take its time.
+func TestARunThatIsInterruptedWhileItStoresSeesOffWhatItTellsToLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &during{do: func() {}}
+		b, view := leaving(t, func(o *Options) { store.Store, o.Store = o.Store, store })
+		for range 2 {
+			b.turn(t)
+			b.flights.wait()
+		}
+		b.Declare(nil)
+		b.o.Destroy = true
+		ctx, cancel := context.WithCancel(t.Context())
+		store.do = cancel
+		_, err := b.Run(ctx, nil)
+		must(t, err)
+		slices.Sort(view.ends)
+		if want := []string{"worker[0]", "worker[1]"}; !slices.Equal(view.ends, want) || b.cluster.running() > 0 {
+			t.Errorf("stopped %v, %d agents run", view.ends, b.cluster.running())
+		}
+	})
+}
+
+// What somebody has been asked for in vain is not begun.
+func TestARunThatIsInterruptedWhileItAsksStoresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b, view := leaving(t, func(o *Options) {
+			o.Approve = func(*plan.Input, *plan.Plan) error { cancel(); return nil }
+		})
+		_, err := b.Run(ctx, nil)
+		must(t, err)
+		if len(b.Records()) > 0 || b.cluster.running() > 0 || len(view.ends) > 0 {
+			t.Errorf("%v is recorded, %d agents run", b.Records(), b.cluster.running())
 		}
 	})
 }

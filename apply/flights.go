@@ -250,6 +250,7 @@ func (t *takeoff) at(due time.Time) { t.due = earliest(t.due, due) }
 // What is begun by it is begun whatever lands before follow: the plan that is shown and journalled is the one that is done.
 func (f *flights) take(ctx context.Context, now time.Time, p *plan.Plan) takeoff {
 	off := takeoff{asked: make(map[target]bool, len(p.Changes))}
+	ended := ctx.Err() != nil // the run did, after the plan was stored: its agents were told to leave, and finish sees them off
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.plan++
@@ -261,7 +262,7 @@ func (f *flights) take(ctx context.Context, now time.Time, p *plan.Plan) takeoff
 		if b.is(c) {
 			b.asked = f.plan
 		}
-		if ctx.Err() != nil || f.grounded() || f.heldBack(c) {
+		if ended && !isStop(c) || f.grounded() || f.heldBack(c) {
 			continue
 		}
 		if b != nil && (b.flying || b.is(c) && b.done && b.seen >= f.turn) {
@@ -277,7 +278,7 @@ func (f *flights) take(ctx context.Context, now time.Time, p *plan.Plan) takeoff
 			off.fresh = true
 		}
 		b.change = *c
-		if now.Before(f.paused[t].until) {
+		if ended || now.Before(f.paused[t].until) {
 			continue
 		}
 		if until := b.since.Add(leaveTime(c)); now.Before(until) && f.r.leavesByItself(c) {

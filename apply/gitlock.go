@@ -33,6 +33,7 @@ type UnsteadyError struct {
 	Text  string    // for a person
 	Since time.Time // when it began
 	Again time.Time // when to read them: that nothing is written any more nobody tells
+	Lost  []string  // jobs, by name, that are in the files no more, if that is why
 }
 
 func (e *UnsteadyError) Error() string { return e.Text }

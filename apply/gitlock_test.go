@@ -14,6 +14,7 @@ import (
 
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 )
 
 func expectQuiet(t *testing.T, w *FileWatcher, what string) {
@@ -149,18 +150,18 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w := watchDir(t, dir)
 	must(t, os.Remove(filepath.Join(dir, "a.hcl")))
 	var unsteady *UnsteadyError
-	if err := w.Still(); !errors.As(err, &unsteady) || unsteady.Again.Sub(unsteady.Since) != filesStill || time.Until(unsteady.Again) > filesStill {
+	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || unsteady.Again.Sub(unsteady.Since) != filesStill || time.Until(unsteady.Again) > filesStill {
 		t.Fatalf("%+v", err)
 	}
 	first := unsteady.Again
 	write(t, filepath.Join(dir, "a.hcl"), "a")
-	if err := w.Still(); !errors.As(err, &unsteady) || !unsteady.Again.After(first) {
+	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Again.After(first) {
 		t.Errorf("a further change does not count: %+v", err)
 	}
 	w.mu.Lock()
 	w.since = time.Now().Add(-filesStill)
 	w.mu.Unlock()
-	if err := w.Still(); err != nil {
+	if err := w.Still([]string{"a"}); err != nil {
 		t.Errorf("they are still: %v", err)
 	}
 }
@@ -200,6 +201,53 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 			t.Errorf("an interrupt does not end it: %v", err)
 		}
 	})
+}
+
+// That a job is in the files no more is told at once, and not only once it is believed: to whoever watches, and to whoever asks.
+func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
+	b, view := guarded(t, func(*Options) {})
+	gone := &UnsteadyError{Text: "Jobs are in the files no more.", Since: b.now, Again: b.now.Add(filesStill), Lost: []string{"b"}}
+	told := []string{"job.b: it is not in the files any more: it is destroyed in 5s, unless it comes back"}
+	for range 2 { // somebody writes on
+		b.heed(reading(Files{}, gone))
+		if p := b.turn(t); len(removed(p)) > 0 {
+			t.Errorf("removed %v", removed(p))
+		}
+		if got := view.messages("withheld"); !slices.Equal(got, told) {
+			t.Errorf("told %q", got)
+		}
+	}
+	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "is destroyed once nobody has written there for 5s") {
+		t.Errorf("it waits for %+v", live.Waits)
+	}
+	b.heed(reading(Files{Jobs: two(2)}, nil))
+	b.turn(t)
+	if got := view.messages("withheld"); !slices.Equal(got, append(told, "job.b: over: it is in the files again")) || len(b.Live().Waits) > 0 {
+		t.Errorf("once it is back told is %q, and it waits for %+v", got, b.Live().Waits)
+	}
+	b.heed(reading(Files{}, gone))
+	b.heed(reading(Files{}, &UnusableError{Brief: "A typo.", Text: "A typo."}))
+	b.turn(t)
+	if waits := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); strings.Contains(waits, "is destroyed") {
+		t.Errorf("with an error in the files it waits for %q", waits)
+	}
+	view.notices = view.notices[:0]
+	b.heed(reading(Files{}, gone))
+	b.heed(reading(Files{Jobs: two(2)[:1]}, nil))
+	b.turns(t)
+	if got := view.messages("withheld"); !slices.Contains(got, told[0]) || b.Records()["b"] != nil || len(b.Live().Waits) > 0 {
+		t.Errorf("once it is believed told is %q, and it waits for %+v", got, b.Live().Waits)
+	}
+}
+
+// With -prune=false nothing is destroyed, so there is nothing to announce.
+func TestAJobThatIsLostAndStaysIsNotTold(t *testing.T) {
+	b, view := guarded(t, func(o *Options) { o.Keep = true })
+	b.heed(reading(Files{}, &UnsteadyError{Since: b.now, Again: b.now.Add(filesStill), Lost: []string{"b"}}))
+	b.turn(t)
+	if got := view.messages("withheld"); len(got) > 0 || len(b.Live().Waits) > 0 {
+		t.Errorf("told %q, waits %+v", got, b.Live().Waits)
+	}
 }
 
 func TestFilesThatAreBeingWrittenChangeNothingAndAreReadLater(t *testing.T) {

@@ -24,6 +24,8 @@ type Files struct {
 	Commit string
 	// Caution is what is doubtful about how the files came to be as they are; "" if nothing.
 	Caution string
+	// Misnamed tells of a removed block that keeps nothing while a job is ended; "" if there is none.
+	Misnamed string
 }
 
 // UnusableError is why the files cannot be taken up. Brief is one sentence of Text, which has all that is wrong.
@@ -33,6 +35,9 @@ func (e *UnusableError) Error() string { return e.Text }
 
 // FilesTrouble is the summary of a warning, which says of every job why it is held back.
 const FilesTrouble = "The configuration has errors; the last good one stays in force"
+
+// MisnamedTrouble is the summary of a warning about Files.Misnamed, and of the same in a plan.
+const MisnamedTrouble = "A removed block keeps nothing"
 
 // The summaries of further warnings about the files.
 const (
@@ -46,6 +51,7 @@ func (r *Reconciler) reload(w *Watch) (read bool) {
 	files, err := w.Reload()
 	if unsteady := (*UnsteadyError)(nil); errors.As(err, &unsteady) {
 		r.unsteady, r.again = earliest(r.unsteady, unsteady.Since), unsteady.Again
+		r.tellLost(unsteady.Lost)
 		if r.o.Clock().Sub(r.unsteady) >= unsteadyTold {
 			r.warnFiles(unsteadyTrouble, unsteady.Text)
 		}
@@ -59,6 +65,7 @@ func (r *Reconciler) reload(w *Watch) (read bool) {
 		r.recoverFiles(filesCaution)
 	}
 	if err != nil {
+		r.takeLost() // what the files say counts no more, so nothing is destroyed by it
 		brief := err.Error()
 		if unusable := (*UnusableError)(nil); errors.As(err, &unusable) {
 			brief = unusable.Brief
@@ -71,7 +78,13 @@ func (r *Reconciler) reload(w *Watch) (read bool) {
 		r.view(func(v View) { v.Warned(FilesTrouble, detail) })
 		return true
 	}
+	if files.Misnamed != "" {
+		r.warnFiles(MisnamedTrouble, files.Misnamed)
+	} else {
+		r.recoverFiles(MisnamedTrouble)
+	}
 	r.Declare(files.Jobs)
+	r.tellFound()
 	r.o.Blocks, r.o.Outputs, r.unmet, r.stale = files.Blocks, files.Outputs, nil, ""
 	if files.Commit != r.revision {
 		r.taken = files.Commit
@@ -79,6 +92,50 @@ func (r *Reconciler) reload(w *Watch) (read bool) {
 	r.revision = files.Commit
 	r.view(func(v View) { v.Recovered(FilesTrouble) })
 	return true
+}
+
+// tellLost tells at once of jobs that are in the files no more, which is believed a little later: until then nothing happens.
+func (r *Reconciler) tellLost(names []string) {
+	if r.o.Keep || len(names) == 0 {
+		return
+	}
+	r.mu.Lock()
+	known := r.lost
+	r.lost = slices.Clone(names)
+	r.mu.Unlock()
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			r.note(job.Notice{Time: r.o.Clock(), Type: "withheld", Address: "job." + name, Message: fmt.Sprintf(
+				"it is not in the files any more: it is destroyed in %s, unless it comes back", filesStill)})
+		}
+	}
+}
+
+// takeLost ends the wait for the jobs that tellLost told of, and gives their names.
+func (r *Reconciler) takeLost() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, r.lost = r.lost, nil
+	return names
+}
+
+// tellFound tells of jobs that have come back. The others are being destroyed by now, which is told as that.
+func (r *Reconciler) tellFound() {
+	for _, name := range r.takeLost() {
+		if slices.ContainsFunc(r.o.Jobs, func(j job.Job) bool { return j.Name == name }) {
+			r.note(job.Notice{Time: r.o.Clock(), Type: "withheld", Address: "job." + name, Message: "over: it is in the files again"})
+		}
+	}
+}
+
+// lostJobs are the waits of the jobs that are in the files no more and are yet to be destroyed. r.mu is held.
+func (r *Reconciler) lostJobs() []plan.Wait {
+	var waits []plan.Wait
+	for _, name := range r.lost {
+		waits = append(waits, plan.Wait{Job: name, Reasons: []string{fmt.Sprintf(
+			"It is not in the files any more, and is destroyed once nobody has written there for %s, unless it comes back.", filesStill)}})
+	}
+	return waits
 }
 
 // warnFiles warns of how the files are written, and has it journalled, once while it lasts.
@@ -162,10 +219,19 @@ func (r *Reconciler) tellWithheld(in *plan.Input, p *plan.Plan) {
 			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
 		}
 	}
+	var removals map[string]int
+	if r.confirmed != nil {
+		removals = plan.Removals(in, p)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.withheld)) {
-		if in.Withheld[name] == "" {
-			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: "over: it is what the files say again"})
+		if in.Withheld[name] != "" {
+			continue
 		}
+		message := "over: it is what the files say again"
+		if removals[name] > 0 {
+			message, r.taken = "over: the removal was confirmed", r.revision // which was read, and is taken up by this
+		}
+		p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: message})
 	}
 }
 

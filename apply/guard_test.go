@@ -215,7 +215,7 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 
 	// Confirmed once, by as many as it takes.
 	for _, c := range []struct{ confirm, left int }{{2, 4}, {3, 1}} {
-		reply := b.ask(t, reading(Files{Jobs: fewer}, nil), &c.confirm)
+		reply := b.ask(t, reading(Files{Jobs: fewer, Commit: "4444444"}, nil), &c.confirm)
 		b.turns(t)
 		if n := b.cluster.running(); n != c.left {
 			t.Errorf("%d agents after %d were confirmed, want %d", n, c.confirm, c.left)
@@ -223,6 +223,14 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 		if held := len(reply.Withheld) > 0; held != (c.left == 4) || reply.Changes == nil || (reply.Changes.Remove == 3) == held {
 			t.Errorf("confirmed %d: %+v %+v", c.confirm, reply, reply.Changes)
 		}
+	}
+
+	const confirmed = ": over: the removal was confirmed"
+	if got := view.messages("withheld"); len(got) != 4 || got[2] != "job.a"+confirmed || got[3] != "job.b"+confirmed {
+		t.Errorf("events %q", got)
+	}
+	if got, want := view.messages("configuration"), []string{"commit 4444444 was read; held back is job.a, job.b", "commit 4444444 was taken up"}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
 	}
 
 	// It was for once.

@@ -29,6 +29,8 @@ type Live struct {
 	Records  job.Records  `json:"records"`
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"`
+	// Released are the jobs that the state was told to forget and that may run on, by UID.
+	Released map[string]job.Released `json:"released,omitempty"`
 }
 
 // liveFile holds, in the run directory and for its owner alone, where the master of the directory answers.
@@ -63,7 +65,7 @@ func (r *Reconciler) Live() Live {
 		}
 		records[name] = &copied
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(unstored, r.waits, refusals, r.left)}
+	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(unstored, r.waits, refusals, r.left, r.lostJobs()), Released: r.state.Released}
 }
 
 // LiveServer answers Fetch on this machine until Close.

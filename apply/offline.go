@@ -10,7 +10,7 @@ import (
 )
 
 // Offline is what can be told of the recorded jobs while no master runs: the records, what the providers see,
-// what the jobs wait for by the planner's word, and what ended well since a master last looked. Nothing is
+// what the jobs wait for by the planner's word, or were refused last, and what ended well since a master last looked. Nothing is
 // changed. If a provider cannot be observed the records are all there is, and the snapshot is zero.
 func (r *Reconciler) Offline(ctx context.Context) Live {
 	records := r.Records()
@@ -25,7 +25,8 @@ func (r *Reconciler) Offline(ctx context.Context) Live {
 	r.Declare(jobs)
 	in := r.input(r.o.Clock())
 	p := plan.Make(in)
-	return Live{Records: withEnds(records, p.Records), Snapshot: in.Snapshot, Waits: p.Waits}
+	waits := slices.Concat(p.Waits, recordedRefusals(records, &in.Snapshot))
+	return Live{Records: withEnds(records, p.Records), Snapshot: in.Snapshot, Waits: waits, Released: in.Released}
 }
 
 // withEnds takes over what ended well. What else the planner would decide is not taken: without a master

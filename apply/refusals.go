@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
@@ -20,10 +21,14 @@ func (r *Reconciler) refusals() []plan.Wait {
 // refused is what of one role does not succeed, for one reason.
 type refused struct{ job, role, what, reason string }
 
-// refusals are the changes that have failed and are tried again, as the last attempt failed, for as long as none
-// succeeds: what was refused by a quota, say, or by a webhook. Slots of a role that fail alike are told of as one.
-func (f *flights) refusals() []plan.Wait {
+func compareRefused(a, b refused) int {
+	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
+}
+
+// failing are the slots, by number, of which a change has failed and is tried again. Of a job itself it is slot 0.
+func (f *flights) failing() map[refused][]int {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	indices := map[refused][]int{}
 	for t, b := range f.begun {
 		if err := f.paused[t].err; err != nil {
@@ -31,12 +36,49 @@ func (f *flights) refusals() []plan.Wait {
 			indices[r] = append(indices[r], t.slot.Index)
 		}
 	}
-	f.mu.Unlock()
-	order := slices.SortedFunc(maps.Keys(indices), func(a, b refused) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
-	})
+	return indices
+}
+
+// failures are the notices of what fails now and did not when they were asked for last: each slot once for as long as it
+// fails for one reason, however often it is tried.
+func (r *Reconciler) failures(now time.Time) []job.Notice {
+	failing := r.flights.failing()
+	for _, w := range r.preparations.refusals() {
+		for _, why := range w.Reasons {
+			failing[refused{job: w.Job, reason: why}] = []int{0}
+		}
+	}
+	var notices []job.Notice
+	for _, f := range slices.SortedFunc(maps.Keys(failing), compareRefused) {
+		known := make(map[int]bool, len(r.failing[f]))
+		for _, i := range r.failing[f] {
+			known[i] = true
+		}
+		fresh := slices.DeleteFunc(slices.Clone(failing[f]), func(i int) bool { return known[i] })
+		if len(fresh) == 0 {
+			continue
+		}
+		n := job.Notice{Time: now, Type: "refused", Address: "job." + f.job, Message: f.reason}
+		if f.what != "" {
+			n.Message = f.what + ": " + f.reason
+		}
+		if f.role != "" {
+			n.Address += "." + job.Fold(f.role, fresh)
+		}
+		notices = append(notices, n)
+	}
+	r.failing = failing
+	return notices
+}
+
+// refusals are the changes that have failed and are tried again, as the last attempt failed, for as long as none
+// succeeds: what was refused by a quota, say, or by a webhook.
+func (f *flights) refusals() []plan.Wait { return refusedWaits(f.failing()) }
+
+// refusedWaits tells of slots, by number, that do not succeed: those of a role that fail alike as one.
+func refusedWaits(indices map[refused][]int) []plan.Wait {
 	var waits []plan.Wait
-	for _, r := range order {
+	for _, r := range slices.SortedFunc(maps.Keys(indices), compareRefused) {
 		text := fmt.Sprintf("It %s: %s", r.what, r.reason)
 		if r.role != "" {
 			text = fmt.Sprintf("%s %s: %s", job.Fold(r.role, indices[r]), r.what, r.reason)
@@ -48,6 +90,50 @@ func (f *flights) refusals() []plan.Wait {
 		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []string{text}})
 	}
 	return waits
+}
+
+// enterRefusals has the records say which launches have failed, for whoever asks when this master is gone.
+func (r *Reconciler) enterRefusals(p *plan.Plan) {
+	why := map[job.Address]string{}
+	for f, indices := range r.flights.failing() {
+		for _, i := range indices {
+			if f.what == launchFails {
+				why[job.Address{Job: f.job, Role: f.role, Index: i}] = f.reason
+			}
+		}
+	}
+	for name, rec := range p.Records {
+		differs := func(s job.Slot) bool { return s.Refused != why[s.Address] }
+		if !slices.ContainsFunc(rec.Slots, differs) {
+			continue
+		}
+		told := *rec // of a job that the plan left alone it is the stored one, which others read
+		told.Slots = slices.Clone(rec.Slots)
+		for i := range told.Slots {
+			told.Slots[i].Refused = why[told.Slots[i].Address]
+		}
+		p.Records[name], p.Dirty = &told, true
+	}
+}
+
+// recordedRefusals are the launches that had failed when a master last stored the records, and of which nothing is seen.
+func recordedRefusals(records job.Records, seen *job.Snapshot) []plan.Wait {
+	there := map[incarnation]bool{}
+	for i := range seen.Incarnations {
+		there[keyOf(&seen.Incarnations[i])] = true
+	}
+	indices := map[refused][]int{}
+	for name, rec := range records {
+		for i := range rec.Slots {
+			s := &rec.Slots[i]
+			if s.Refused == "" || there[incarnationOf(rec.UID, s.Address, s.Incarnation)] {
+				continue
+			}
+			r := refused{name, s.Address.Role, launchFails, s.Refused}
+			indices[r] = append(indices[r], s.Address.Index)
+		}
+	}
+	return refusedWaits(indices)
 }
 
 // refusals are the jobs that cannot be prepared, with the last reason.
@@ -64,6 +150,8 @@ func (ps *preparations) refusals() []plan.Wait {
 	return waits
 }
 
+const launchFails = "cannot be launched"
+
 // whatFails is what cannot be done, as a sentence that begins with the slot says it.
 func whatFails(c *plan.Change) string {
 	switch {
@@ -74,7 +162,7 @@ func whatFails(c *plan.Change) string {
 	case c.Action == plan.Update:
 		return "cannot be mended"
 	}
-	return "cannot be launched"
+	return launchFails
 }
 
 // reasonOf is an error without the slot that do puts before it: what others of its role hear as well.

@@ -28,6 +28,13 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 	if got := b.turn(t).Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("a plan's waits are %+v, want %+v", got, want)
 	}
+	// It is in the records for who asks when this master is gone, and once: what is as it was is not stored again.
+	serial := b.state.Serial
+	b.turn(t)
+	snapshot := b.Snapshot()
+	if got := recordedRefusals(b.Records(), &snapshot); !reflect.DeepEqual(got, want) || b.state.Serial != serial {
+		t.Errorf("the records say %+v, want %+v; serial %d after %d", got, want, b.state.Serial, serial)
+	}
 	b.cluster.launch = func(_ context.Context, l job.Launch) error {
 		if l.Slot.Index == 0 {
 			return nil
@@ -45,6 +52,12 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 	b.turn(t)
 	if got := b.Live().Waits; len(got) > 0 {
 		t.Errorf("it succeeded and waits for %+v", got)
+	}
+	b.turn(t)
+	for _, s := range b.Records()["a"].Slots {
+		if s.Refused != "" {
+			t.Errorf("%s is there, and recorded as refused: %s", s.Address.Short(), s.Refused)
+		}
 	}
 }
 

@@ -35,7 +35,8 @@ var ErrLockLost = errors.New("the state's lock was lost")
 
 // lockLost is an ErrLockLost that says why.
 func lockLost(l state.Lock) error {
-	if why := l.Why(); why != nil && !errors.Is(why, state.ErrFenced) {
+	why := l.Why()
+	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
 		return fmt.Errorf("%w; jobs run on, and whoever takes it next looks after them: %w", ErrLockLost, why)
 	}
 	return fmt.Errorf("%w to another process; jobs run on under it", ErrLockLost)
@@ -65,7 +66,8 @@ type Watch struct {
 // have reported, and each job runs, has ended, or waits for what no change of ours brings. With watch it runs until ctx ends.
 //
 // When ctx ends no change is begun any more, those under way are finished, and jobs are left running. A run that does not
-// watch sees to it that what it told to leave has left: see finish. After one that watches there comes another.
+// watch sees to it, however it ends, that what it told to leave has left: see finish. After one that watches there comes
+// another.
 func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	r.teller.begin()
 	defer r.teller.end()
@@ -86,8 +88,11 @@ func (r *Reconciler) Run(ctx context.Context, watch *Watch) (plan.Plan, error) {
 	defer quit()
 	wakes := r.wakes(forwarding)
 	p, err := r.loop(ctx, watch, wakes)
-	if err == nil && ctx.Err() != nil && watch == nil {
-		err = r.finish(acting, wakes)
+	if watch != nil || errors.Is(err, ErrLockLost) || isRefused(err) {
+		return p, err
+	}
+	if unfinished := r.finish(acting, wakes); err == nil {
+		err = unfinished
 	}
 	return p, err
 }
@@ -262,11 +267,14 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 		r.o.Approve = nil
 	}
-	r.tellTaken(&in, &p)
 	r.tellWithheld(&in, &p)
+	r.tellTaken(&in, &p)
 	left := r.tellLeft(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
+	if ctx.Err() != nil { // somebody was asked, and has taken their time
+		return p, due, nil
+	}
 	storing := time.Now()
 	err = r.commit(ctx, in, &p)
 	r.stored = time.Since(storing)

@@ -156,6 +156,7 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 	defer cancel()
 	r.writing.Lock()
 	defer r.writing.Unlock()
+	r.enterRefusals(p)
 	if p.Dirty || !maps.EqualFunc(r.o.Outputs, r.state.Outputs, state.Output.Equal) {
 		jobs := maps.Clone(r.state.Jobs)
 		for name, rec := range in.Records {
@@ -179,7 +180,7 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 			return err
 		}
 	}
-	r.unwritten = append(r.unwritten, p.Notices...)
+	r.unwritten = slices.Concat(r.unwritten, p.Notices, r.removals(&in, p), r.failures(in.Now))
 	// A world may have formed since the plan was made: what the plan found out came before it.
 	slices.SortStableFunc(r.unwritten, func(a, b job.Notice) int { return a.Time.Compare(b.Time) })
 	p.Notices = r.unwritten

@@ -180,6 +180,10 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	has(t, r.follow("stale"), "Saved plan is stale", "the state was changed by another operation", "Plan again")
 	same(t, merged, work.job("digits"))
 
+	// Nor does the plan of a branch run that others overtook, though the state has not moved since.
+	has(t, r.follow("overtaken"), "The job files are not those that the plan was made of: plan again.")
+	same(t, merged, work.job("digits"))
+
 	// A master that follows the checkout, which is replaced with each commit.
 	r.follow("follow")
 	s := r.site("sync/current/jobs")

@@ -49,7 +49,7 @@ func ofPrograms(path string) bool {
 func TestNoSecretIsLeftBehind(t *testing.T) {
 	const token, other = "s3cr3t-hunter2", "0ther-hunter3"
 	const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
-	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4", "98765432"}
+	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4", "98765432", "filed-hunter5"}
 	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
 	set := func(value string) {
 		t.Setenv("ELTRAIN_VAR_token", value)
@@ -80,6 +80,9 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 		t.Helper()
 		filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() || ofPrograms(path) {
+				return nil
+			}
+			if filepath.Base(path) == "eltrain.vars" {
 				return nil
 			}
 			if text, err := os.ReadFile(path); err == nil {
@@ -130,6 +133,23 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	s.heard("nonsense")
 	run(1, "plan")
 	s.write("job.hcl", secretive)
+	// Nor is it told by the error about the file that it stands in, one that was saved too early.
+	for says, vars := range map[string]string{
+		"does not fit its type number":     "pin = \"filed-hunter5\"\n",
+		"Missing newline after argument":   "unused = \"filed-hunter5\" x\n",
+		"a constant. A string has to be i": "token = filed-hunter5\n",
+	} {
+		s.write("eltrain.vars", vars)
+		s.heard(says)
+		has(t, run(1, "plan"), says, "eltrain.vars line 1")
+		has(t, run(1, "plan", "-json"), says)
+		has(t, run(1, "validate", "-json"), says)
+	}
+	s.write("eltrain.vars", "tokken = \"filed-hunter5\"\n")
+	has(t, run(0, "plan", "-json"), "Value for an undeclared variable")
+	has(t, run(0, "validate", "-json"), "Value for an undeclared variable")
+	files("misspelt")
+	s.write("eltrain.vars", "# none\n")
 	set(other)
 	text := s.out.String()
 	s.kill()

@@ -91,12 +91,15 @@ func TestReconcileWantsItsOwnTokenAndASmallBody(t *testing.T) {
 }
 
 func TestReconcileIsRefusedWithoutATokenToHoldAgainst(t *testing.T) {
-	for name, token := range map[string]func() (string, error){
-		"none":       nil,
-		"empty":      func() (string, error) { return "", nil },
-		"unreadable": func() (string, error) { return "", errors.New("permission denied") },
+	for name, c := range map[string]struct {
+		token func() (string, error)
+		code  int
+	}{
+		"none":       {nil, http.StatusUnauthorized},
+		"empty":      {func() (string, error) { return "", nil }, http.StatusUnauthorized},
+		"unreadable": {func() (string, error) { return "", errors.New("permission denied") }, http.StatusServiceUnavailable}, // not the caller's fault
 	} {
-		s := NewServer(ServerOptions{Webhook: token, Reconcile: func(context.Context, ReconcileRequest) ReconcileReply {
+		s := NewServer(ServerOptions{Webhook: c.token, Reconcile: func(context.Context, ReconcileRequest) ReconcileReply {
 			t.Errorf("%s: passed on", name)
 			return ReconcileReply{}
 		}})
@@ -106,7 +109,7 @@ func TestReconcileIsRefusedWithoutATokenToHoldAgainst(t *testing.T) {
 			req.Header.Set("Authorization", header)
 			w := httptest.NewRecorder()
 			s.Handler().ServeHTTP(w, req)
-			if w.Code != http.StatusUnauthorized || strings.Contains(w.Body.String(), "permission") {
+			if w.Code != c.code || strings.Contains(w.Body.String(), "permission") {
 				t.Errorf("%s: %d %s", name, w.Code, w.Body)
 			}
 		}

@@ -561,9 +561,9 @@ func (s *Server) authorizeWebhook(r *http.Request) error {
 		return &Error{Unauthorized, "nobody may ask for that here: service { reconcile_token_file } names no token, or no watch is on"}
 	}
 	want, err := s.opts.Webhook()
-	if err != nil {
+	if err != nil { // the caller's token may well be right
 		s.log.Warn("a request to reconcile is refused: its token cannot be read", "error", err)
-		return &Error{Unauthorized, "the token that is wanted cannot be read here; the master's log says why"}
+		return &Error{NotReady, "the token in the file of service { reconcile_token_file } cannot be read here, or must not be used; the master's output says why"}
 	}
 	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(bearer(r)))
 	if want == "" || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {

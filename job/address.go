@@ -204,38 +204,50 @@ func (s Selector) Matches(a Address) bool {
 // Covers tells whether a job is among those that Declared stands for: it is in that module, or it is that job, with any
 // key where Declared has none. address is what the job is declared as, module.eval["de"].job.gpt.
 func (s Selector) Covers(address string) bool {
-	wanted, path := steps(s.Declared), steps(address)
+	wanted, path := Steps(s.Declared), Steps(address)
 	if len(wanted) == 0 || len(wanted) > len(path) {
 		return false
 	}
 	for i, w := range wanted {
-		if w.kind != path[i].kind || w.name != path[i].name || w.key != "" && w.key != path[i].key {
+		if w.Kind != path[i].Kind || w.Name != path[i].Name || w.Key != "" && w.Key != path[i].Key {
 			return false
 		}
 	}
 	return true
 }
 
-// step is one part of an address as it is declared: module.eval["de"].
-type step struct{ kind, name, key string }
+// Step is one part of an address as it is declared: module.eval["de"]. Key is "" where it has none.
+type Step struct{ Kind, Name, Key string }
 
-// steps are those of a module or a job; nil if the address is of neither.
-func steps(address string) []step {
-	var out []step
+// Steps are those of a module or a job; nil if the address is of neither.
+func Steps(address string) []Step {
+	var out []Step
 	for address != "" {
 		kind, rest, _ := strings.Cut(address, ".")
 		parts, after, ok := cutInstance(rest)
 		if !ok {
 			return nil
 		}
-		st := step{kind: kind, name: parts[0]}
+		st := Step{Kind: kind, Name: parts[0]}
 		if len(parts) > 1 {
-			st.key = parts[1]
+			st.Key = parts[1]
 		}
 		out = append(out, st)
 		address = strings.TrimPrefix(after, ".")
 	}
 	return out
+}
+
+// Declared is the address of some steps.
+func Declared(steps []Step) string {
+	parts := make([]string, len(steps))
+	for i, st := range steps {
+		parts[i] = st.Kind + "." + st.Name
+		if st.Key != "" {
+			parts[i] += "[" + strconv.Quote(st.Key) + "]"
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 func (s Selector) String() string {

@@ -88,6 +88,18 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// An address is its steps, and they are it.
+func TestStepsOfAddresses(t *testing.T) {
+	for _, address := range []string{"job.a", `job.a["k"]`, "module.x.job.a", `module.x["de"].module.y.job.a["k-1"]`, `module.x["de"]`} {
+		if got := Declared(Steps(address)); got != address {
+			t.Errorf("%s became %s", address, got)
+		}
+	}
+	if got := Steps(`module.x["de"].job.a`); len(got) != 2 || got[0] != (Step{"module", "x", "de"}) || got[1] != (Step{"job", "a", ""}) {
+		t.Errorf("the steps are %q", got)
+	}
+}
+
 // A module is all that is in it, and a key that is left out is any.
 func TestTargetsCover(t *testing.T) {
 	for text, jobs := range map[string]struct{ covered, others []string }{

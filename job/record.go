@@ -208,7 +208,7 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left"
+	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left"; of what changes do "removed", "replaced", "destroyed", "forgotten", "refused"
 	Address string    `json:"address,omitempty"` // of what it is about
 	Message string    `json:"message"`
 	// Incident is set with Type "incident".

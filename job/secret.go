@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -45,13 +46,16 @@ type Secrets struct {
 	sorted []string // longest first
 }
 
-// Add makes further values known: as they are, as they are written within quotes, and the lines of those that have
+// Add makes further values known: as they are, as they are written within quotes and in URLs, and the lines of those that have
 // several. Blank ones are none.
 func (s *Secrets) Add(values ...string) {
 	for _, value := range values {
 		s.add(value)
 		quoted := strconv.Quote(value)
 		s.add(quoted[1 : len(quoted)-1])
+		query := url.QueryEscape(value) // what urlencode gives
+		s.add(query)
+		s.add(strings.ReplaceAll(query, "+", "%20")) // before the "?" of a URL a plus is one
 		if !strings.Contains(value, "\n") {
 			continue
 		}

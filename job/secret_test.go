@@ -20,7 +20,7 @@ func keyed(word string) *Sealer {
 
 func TestSecretsAreFoundInTexts(t *testing.T) {
 	var s Secrets
-	s.Add("s3cret", "s3cret-and-more", "7", "ab", "line-one\nand-line-two", `quote"d`, " ", "")
+	s.Add("s3cret", "s3cret-and-more", "7", "ab", "line-one\nand-line-two", `quote"d`, "p@ss w/rd", " ", "")
 	for text, want := range map[string]string{
 		"token s3cret!":            "token #!",
 		"s3cret-and-more":          "#",
@@ -32,8 +32,9 @@ func TestSecretsAreFoundInTexts(t *testing.T) {
 		"ab,abc,cab,ab":            "#,abc,cab,#",
 		"it printed and-line-two!": "it printed #!",
 		`a = "quote\"d"`:           `a = "#"`,
-		"nothing":                  "nothing",
-		"":                         "",
+		"https://u:p%40ss%20w%2Frd@h/?p=p%40ss+w%2Frd": "https://u:#@h/?p=#",
+		"nothing": "nothing",
+		"":        "",
 		"(sensitive value 0123456789abcdef0123456789abcdef)s3cret": "##",
 		"(sensitive value)": "(sensitive value)",
 	} {

@@ -123,6 +123,13 @@ type Slot struct {
 	Return bool `json:"return,omitempty"`
 	// Recover: it lost its place by a fault and is placed ahead of all new work.
 	Recover bool `json:"recover,omitempty"`
+	// Stopped: its last incarnation was stopped to come back, and none has registered since: what a plan starts in it is an
+	// addition, since the end of that one was a change of its own.
+	Stopped bool `json:"stopped,omitempty"`
+	// Why it is being stopped (Canceling), as the pass that decided it said: a later one says the same.
+	Why string `json:"why,omitempty"`
+	// Refused is why its last launch failed, until one succeeds: who asks without a master is told.
+	Refused string `json:"refused,omitempty"`
 	// Avoid is the node where it was lost last, or that it left as that was drained: the next start goes elsewhere if
 	// there is room.
 	Avoid string `json:"avoid,omitempty"`

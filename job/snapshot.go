@@ -96,7 +96,7 @@ type Member struct {
 	Generation int         `json:"generation,omitempty"`
 	InPlace    int         `json:"in_place,omitempty"`   // restarts in place that it has begun
 	PIDs       []int       `json:"pids,omitempty"`       // of the training processes
-	Exit       *Exit       `json:"exit,omitempty"`       // with Failed: the first process that failed
+	Exit       *Exit       `json:"exit,omitempty"`       // with Failed: the first process that failed; with Succeeded: when the last ended
 	Step       int64       `json:"step,omitempty"`       // the last step read from its output
 	FirstStep  int64       `json:"first_step,omitempty"` // the first read in its generation
 	Loss       *float64    `json:"loss,omitempty"`       // nil if it is not known; 0 is a loss

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -72,9 +73,10 @@ func (l *loader) makeFunctions() map[string]function.Function {
 			sum := sha256.Sum256([]byte(s))
 			return hex.EncodeToString(sum[:]), nil
 		}),
-		"md5":      textFunc(func(s string) (string, error) { sum := md5.Sum([]byte(s)); return hex.EncodeToString(sum[:]), nil }),
-		"basename": textFunc(func(s string) (string, error) { return filepath.Base(s), nil }),
-		"dirname":  textFunc(func(s string) (string, error) { return filepath.Dir(s), nil }),
+		"md5":       textFunc(func(s string) (string, error) { sum := md5.Sum([]byte(s)); return hex.EncodeToString(sum[:]), nil }),
+		"urlencode": textFunc(func(s string) (string, error) { return url.QueryEscape(s), nil }),
+		"basename":  textFunc(func(s string) (string, error) { return filepath.Base(s), nil }),
+		"dirname":   textFunc(func(s string) (string, error) { return filepath.Dir(s), nil }),
 
 		"csvdecode": stdlib.CSVDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc, "yamlencode": ctyyaml.YAMLEncodeFunc,
 

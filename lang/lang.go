@@ -75,8 +75,11 @@ type Config struct {
 	Directories []string
 	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
 	Invalid bool
-	// Files are the sources that diagnostics point into, by the name in their ranges.
+	// Files are the sources that diagnostics may quote, by the name in their ranges. Files of variables are not among them:
+	// where one does not parse, or sets a name that is misspelt, nobody can tell what in it is sensitive.
 	Files map[string]*hcl.File
+	// Sizes are the bytes of all files that were read, those of variables too, by their names.
+	Sizes map[string]int
 
 	loader *loader // of the job directory: what Evaluate and ValueReferences ask
 }
@@ -97,7 +100,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
 	files, diags := readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
 	if files == nil {
-		return &Config{Files: map[string]*hcl.File{}, Invalid: true}, diags
+		return &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Invalid: true}, diags
 	}
 	torn := diags.HasErrors()
 	for _, a := range o.Assignments {
@@ -250,7 +253,7 @@ type loader struct {
 func newLoader(o Options) *loader {
 	s := &shared{
 		opts:     o,
-		cfg:      &Config{Files: map[string]*hcl.File{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
+		cfg:      &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
 		meter:    newMeter(),
 		varFiles: map[string]*hclsyntax.Body{},
 		sources:  map[string]*source{},
@@ -293,6 +296,7 @@ func (l *loader) parse(files map[string][]byte) {
 		body := l.parseFile(name, files[name])
 		if vars {
 			l.varFiles[name] = body
+			delete(l.cfg.Files, name)
 			continue
 		}
 		configs++
@@ -344,7 +348,7 @@ func (l *loader) missing(format, dir string) {
 
 // parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
 func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
-	s.cfg.Files[name] = &hcl.File{Bytes: src}
+	s.cfg.Files[name], s.cfg.Sizes[name] = &hcl.File{Bytes: src}, len(src)
 	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
 		s.report(d)
 		return nil

@@ -48,7 +48,7 @@ type movedBlock struct {
 }
 
 type removedBlock struct {
-	From      hcl.Expression    `hcl:"from,required" doc:"What is declared no more: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME, with [\"KEY\"] where it had one."`
+	From      hcl.Expression    `hcl:"from,required" doc:"What is declared no more: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME. With [\"KEY\"] it is one of a block with for_each, without all of them."`
 	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is ended. With false it goes on, and eltrain forgets it."`
 	Lifecycle *removedLifecycle `hcl:"lifecycle,block" doc:"Terraform's place for destroy."`
 }
@@ -103,28 +103,54 @@ type move struct {
 	last  string // the end of the chain of moves; "" in a cycle
 }
 
-// severalMove is a moved block that concerns all jobs of a module, or all that one block with for_each stands for.
+// severalMove is a moved block that concerns all jobs of a module, or all that one block with for_each stands for, it or a
+// module that it is in.
 type severalMove struct {
 	from, to target
 	at       hcl.Range
 }
 
-// within is what follows the address that is moved to in that of one of its jobs; "" if the job is not one of them.
-func (m severalMove) within(address string) string {
-	rest, ok := strings.CutPrefix(address, m.to.text)
-	switch {
-	case !ok || rest == "":
+// origin is what a job was declared as that has an address now which is one of those that are moved to; "" if it is not. As in
+// Terraform each instance was the one with its key: where "to" has no key, "from" has none either, and both get the job's.
+func (m severalMove) origin(address string) string {
+	to, now := job.Steps(m.to.text), job.Steps(address)
+	if len(now) < len(to) || !m.to.module && len(now) > len(to) {
 		return ""
-	case rest[0] == '.' && m.to.module:
-		return rest
-	case rest[0] == '[' && !m.from.keyed() && !m.to.keyed():
-		return rest // as in Terraform: each instance becomes the one with its key
 	}
-	return ""
+	was := job.Steps(m.from.text)
+	beyond := len(was) - len(to) // the blocks of both are told apart from the inside: job to job, its module to its module
+	carried := len(now) > len(to)
+	for i, st := range to {
+		switch {
+		case st.Kind != now[i].Kind || st.Name != now[i].Name:
+			return ""
+		case st.Key == now[i].Key:
+		case st.Key != "" || beyond+i < 0 || was[beyond+i].Key != "":
+			return ""
+		default:
+			was[beyond+i].Key, carried = now[i].Key, true
+		}
+	}
+	if !carried {
+		return "" // it is the very job that the block names
+	}
+	return job.Declared(append(was, now[len(to):]...))
+}
+
+// block is an address without its keys, and how many it had.
+func block(address string) (text string, keys int) {
+	steps := job.Steps(address)
+	for i := range steps {
+		if steps[i].Key != "" {
+			steps[i].Key = ""
+			keys++
+		}
+	}
+	return job.Declared(steps), keys
 }
 
 func (l *loader) collectMoves(moved *moves) {
-	onto := map[string][]severalMove{} // of jobs, by the address that is
+	onto := map[string][]severalMove{} // of jobs, by the address that is, without keys
 	l.everyModule(func(m *loader) {
 		for _, b := range m.blocks["moved"] {
 			var decl movedBlock
@@ -143,7 +169,8 @@ func (l *loader) collectMoves(moved *moves) {
 				moved.several = append(moved.several, severalMove{from, to, at})
 			default:
 				l.enterMove(moved, from.name, &move{to: to.name, address: from.text, at: at})
-				onto[to.text] = append(onto[to.text], severalMove{from, to, at})
+				block, _ := block(to.text)
+				onto[block] = append(onto[block], severalMove{from, to, at})
 			}
 		}
 	})
@@ -157,25 +184,29 @@ func (l *loader) collectMoves(moved *moves) {
 	}
 }
 
-// ofRepeated are those moves of jobs that end, perhaps by way of others, at a block with for_each. onto has the moves by
-// the address that is moved to, and is emptied of them.
+// ofRepeated are those moves of jobs that end, perhaps by way of others, at more than one job: they leave out a key. onto has
+// the moves by the address that is moved to, without keys, and what is found is taken out of it.
 func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
-	var ends []string
+	ends := map[string]int{} // how many keys there are, by address without them
 	for _, p := range l.names {
-		if block, keyed := cutKey(p.address); keyed && onto[block] != nil {
-			ends = append(ends, block)
-		}
+		block, keys := block(p.address)
+		ends[block] = max(ends[block], keys)
 	}
-	slices.Sort(ends)
 	var found []severalMove
-	for len(ends) > 0 {
-		moves := onto[ends[0]]
-		delete(onto, ends[0])
-		ends = ends[1:]
-		for _, m := range moves {
-			ends = append(ends, m.from.text)
+	for next := slices.Sorted(maps.Keys(ends)); len(next) > 0; next = next[1:] {
+		var exact []severalMove
+		for _, m := range onto[next[0]] {
+			_, keys := block(m.to.text)
+			if keys >= ends[next[0]] {
+				exact = append(exact, m)
+				continue
+			}
+			found = append(found, m)
+			from, named := block(m.from.text)
+			ends[from] = max(ends[from], named+ends[next[0]]-keys)
+			next = append(next, from)
 		}
-		found = append(found, moves...)
+		onto[next[0]] = exact
 	}
 	return found
 }
@@ -194,16 +225,21 @@ func (l *loader) enterSeveral(moved *moves, m severalMove) {
 	for name, other := range moved.from {
 		within[name] = other.address
 	}
+	outermost, _ := block(job.Declared(job.Steps(m.to.text)[:1]))
 	for _, name := range slices.Sorted(maps.Keys(within)) {
-		rest := m.within(within[name])
-		if rest == "" {
+		if !strings.HasPrefix(within[name], outermost) {
 			continue
 		}
-		from := m.from.name + strings.TrimPrefix(name, m.to.name)
+		address := m.origin(within[name])
+		was, err := job.ParseSelector(address)
+		if err != nil { // there is none, or its name is longer than any
+			continue
+		}
+		from := was.Job
 		if first := moved.from[from]; first != nil && first.at == m.at {
 			continue // in the round before
 		}
-		l.enterMove(moved, from, &move{to: name, address: m.from.text + rest, at: m.at, implied: true})
+		l.enterMove(moved, from, &move{to: name, address: address, at: m.at, implied: true})
 	}
 }
 
@@ -297,6 +333,7 @@ type removal struct {
 
 func (l *loader) collectRemoved(moved *moves) {
 	seen := map[string]removal{} // by address
+	declared := l.declaredBlocks()
 	calls := map[string]hcl.Range{}
 	l.everyModule(func(m *loader) {
 		for _, c := range m.calls {
@@ -308,7 +345,7 @@ func (l *loader) collectRemoved(moved *moves) {
 			var decl removedBlock
 			read := m.decode(b, reflect.ValueOf(&decl).Elem(), m.plain)
 			from, ok := m.target(decl.From, m.ctx, jobsAndModules)
-			if !ok || !l.checkRemoved(removal{from, b.DefRange()}, moved, calls, seen) {
+			if !ok || !l.checkRemoved(removal{from, b.DefRange()}, moved, calls, declared, seen) {
 				continue
 			}
 			if inner := decl.Lifecycle; inner != nil {
@@ -324,12 +361,10 @@ func (l *loader) collectRemoved(moved *moves) {
 			l.cfg.Removed = append(l.cfg.Removed, removed)
 		}
 	})
-	for _, address := range slices.Sorted(maps.Keys(seen)) {
-		l.checkWithin(seen[address], seen)
-	}
+	l.checkWithin(seen)
 }
 
-func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Range, seen map[string]removal) bool {
+func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Range, declared map[string][]place, seen map[string]removal) bool {
 	bad := func(summary, format string, args ...any) bool {
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &r.at})
 		return false
@@ -344,7 +379,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 	if r.from.module {
 		return l.checkRemovedModule(r, moved, bad)
 	}
-	if p, declared := l.names[r.from.name]; declared {
+	if p, there := l.stillThere(r, declared); there {
 		return bad("Removed job still exists", "%s is still declared, at %s:%d. Remove it, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 	}
 	if m := moved.from[r.from.name]; m != nil {
@@ -380,17 +415,85 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 	return true
 }
 
-// checkWithin reports a removed block of something in a module that is removed as a whole.
-func (l *loader) checkWithin(r removal, all map[string]removal) {
-	for outer := range outerModules(r.from.text) {
-		if whole := all[outer]; whole.from.module {
-			l.report(&hcl.Diagnostic{
-				Severity: hcl.DiagError, Summary: "Duplicate removed block",
-				Detail:  fmt.Sprintf("%s is in %s, for which there is one already, at %s:%d. Remove one of both.", r.from.text, outer, whole.at.Filename, whole.at.Start.Line),
-				Subject: &r.at,
-			})
-			return
+// declaredBlocks are the declared jobs by their addresses without keys, in the order of their addresses.
+func (l *loader) declaredBlocks() map[string][]place {
+	declared := map[string][]place{}
+	for _, name := range slices.Sorted(maps.Keys(l.names)) {
+		block, _ := block(l.names[name].address)
+		declared[block] = append(declared[block], l.names[name])
+	}
+	return declared
+}
+
+// stillThere finds a declared job that a removed block of a job is about: the one of that name, or one that has a key where the
+// block has none.
+func (l *loader) stillThere(r removal, declared map[string][]place) (place, bool) {
+	if p, there := l.names[r.from.name]; there {
+		return p, true
+	}
+	text, keys := block(r.from.text)
+	instances := declared[text]
+	if len(instances) == 0 {
+		return place{}, false
+	}
+	if _, all := block(instances[0].address); keys == all {
+		return place{}, false // it would have been found by its name
+	}
+	if !l.meter.spend(len(instances)) {
+		l.meter.blame(r.at)
+		return place{}, false
+	}
+	i := slices.IndexFunc(instances, func(p place) bool { return job.Selector{Declared: r.from.text}.Covers(p.address) })
+	if i < 0 {
+		return place{}, false
+	}
+	return instances[i], true
+}
+
+// checkWithin reports removed blocks of what is removed as a part of something else: of a job in a module, or of one of several
+// keys.
+func (l *loader) checkWithin(all map[string]removal) {
+	type group struct {
+		block string
+		keys  int
+	}
+	groups := map[group][]removal{}
+	addresses := slices.Sorted(maps.Keys(all))
+	for _, address := range addresses {
+		block, keys := block(address)
+		groups[group{block, keys}] = append(groups[group{block, keys}], all[address])
+	}
+	wholeOf := func(r removal) (removal, bool) {
+		own, keys := block(r.from.text)
+		for _, outer := range append([]string{own}, slices.Collect(outerModules(own))...) {
+			for n := range keys + 1 {
+				if outer == own && n == keys {
+					continue // one of that many keys is another, or the same
+				}
+				wholes := groups[group{outer, n}]
+				if !l.meter.spend(len(wholes)) {
+					l.meter.blame(r.at)
+					return removal{}, false
+				}
+				i := slices.IndexFunc(wholes, func(w removal) bool { return job.Selector{Declared: w.from.text}.Covers(r.from.text) })
+				if i >= 0 {
+					return wholes[i], true
+				}
+			}
 		}
+		return removal{}, false
+	}
+	for _, address := range addresses {
+		r := all[address]
+		whole, within := wholeOf(r)
+		if !within {
+			continue
+		}
+		l.report(&hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Duplicate removed block",
+			Detail:  fmt.Sprintf("%s is in %s, for which there is one already, at %s:%d. Remove one of both.", r.from.text, whole.from.text, whole.at.Filename, whole.at.Start.Line),
+			Subject: &r.at,
+		})
 	}
 }
 
@@ -550,12 +653,6 @@ func (t target) jobText() string {
 		return t.text
 	}
 	return t.text[:strings.LastIndexByte(t.text, '.')]
-}
-
-// keyed tells whether it is one instance of a block with for_each.
-func (t target) keyed() bool {
-	_, keyed := cutKey(t.text)
-	return keyed
 }
 
 // cutKey takes the key off the address of an instance: job.gpt["a"] is one of job.gpt.

@@ -219,7 +219,14 @@ func TestRemovedModules(t *testing.T) {
 		"one moved out":    {inJob("") + "moved {\n  from = module.x.job.a\n  to   = job.j\n}\n" + removed, "module.x: x-", ""},
 		"twice":            {inJob("") + removed + removed, "", "Duplicate removed block: There is one for module.x already"},
 		"one of its jobs":  {inJob("") + removed + "removed {\n  from = module.x[\"a\"].job.j\n}\n", "", `module.x["a"].job.j is in module.x, for which there is one already`},
-		"of another block": {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "job.x: ", ""},
+		"one of its keys":  {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "", `job.x["a"] is in job.x, for which there is one already`},
+		"one of many keys": {inJob("") + "removed {\n  from = module.x.job.y\n}\nremoved {\n  from = module.x[\"a\"].job.y[\"b\"]\n}\n", "", `module.x["a"].job.y["b"] is in module.x.job.y, for which there is one already`},
+		"keys beside":      {inJob("") + "removed {\n  from = module.x[\"a\"].job.y\n}\nremoved {\n  from = module.x.job.y[\"b\"]\n}\n", `module.x["a"].job.y: `, ""},
+		"all keys gone":    {inJob("") + "removed {\n  from = job.x\n}\n", "job.x: ", ""},
+		"keys of a job":    {strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"x"`, 1) + "removed {\n  from = job.x\n}\n", "", `Removed job still exists: job.x["a"] is still declared`},
+		"other keys":       {strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"x"`, 1) + "removed {\n  from = job.x[\"c\"]\n}\n", `job.x["c"]: `, ""},
+		"keys of a module": {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"a\"])\n}\nremoved {\n  from = module.x.job.j\n}\n", "", `Removed job still exists: module.x["a"].job.j is still declared`},
+		"of a module":      {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"a\"])\n}\nremoved {\n  from = module.x.job.gone\n}\n", "module.x.job.gone: ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(module)
@@ -281,5 +288,53 @@ func TestMovedWithAllKeys(t *testing.T) {
 	want := map[string]string{"old-a": "new-a", "old-b": "new-b", "older-a": "new-a", "older-b": "new-b", "o-k-j": "n-k-j", "single": "new-a", "loose": "n-k-j", "q-j": "new-b"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The key that a moved block leaves out may be of the module that the job is in, or of the module that its module is in.
+func TestMovedWithAllKeysOfModules(t *testing.T) {
+	each := func(name, source string) string {
+		return fmt.Sprintf("module %q {\n  source   = %q\n  for_each = toset([\"k\", \"l\"])\n}\n", name, source)
+	}
+	keyed := inJob("for_each = toset([\"a\"])")
+	for name, c := range map[string]struct {
+		job, m, from, to string
+		want             map[string]string
+	}{
+		"of the module":       {each("z", "./m"), inJob(""), "module.x.job.j", "module.z.job.j", map[string]string{"x-k-j": "z-k-j", "x-l-j": "z-l-j"}},
+		"of both":             {each("z", "./m"), keyed, "module.x.job.i", "module.z.job.j", map[string]string{"x-k-i-a": "z-k-j-a", "x-l-i-a": "z-l-j-a"}},
+		"of the job alone":    {each("z", "./m"), keyed, `module.x["k"].job.i`, `module.z["l"].job.j`, map[string]string{"x-k-i-a": "z-l-j-a"}},
+		"of the module alone": {each("z", "./m"), keyed, `module.x.job.i["q"]`, `module.z.job.j["a"]`, map[string]string{"x-k-i-q": "z-k-j-a", "x-l-i-q": "z-l-j-a"}},
+		"into a module":       {use("z", "./m"), keyed, "job.i", "module.z.job.j", map[string]string{"i-a": "z-j-a"}},
+		"out of a module":     {strings.Replace(keyed, `"j"`, `"new"`, 1), keyed, "module.x.job.j", "job.new", map[string]string{"x-j-a": "new-a"}},
+		"of an outer module":  {each("z", "./m"), use("y", "../d"), "module.x.module.w", "module.z.module.y", map[string]string{"x-k-w-j": "z-k-y-j", "x-l-w-j": "z-l-y-j"}},
+		"by way of another": {each("z", "./m") + "moved {\n  from = module.v.job.h\n  to   = module.x.job.i\n}\n", inJob(""), "module.x.job.i", "module.z.job.j",
+			map[string]string{"v-k-h": "z-k-j", "v-l-h": "z-l-j", "x-k-i": "z-k-j", "x-l-i": "z-l-j"}},
+		// Nobody can say which of both it becomes.
+		"of nothing": {each("z", "./m"), inJob(""), "job.j", "module.z.job.j", map[string]string{}},
+		"of another": {each("z", "./m"), inJob(""), `module.x["k"].job.j`, "module.z.job.j", map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTree(t, map[string]string{
+				"job.hcl":    c.job + fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", c.from, c.to),
+				"m/main.hcl": c.m, "d/main.hcl": inJob(""),
+			})
+			cfg, diags := Load(dir, options())
+			if len(diags) > 0 {
+				t.Fatal(render(cfg, diags))
+			}
+			got, declared := map[string]string{}, map[string]bool{}
+			for _, j := range cfg.Jobs {
+				declared[j.Name] = true
+			}
+			for _, m := range cfg.Moved {
+				if declared[m.To] { // not the block without a key, should there have been one
+					got[m.From] = m.To
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

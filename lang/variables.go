@@ -233,7 +233,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 				Severity: hcl.DiagWarning,
 				Summary:  "Value for an undeclared variable",
 				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
-				Subject:  attr.NameRange.Ptr(),
+				Subject:  attr.Expr.Range().Ptr(), // the beginning of a file that is not quoted would name no line
 			}))
 			continue
 		}
@@ -349,18 +349,30 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 	}
 	converted, err := convert.Convert(val, v.ty)
 	if err != nil {
-		secret := v.decl.Sensitive || val.ContainsMarked()
+		secret, at := v.decl.Sensitive || val.ContainsMarked(), v.from
 		detail := fmt.Sprintf("The %s of %q does not fit its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
 		if secret {
 			detail = fmt.Sprintf("The %s of %q does not fit its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
+			at = l.besides(v)
 		}
-		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: v.from.Ptr()})
+		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: &at})
 		return unknownOf(v.ty)
 	}
 	if !l.meter.spendOn(converted) {
 		return unknownOf(v.ty)
 	}
 	return converted
+}
+
+// besides is a place near a variable's value, of which the quoted source does not show the value.
+func (l *loader) besides(v *variable) hcl.Range {
+	switch {
+	case l.cfg.Files[v.from.Filename] == nil:
+		return v.from // nothing of it is quoted
+	case v.decl.Default != nil && v.from == v.decl.Default.Range():
+		return v.tree.def
+	}
+	return l.call.block.DefRange() // a module's argument
 }
 
 func conversionText(err error) string {

@@ -227,6 +227,50 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	}
 }
 
+// TestNoFileOfVariablesIsQuoted holds that of a file of variables nothing is shown but the place: where it does not parse, or sets
+// a misspelt name, nobody can tell what in it is sensitive. A default and a module's argument that do not fit are not quoted either.
+func TestNoFileOfVariablesIsQuoted(t *testing.T) {
+	const secret = "hunter2"
+	decl := "variable \"token\" {\n  sensitive = true\n  type      = object({ key = string })\n%MORE%}\nvariable \"n\" {\n  type    = number\n  default = 1\n}\n"
+	plain := strings.ReplaceAll(decl, "%MORE%", "")
+	for name, c := range map[string]struct{ job, vars, want string }{
+		"another type":      {plain, "# first\ntoken = \"hunter2\"\n", "eltrain.vars:2"},
+		"an object":         {plain, "token = { kye = \"hunter2\" }\n", "eltrain.vars:1"},
+		"several lines":     {plain, "token = {\n  kye = \"hunter2\"\n}\n", "eltrain.vars:1"},
+		"an undeclared one": {plain, "token = { key = \"a\" }\ntokken = \"hunter2\"\n", "eltrain.vars:2"},
+		"a syntax error":    {plain, "token = { key = \"hunter2\" \n", "eltrain.vars:"},
+		"an open quote":     {plain, "token = { key = \"hunter2 }\n", "eltrain.vars:1"},
+		"no quotes":         {plain, "token = hunter2\n", "eltrain.vars:1"},
+		"a block":           {plain, "token \"hunter2\" {\n}\n", "eltrain.vars:1"},
+		"twice":             {plain, "token = { key = \"a\" }\ntoken = { key = \"hunter2\" }\n", "eltrain.vars:2"},
+		"one beside it":     {plain, "token = { key = \"hunter2\" }\nn = \"x\"\n", "eltrain.vars:2"},
+		"on its line":       {plain, "n = { a = \"hunter2\" }\n", "eltrain.vars:1"},
+		"a default":         {strings.ReplaceAll(decl, "%MORE%", "  default = \"hunter2\"\n"), "", "job.hcl:1"},
+		"an argument":       {plain + "module \"m\" {\n  source = \"./m\"\n  token = \"hunter2\"\n}\n", "token = { key = \"a\" }\n", "job.hcl:9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTree(t, map[string]string{"job.hcl": c.job + inJob(""), "eltrain.vars": c.vars, "m/main.hcl": plain + inJob("")})
+			cfg, diags := Load(dir, options())
+			text := render(cfg, diags)
+			if len(diags) == 0 || strings.Contains(text, secret) {
+				t.Errorf("want diagnostics without the secret, got:\n%s", text)
+			}
+			for name, f := range cfg.Files {
+				if isVars(baseName(name)) {
+					t.Errorf("%s could be quoted: %s", name, f.Bytes)
+				}
+			}
+			told := ""
+			for _, d := range diags {
+				told += fmt.Sprintf("%s:%d\n", baseName(d.Subject.Filename), d.Subject.Start.Line)
+			}
+			if !strings.Contains(told, c.want) {
+				t.Errorf("told of %s, want %s", told, c.want)
+			}
+		})
+	}
+}
+
 // What is kept as it is read takes no sensitive value, however deep in a value it is. The error says where and what to do,
 // and the value is in nothing that is decoded.
 func TestOnlyJobsTakeSensitiveValues(t *testing.T) {

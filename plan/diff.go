@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -184,7 +185,7 @@ func (p *pass) revise(w *work) {
 			if c.Change == job.Update {
 				w.changed = append(w.changed, c)
 			} else {
-				w.differs = append(w.differs, c)
+				w.differ(c)
 			}
 		}
 	}
@@ -203,6 +204,19 @@ func (p *pass) revise(w *work) {
 		}
 		if want := w.print(role, s.Address.Index); s.Fingerprint != want {
 			p.renew(w, s, role, want)
+		}
+	}
+}
+
+// differ enters what replaces slots: those of the role that it is about, or of all.
+func (w *work) differ(c job.FieldChange) {
+	if w.differs == nil {
+		w.differs = map[string][]job.FieldChange{}
+	}
+	for i := range w.spec.Roles {
+		role := w.spec.Roles[i].Name
+		if !strings.HasPrefix(c.Path, "role.") || strings.HasPrefix(c.Path, "role."+role+".") {
+			w.differs[role] = append(w.differs[role], c)
 		}
 	}
 }
@@ -248,7 +262,7 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	}
 	p.out.Dirty = true
 	s.Fingerprint = print
-	w.because(s, "its declaration changed")
+	w.because(s, declarationChanged)
 	if s.Phase == job.Scheduling && !w.on(s).unlaunched {
 		s.Incarnation++ // its launch may be under way: a number names one start
 	}
@@ -290,7 +304,7 @@ func (p *pass) replaceAll(w *work) {
 	}
 	w.total = nil
 	for _, x := range found {
-		why := "its declaration changed"
+		why := declarationChanged
 		if x.slot.Fingerprint == w.print(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
 			why = "its replacement was asked for"
 		}

@@ -25,12 +25,15 @@ func (p *pass) emit(w *work) {
 		case w.outside(s.Address):
 		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
+		case w.promisedTo(s) != "" && !w.launched(s) && len(w.running(s)) > 0:
+			p.emitStop(w, s) // its next incarnation is a change of a later plan: a slot has one in each
 		case w.promisedTo(s) != "" && !w.launched(s):
-			p.out.Changes = append(p.out.Changes, Change{
-				Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
-				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields),
-			})
-			p.emitStop(w, s)
+			c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
+				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields)}
+			if s.Incarnation > 0 && comesBack(s) {
+				c.Action, c.Fields = Replace, nil
+			}
+			p.out.Changes = append(p.out.Changes, c)
 		case s.Phase == job.Pending:
 			p.emitStop(w, s) // an incarnation that was given up, and still runs where it was
 		case s.Phase == job.Succeeded && !w.rec.Phase.Ended():
@@ -111,29 +114,81 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 	p.out.Changes = append(p.out.Changes, c)
 }
 
+// emitStop ends what runs of a slot. It is a replacement if the slot has a place to come back to.
 func (p *pass) emitStop(w *work, s *job.Slot) {
 	stop := w.running(s)
 	if len(stop) == 0 {
 		return
 	}
-	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
+	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.runsOn(s),
 		Incarnation: s.Incarnation, Stop: stop, Reasons: w.on(s).reasons, Wave: w.stopWave(s), Provider: w.shownBy(s)}
-	if c.Reasons == nil {
-		c.Reasons = []string{"it is being stopped"}
-		if why := p.drained(w, s.Avoid); s.Return && why != "" {
-			c.Reasons[0] = why
-		}
+	switch {
+	case c.Reasons == nil:
+		c.Reasons = []string{p.whyStopping(w, s)}
+	case s.Phase == job.Canceling && s.Why != c.Reasons[0]:
+		s.Why = c.Reasons[0]
+		p.out.Dirty = true
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
 		if s.Phase == job.Canceling && !p.anyForsaken(w, s) {
 			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
 		}
-		if s.Return && w.declared {
-			c.Action = Replace
-			c.Fields = w.differs
+		switch node, comes := w.comesTo(s, role); {
+		case comes && w.declared:
+			c.Action, c.Node, c.Fields = Replace, node, w.differs[role.Name]
+		case s.Return && w.declared && !w.succeeded(role.Name):
+			c.Reasons = append(c.Reasons, "no node has room for it: it starts anew once one has")
 		}
 	}
 	p.out.Changes = append(p.out.Changes, c)
+}
+
+// whyStopping is why a slot is being stopped that an earlier pass decided to stop.
+func (p *pass) whyStopping(w *work, s *job.Slot) string {
+	if why := p.drained(w, s.Avoid); s.Return && why != "" {
+		return why
+	}
+	node, nodes := w.runsOn(s), p.nodesOf(w.shownBy(s))
+	if !p.schedules(w) && node != "" && nodes != nil && nodes[node] == nil {
+		return nodeRemoved(node)
+	}
+	switch {
+	case s.Why != "":
+		return s.Why
+	case s.Phase == job.Canceled:
+		return "it was stopped before, and runs"
+	case s.Phase == job.Canceling: // the state is of a version that did not keep why
+		return "an earlier plan decided so"
+	}
+	return reasonOf(s)
+}
+
+// nodeRemoved is why slots leave a node that is not listed any more.
+func nodeRemoved(node string) string { return "its node " + node + " was removed" }
+
+// comesTo tells whether the slot, of which something is still to be stopped, has a place for its next incarnation, and
+// where: "" if that is found only once those have stopped that are replaced with it.
+func (w *work) comesTo(s *job.Slot, role *job.Role) (node string, comes bool) {
+	switch {
+	case w.promisedTo(s) != "":
+		return w.promisedTo(s), true
+	case !s.Return || unplaced(s):
+		return "", false
+	case s.Fingerprint != w.print(role, s.Address.Index) && !role.Resources.Fits(s.Reserved):
+		return "", true // it has what it was started with, and renew gives that up
+	}
+	return s.Node, true
+}
+
+// runsOn is the node of the slot, or else of what still runs of it.
+func (w *work) runsOn(s *job.Slot) string {
+	node := s.Node
+	for _, inc := range w.seen[s.Address] {
+		if node == "" && inc.State != job.Gone {
+			node = inc.Node
+		}
+	}
+	return node
 }
 
 // shownBy is the provider that has what runs of the slot: not the declared one if that was edited.
@@ -149,11 +204,11 @@ func (w *work) shownBy(s *job.Slot) string {
 func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
 	c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node, Incarnation: s.Incarnation,
 		Stop: w.running(s), Reasons: w.on(s).reasons, Fields: fields, Wave: w.startWave(role)}
-	if s.Recover && s.Incarnation > 1 {
-		c.Action, c.Fields = Replace, nil
-		if c.Reasons == nil {
-			c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), reasonOf(s))}
-		}
+	if s.Incarnation > 1 && comesBack(s) {
+		c.Action, c.Fields = Replace, w.differs[role.Name]
+	}
+	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
+		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), reasonOf(s))}
 	}
 	if p.schedules(w) && w.leaving(s) {
 		c.Grace = role.StopGrace // it was asked to go, and saves what it can
@@ -161,6 +216,9 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	c.Launch = w.launch(s, role)
 	p.out.Changes = append(p.out.Changes, c)
 }
+
+// comesBack tells whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted.
+func comesBack(s *job.Slot) bool { return s.Recover && !s.Stopped }
 
 // launch is what the slot's incarnation is started from.
 func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {

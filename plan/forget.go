@@ -8,13 +8,13 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// forgetting is Forget, and of the modules that are let go the jobs that there are: recorded, or seen to run. One that
-// has another name now, or is declared, is not one of theirs.
+// forgetting is Forget, and of the blocks and modules that are let go the jobs that there are: recorded, or, of modules, seen
+// to run. One that has another name now, or is declared, is not one of theirs.
 //
 // A record says what its job was declared as. Where it does not (see job.Job.Address), and of what is seen without a record,
 // only the name tells.
 func (in *Input) forgetting() map[string]bool {
-	if len(in.ForgetWithin) == 0 {
+	if len(in.ForgetDeclared)+len(in.ForgetWithin) == 0 {
 		return in.Forget
 	}
 	all := maps.Clone(in.Forget)
@@ -22,8 +22,11 @@ func (in *Input) forgetting() map[string]bool {
 		all = map[string]bool{}
 	}
 	enter := func(name string) {
-		within := slices.ContainsFunc(in.ForgetWithin, func(m Module) bool { return m.has(name, in.Records[name]) })
-		if _, moved := in.Moved[name]; within && !moved && in.declared(name) < 0 {
+		declared := ""
+		if rec := in.Records[name]; rec != nil {
+			declared = rec.Spec.Address
+		}
+		if _, moved := in.Moved[name]; in.Forgets(name, declared) && !moved && in.declared(name) < 0 {
 			all[name] = true
 		}
 	}
@@ -36,12 +39,20 @@ func (in *Input) forgetting() map[string]bool {
 	return all
 }
 
-// has tells whether a job is, or was, of the module. rec is nil if it has none.
-func (m *Module) has(name string, rec *job.Record) bool {
-	if !strings.HasPrefix(name, m.Begins) || rec == nil || rec.Spec.Address == "" {
+// Forgets tells whether a job is let go, should it be declared no more. address is what it was declared as, "" if nobody
+// knows.
+func (b *Blocks) Forgets(name, address string) bool {
+	return b.Forget[name] ||
+		slices.ContainsFunc(b.ForgetDeclared, func(of string) bool { return job.Selector{Declared: of}.Covers(address) }) ||
+		slices.ContainsFunc(b.ForgetWithin, func(m Module) bool { return m.has(name, address) })
+}
+
+// has tells whether a job is, or was, of the module.
+func (m *Module) has(name, address string) bool {
+	if !strings.HasPrefix(name, m.Begins) || address == "" {
 		return strings.HasPrefix(name, m.Begins)
 	}
-	return strings.HasPrefix(rec.Spec.Address, m.Address+".") || strings.HasPrefix(rec.Spec.Address, m.Address+"[")
+	return job.Selector{Declared: m.Address}.Covers(address)
 }
 
 // forget takes the jobs out of the records that removed blocks let go. What of them runs, runs on: as long as it does

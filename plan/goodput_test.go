@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -33,6 +34,48 @@ func TestStepsDoneAgainAreLost(t *testing.T) {
 		}
 		if want := max(test.reached, test.last); g.Reached != want {
 			t.Errorf("%s: reached %d, want %d", test.what, g.Reached, want)
+		}
+	}
+}
+
+// A job may end while no master is there. What the ledger has as productive ends then, as those who saw it tell, and not when
+// the next master comes; what comes after it is lost, or no time of the job's any more.
+func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	now := start.Add(time.Minute)
+	after := func(seconds int) *job.Exit { return &job.Exit{At: start.Add(time.Duration(seconds) * time.Second)} }
+	slots := func(phase job.Phase) []*job.Slot {
+		return []*job.Slot{{Address: job.Address{Job: "a", Role: "worker"}, Phase: phase}, {Address: job.Address{Job: "a", Role: "worker", Index: 1}, Phase: phase}}
+	}
+	for _, test := range []struct {
+		what             string
+		phase            job.JobPhase
+		slots            []*job.Slot
+		exits            [2]*job.Exit // by members
+		faults           []*job.Exit
+		broken           bool
+		productive, lost float64
+	}{
+		{what: "all ended well", phase: job.JobSucceeded, slots: slots(job.Succeeded), exits: [2]*job.Exit{after(10), after(12)}, productive: 12},
+		{what: "one does not know when", phase: job.JobSucceeded, slots: slots(job.Succeeded), exits: [2]*job.Exit{after(10), {}}, productive: 60},
+		{what: "one failed, and is started again", phase: job.JobDegraded, slots: slots(job.Scheduling), faults: []*job.Exit{after(20), after(8)}, broken: true, productive: 8, lost: 52},
+		{what: "one failed for good", phase: job.JobFailed, slots: slots(job.Failed), faults: []*job.Exit{after(8)}, productive: 8},
+		{what: "its end is not known", phase: job.JobDegraded, slots: slots(job.Scheduling), faults: []*job.Exit{nil}, broken: true, productive: 60},
+		{what: "by a clock that is ahead", phase: job.JobFailed, slots: slots(job.Failed), faults: []*job.Exit{after(90)}, productive: 60},
+		{what: "by a clock that is behind", phase: job.JobFailed, slots: slots(job.Failed), faults: []*job.Exit{after(-5)}, productive: 60},
+	} {
+		w := &work{declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 2}}}, slots: test.slots, world: job.World{Generation: 1, Broken: test.broken},
+			rec: &job.Record{Phase: test.phase, Goodput: job.Goodput{Mode: "productive", At: start}}, seen: map[job.Address][]*job.Incarnation{}}
+		for i, exit := range test.exits {
+			w.seen[test.slots[i].Address] = []*job.Incarnation{{Member: &job.Member{Exit: exit}}}
+		}
+		for _, exit := range test.faults {
+			w.faults = append(w.faults, fault{exit: exit})
+		}
+		p := &pass{in: Input{Now: now}}
+		p.account(w)
+		if g := w.rec.Goodput; g.Productive != test.productive || g.Lost.Restart != test.lost || g.Wall != test.productive+test.lost || !g.At.Equal(now) {
+			t.Errorf("%s: %+v", test.what, g)
 		}
 	}
 }

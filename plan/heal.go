@@ -45,7 +45,7 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	if !p.step(s, job.Fault) {
 		return
 	}
-	s.Exit, s.Cause = exit, cause
+	s.Exit, s.Cause, s.Stopped = exit, cause, false
 	if early && endsEarly(cause) {
 		s.Crashes++
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -105,12 +106,54 @@ func (p *pass) account(w *work) {
 		return
 	}
 	was, before := g.Mode, g.Productive
+	if end := w.worldEnd(); was == "productive" && end.After(g.At) && end.Before(p.in.Now) {
+		*g = g.Until(end) // there was no master; what came then was no training
+		g.Mode = mode
+	}
 	*g = g.Until(p.in.Now)
 	if was == "productive" {
 		w.redo(g, g.Productive-before)
 	}
 	g.Mode = mode
 	p.out.Dirty = true
+}
+
+// worldEnd is when the job ceased to train, as those who saw its processes end tell it: when the last slot of a job that
+// succeeded did, else when the first process failed of what was found to have failed in this pass. It is zero if nobody knows.
+// The hosts' clocks tell it.
+func (w *work) worldEnd() (end time.Time) {
+	if w.rec.Phase != job.JobSucceeded {
+		for _, f := range w.faults {
+			if f.exit != nil && !f.exit.At.IsZero() && (end.IsZero() || f.exit.At.Before(end)) {
+				end = f.exit.At
+			}
+		}
+		return end
+	}
+	for _, s := range w.slots {
+		exit := w.exitOf(s)
+		switch {
+		case s.Phase != job.Succeeded:
+			continue
+		case exit == nil || exit.At.IsZero():
+			return time.Time{}
+		case exit.At.After(end):
+			end = exit.At
+		}
+	}
+	return end
+}
+
+// exitOf is how the slot's incarnation ended, by its agent's word or else by its provider's; nil if it is not known.
+func (w *work) exitOf(s *job.Slot) *job.Exit {
+	inc := w.current(s)
+	switch {
+	case inc == nil:
+		return nil
+	case inc.Member != nil && inc.Member.Exit != nil:
+		return inc.Member.Exit
+	}
+	return inc.Exit
 }
 
 // keepSaved records the newest checkpoint that members know of. While a world trains they know it themselves, and

@@ -49,7 +49,7 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 		t.Fatalf("%d waits", n)
 	}
 	wait := p.out.Waits[0]
-	if wait.Role != "worker" || !wait.Passing || !slices.ContainsFunc(wait.Reasons, func(r string) bool { return strings.HasPrefix(r, "worker[0,3]: ") }) {
+	if wait.Role != "worker" || !wait.Passing || !wait.Unheard || !slices.ContainsFunc(wait.Reasons, func(r string) bool { return strings.HasPrefix(r, "worker[0,3]: ") }) {
 		t.Errorf("it waits: %+v", wait)
 	}
 	w.declared = false

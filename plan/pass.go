@@ -106,11 +106,11 @@ type work struct {
 	faults   []fault
 	// collateral are the slots whose processes failed only because the world was being ended.
 	collateral []*job.Slot
-	decisions  map[*job.Slot]*decision // made in this pass, by slot; see on
-	changed    []job.FieldChange       // settings taken up in place
-	differs    []job.FieldChange       // what replaces slots
-	renewed    []*job.Slot             // running, and declared differently now
-	gone       bool                    // nothing of it is left: its record goes
+	decisions  map[*job.Slot]*decision      // made in this pass, by slot; see on
+	changed    []job.FieldChange            // settings taken up in place
+	differs    map[string][]job.FieldChange // what replaces slots, by role
+	renewed    []*job.Slot                  // running, and declared differently now
+	gone       bool                         // nothing of it is left: its record goes
 	prints     map[string]func(int) string
 	total      *job.Resources                  // of all that it holds; nil until asked for
 	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
@@ -385,6 +385,9 @@ func (p *pass) step(s *job.Slot, e job.Event) bool {
 	if err != nil {
 		p.note(s.Address.String(), "rejected", err.Error())
 		return false
+	}
+	if s.Phase == job.Canceling {
+		s.Why = ""
 	}
 	s.Phase, s.Since = next, p.in.Now
 	p.out.Dirty = true

@@ -60,6 +60,9 @@ type Blocks struct {
 	Moved map[string]string `json:"moved,omitempty"`
 	// Forget names jobs that are declared no more and are to run on, with nobody looking after them.
 	Forget map[string]bool `json:"forget,omitempty"`
+	// ForgetDeclared says the same of all jobs that are recorded as declared under one of these addresses, of jobs. Where an
+	// address has no key it is all that a block with for_each stands for: job.gpt, module.eval.job.gpt.
+	ForgetDeclared []string `json:"forget_declared,omitempty"`
 	// ForgetWithin says the same of all jobs of modules.
 	ForgetWithin []Module `json:"forget_within,omitempty"`
 	// Imports are what runs and is to be looked after from now on.
@@ -157,6 +160,9 @@ type Wait struct {
 	Never bool `json:"never,omitempty"`
 	// Passing: what was started is queued on its infrastructure, not yet for so long that it looks stuck.
 	Passing bool `json:"passing,omitempty"`
+	// Unheard: what ran has ended, and how is known to its agents alone, who tell a master. An apply hears them, and does
+	// what follows.
+	Unheard bool `json:"unheard,omitempty"`
 	// Held: it could be done now, and the plan's scope has only a part of what goes together.
 	Held bool `json:"held,omitempty"`
 }

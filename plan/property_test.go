@@ -320,6 +320,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 		}
 	}
 	c.checkPlaces(t, in, p)
+	c.checkReplacements(t, p)
 	for i := range in.Jobs {
 		c.checkSizes(t, &in.Jobs[i], in.Records[in.Jobs[i].Name], p.Records[in.Jobs[i].Name])
 	}
@@ -356,6 +357,32 @@ func reserved(s job.Slot) job.Resources {
 }
 
 func reserves(s job.Slot) bool { return s.Phase.Live() && s.Node != "" }
+
+// checkReplacements: a slot that is replaced counts once, and comes to a node that may take it; one that has no place to come
+// back to is not said to be replaced.
+func (c *checker) checkReplacements(t *rapid.T, p plan.Plan) {
+	type slotOf struct {
+		uid  string
+		slot job.Address
+	}
+	made, gone := map[slotOf]bool{}, map[slotOf]bool{}
+	for i := range p.Changes {
+		change := &p.Changes[i]
+		at := slotOf{change.UID, change.Slot}
+		made[at] = made[at] || change.Action == plan.Create || change.Action == plan.Replace
+		gone[at] = gone[at] || change.Action == plan.Delete
+		if made[at] && gone[at] {
+			t.Fatalf("%s is both made and destroyed:\n%s", change.Slot, c.shown)
+		}
+		if change.Action != plan.Replace || change.Launch != nil || !c.can.Places {
+			continue
+		}
+		s := p.Records[change.Job].Slot(change.Slot.Role, change.Slot.Index)
+		if n := c.node(change.Node); n == nil && (change.Node != "" || s == nil || s.Node == "") {
+			t.Fatalf("%s is replaced on %q, which is not there:\n%s", change.Slot, change.Node, c.shown)
+		}
+	}
+}
 
 // checkPlaces: no new placement makes a node hold more than it has, whatever holds it.
 func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {

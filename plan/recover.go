@@ -66,11 +66,11 @@ func (p *pass) begin(s *job.Slot) {
 	s.InPlace = 0
 }
 
-// placed tells whether a slot that holds has a place, or needs none yet: it is still being stopped, or its
-// next start is held back. One that is heard of has one: where the scheduler bound it is seen in a moment.
+// placed tells whether a slot that holds has a place, or needs none yet: its next start is held back. One that is still
+// being stopped needs one already, so that a plan says what becomes of it. One that is heard of has one: where the
+// scheduler bound it is seen in a moment.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Canceling || s.Phase == job.Failing || w.bound(s) ||
-		w.launched(s) && heard(w.current(s))
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && heard(w.current(s))
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.

@@ -59,7 +59,7 @@ import (
 //	away, back     the provider shows another site; it shows this one again
 //	graces         plans, and shows how long what it stops may take
 //	gated          which of what runs was launched to wait for its gang
-//	moved FROM TO, removed NAME, removed-module NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
+//	moved FROM TO, removed NAME, removed-declared ADDRESS, removed-module NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
 //	named SLOT NAME   what the infrastructure calls a slot's incarnation
 //	released       what is remembered of jobs that were forgotten
 //	destroy        everything, from now on
@@ -144,6 +144,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.moved[arg] = d.CmdArgs[1].Key
 	case "removed":
 		w.removed[arg] = true
+	case "removed-declared":
+		w.declared = append(w.declared, arg)
 	case "removed-module":
 		w.modules = append(w.modules, plan.Module{Address: "module." + arg, Begins: arg + "-"})
 	case "import":
@@ -153,7 +155,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 	case "blocks": // without any
 		clear(w.moved)
 		clear(w.removed)
-		w.modules = nil
+		w.declared, w.modules = nil, nil
 		w.imports = nil
 	case "named":
 		return "", w.name(arg, d.CmdArgs[1].Key)
@@ -729,6 +731,8 @@ func render(p plan.Plan) string {
 		after := ""
 		if c.Action == plan.Create || c.Launch != nil {
 			after += fmt.Sprintf(" #%d on %s", c.Incarnation, c.Node)
+		} else if c.Action == plan.Replace {
+			after += " to " + cmp.Or(c.Node, "?")
 		}
 		if c.From != "" {
 			after += " from " + c.From

@@ -52,6 +52,7 @@ type world struct {
 	// What the files say besides, and what is remembered of jobs that were forgotten.
 	moved    map[string]string
 	removed  map[string]bool
+	declared []string      // addresses of removed ones
 	modules  []plan.Module // removed ones
 	imports  []plan.Import
 	destroy  bool
@@ -108,7 +109,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra,
 		NewUID: func(name string) string {

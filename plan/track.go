@@ -33,7 +33,7 @@ func (p *pass) track(w *work) {
 		case s.Phase.Live():
 			p.trackLife(w, s)
 		}
-		if nodes != nil && s.Node != "" && s.Phase.Live() && s.Phase != job.Canceling && nodes[s.Node] == nil {
+		if nodes != nil && s.Node != "" && s.Phase.Live() && nodes[s.Node] == nil {
 			p.loseNode(w, s)
 		}
 		if s.Phase == job.Succeeded {
@@ -54,6 +54,11 @@ func (p *pass) nodesOf(provider string) map[string]*job.Node {
 // loseNode takes a slot from a node that is not listed any more.
 func (p *pass) loseNode(w *work, s *job.Slot) {
 	switch {
+	case s.Phase == job.Canceling && (p.schedules(w) || !s.Return):
+		// It comes back to no place, or to one that a scheduler chooses.
+	case s.Phase == job.Canceling:
+		s.Node, s.Cause, s.Exit = "", job.NodeGone, nil // where it was to come back to
+		p.out.Dirty = true
 	case p.hinted(w, s):
 		s.Node = "" // nothing of it was there
 		p.out.Dirty = true
@@ -101,7 +106,7 @@ func (p *pass) trackStop(w *work, s *job.Slot) {
 		return
 	}
 	if p.step(s, job.Replaced) {
-		s.Return = false
+		s.Return, s.Stopped = false, true
 		s.Incarnation++
 		s.InPlace = 0
 		w.on(s).unlaunched = true
@@ -144,7 +149,7 @@ func (p *pass) tellIdle(w *work) {
 	}
 	for i := range w.spec.Roles {
 		if role := w.spec.Roles[i].Name; len(ended[role]) > 0 {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Reasons: []string{job.Fold(role, ended[role]) +
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Unheard: true, Reasons: []string{job.Fold(role, ended[role]) +
 				": no process runs there any more. Why, their agents tell a master, and an apply goes on from there."}})
 		}
 	}
@@ -239,7 +244,7 @@ func (p *pass) standBy(s *job.Slot) {
 // advance takes a slot through the phases before goal that no observation showed.
 func (p *pass) advance(s *job.Slot, goal job.Phase) {
 	if s.Phase == job.Scheduling {
-		s.Crashes = 0
+		s.Crashes, s.Stopped = 0, false
 		p.step(s, job.Register)
 	}
 	if s.Phase == job.Registered && goal == job.Running {
@@ -282,7 +287,7 @@ func (p *pass) displace(w *work, s *job.Slot) {
 	node := s.Node
 	s.Node, s.Recover = "", true
 	p.out.Dirty = true
-	w.because(s, "its node %s was removed", node)
+	w.because(s, "%s", nodeRemoved(node))
 	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: []string{s.Address.Short() + ": node " + node + " was removed"}, generation: p.generationOf(w, s)})
 	if s.Phase == job.Failing || s.Phase == job.Lost {
 		return // heal finds it another place

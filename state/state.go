@@ -33,7 +33,7 @@ type State struct {
 	Outputs map[string]Output `json:"outputs,omitempty"`
 }
 
-// Output is an output's value. A sensitive one is not kept.
+// Output is an output's value. Of a sensitive one only the type is kept.
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Type      json.RawMessage `json:"type,omitempty"` // as cty writes types
@@ -137,7 +137,8 @@ type Lock interface {
 	Info() LockInfo
 	// Lost is closed when the lease could not be renewed or another took over: stop acting at once.
 	Lost() <-chan struct{}
-	// Why is why it was lost, once Lost is closed: ErrFenced if another took over, or what kept it from being renewed.
+	// Why is why it was lost, once Lost is closed: ErrFenced if another took over, a VanishedError if nobody did and it
+	// is gone, or what kept it from being renewed.
 	Why() error
 	// Unlock gives it back; a second call does nothing.
 	Unlock(ctx context.Context) error
@@ -177,6 +178,16 @@ func (e *NotHeldError) Error() string {
 
 // ErrFenced is returned by a write under a lock that was lost to another holder.
 var ErrFenced = errors.New("the state's lock was taken over by another process: nothing was written")
+
+// VanishedError is an ErrFenced of a lock that nobody took: what it was kept in was moved or removed.
+type VanishedError struct{ Path string }
+
+func (e *VanishedError) Error() string {
+	return fmt.Sprintf("%s is not there any more: it, or a directory that it was in, was moved or removed", e.Path)
+}
+
+// Is makes it an ErrFenced.
+func (e *VanishedError) Is(target error) bool { return target == ErrFenced }
 
 // VersionError is returned for a state of a newer format than this program knows.
 type VersionError struct{ Version int }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -231,7 +230,7 @@ func (s *session) apply(a applyArgs) int {
 	defer stop()
 	ctx, release := s.detached(ctx)
 	defer release()
-	finish, err := s.speak(a.faces)
+	finish, err := s.speak(ctx, a.faces, linesMost)
 	if err != nil {
 		return s.fail("The JSON cannot be written", err)
 	}
@@ -313,7 +312,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	}
 	model := view.NewPlan(facts, &s.redactor)
 	s.showPreview(model)
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan))...)
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(d.config, &facts))...)
 	if model.Applyable && !a.autoApprove {
 		yes, err := s.approved(ctx, a.question())
 		if err != nil {
@@ -414,18 +413,14 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 
 // lost are the jobs, by name, that the plan ends because they are in the files no more.
 func (m *master) lost(facts *view.PlanFacts) []string {
-	return slices.DeleteFunc(lostJobs(slices.Sorted(maps.Keys(facts.Input.Records)), m.config), func(name string) bool {
+	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
 		return facts.Input.Withheld[name] != "" || slices.Contains(facts.Plan.Kept, name)
 	})
 }
 
 // goneFromFiles says what a start waits for. lost are jobs by name.
 func goneFromFiles(lost []string) view.Diagnostic {
-	which := "job." + lost[0]
-	if more := len(lost) - 1; more > 0 {
-		which += fmt.Sprintf(" and %d more", more)
-	}
-	return view.Caution("Jobs of the state are not in the files", which+
+	return view.Caution("Jobs of the state are not in the files", severalJobs(lost)+
 		" would be destroyed. A checkout may be half done, so that is believed once nobody has written there for some seconds.")
 }
 

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
@@ -19,18 +22,24 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 		b.Moved[m.From] = m.To
 	}
 	for _, r := range cfg.Removed {
-		switch {
-		case r.Destroy: // what is declared no more is ended anyway
-		case r.Module != "":
-			b.ForgetWithin = append(b.ForgetWithin, plan.Module{Address: r.Address, Begins: r.Module})
-		default:
-			b.Forget[r.Job] = true
-		}
+		letGo(&b, r)
 	}
 	for _, i := range cfg.Imports {
 		b.Imports = append(b.Imports, plan.Import{To: i.To, ID: i.ID})
 	}
 	return b
+}
+
+// letGo enters what a removed block says. What is declared no more is ended anyway, so one with destroy = true says nothing new.
+func letGo(b *plan.Blocks, r lang.Removed) {
+	switch {
+	case r.Destroy:
+	case r.Module != "":
+		b.ForgetWithin = append(b.ForgetWithin, plan.Module{Address: r.Address, Begins: r.Module})
+	default:
+		b.Forget[r.Job] = true
+		b.ForgetDeclared = append(b.ForgetDeclared, r.Address)
+	}
 }
 
 // blocks are those of a saved plan, where there is one.
@@ -90,6 +99,62 @@ func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 		}
 	}
 	return at
+}
+
+// misnamed tells of the first removed block that is to let something go on and names none of the jobs that there are, while
+// others are ended: a mistake in its address would end what it was to keep. there has those jobs, as they are declared, by name.
+func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail string, at job.Source) {
+	if len(ended) == 0 || cfg.Invalid {
+		return "", at
+	}
+	for _, r := range cfg.Removed {
+		b := plan.Blocks{Forget: map[string]bool{}}
+		letGo(&b, r)
+		if r.Destroy || slices.ContainsFunc(slices.Collect(maps.Keys(there)), func(name string) bool { return b.Forgets(name, there[name]) }) {
+			continue
+		}
+		return fmt.Sprintf("The removed block at %s:%d is to let %s go on, and nothing that there is has that address. Destroyed, because the files have it no more: %s. "+
+			"If that is what was meant, mend the address. If the block has done its work, take it out.", r.Source.File, r.Source.Line, r.Address, severalJobs(ended)), r.Source
+	}
+	return "", at
+}
+
+// severalJobs names the first of some jobs, and says how many more there are.
+func severalJobs(names []string) string {
+	text := "job." + names[0]
+	if more := len(names) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// misnamedIn is misnamed of a plan.
+func misnamedIn(cfg *lang.Config, facts *view.PlanFacts) []view.Diagnostic {
+	there, declared := declaredAs(facts.Input.Records), addressesOf(cfg.Jobs)
+	var ended []string
+	for _, c := range facts.Plan.Changes {
+		_, is := declared[c.Job]
+		switch {
+		case c.Action == plan.Delete && !is && !slices.Contains(ended, c.Job):
+			ended = append(ended, c.Job)
+		case c.Action == plan.Forget && there[c.Job] == "":
+			there[c.Job] = "" // it runs without a record
+		}
+	}
+	detail, at := misnamed(cfg, there, ended)
+	if detail == "" {
+		return nil
+	}
+	return view.DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: apply.MisnamedTrouble, Detail: detail, Subject: lineOf(cfg, at)}}, cfg.Files)
+}
+
+// declaredAs are the addresses under which recorded jobs were declared, by name.
+func declaredAs(records job.Records) map[string]string {
+	addresses := map[string]string{}
+	for name, rec := range records {
+		addresses[name] = rec.Spec.Address
+	}
+	return addresses
 }
 
 // forgetting is told of a plan that lets jobs go, as Terraform does.

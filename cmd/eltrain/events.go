@@ -30,7 +30,8 @@ func eventsCommand() *command {
 		name: "events", usage: "[options]",
 		synopsis: "Show what happened, and why",
 		about: `Shows what the journal has of this directory's jobs, oldest first: phases entered, worlds formed,
-incidents with their evidence and what was done about them.`,
+incidents with their evidence and what was done about them, what was removed, replaced or destroyed and why, and what
+was refused.`,
 		declare: new(eventsArgs).declare,
 		run:     runEvents,
 	}

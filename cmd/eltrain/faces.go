@@ -2,10 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -32,64 +32,28 @@ func (a *faces) check() error {
 	return nil
 }
 
-// speak makes the session speak JSON where that was asked for, errors included. finish tells whether the file has
-// all of it.
-func (s *session) speak(a faces) (finish func() error, err error) {
+// speak makes the session speak JSON where that was asked for, errors included. most is how long the run waits for who
+// reads the file of it and takes nothing, 0 for until ctx ends. finish tells whether the file has all of it.
+func (s *session) speak(ctx context.Context, a faces, most time.Duration) (finish func() error, err error) {
 	switch {
 	case a.json:
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
 		s.streams.Out.Writer = io.Discard // what is told to people
 	case a.jsonInto != "":
-		f, err := createLines(a.jsonInto)
+		f, err := openLines(ctx, a.jsonInto, most, func(why string) { s.linesLost(a.jsonInto, why) })
 		if err != nil {
 			return nil, err
 		}
-		w := &failing{w: f}
-		s.stream = view.NewStream(w, version, time.Now)
-		return func() error { s.stream = nil; return errors.Join(w.err, f.Close()) }, nil
+		s.stream = view.NewStream(f, version, time.Now)
+		return func() error { s.stream = nil; return f.finish() }, nil
 	}
 	return func() error { return nil }, nil
 }
 
-// createLines opens a file for lines of JSON: a new one, a device or a pipe, or an old one, which is emptied if it has
-// such lines. Any other file is left as it is: it may be the state.
-func createLines(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-		if err := checkLines(path); err != nil {
-			return nil, err
-		}
-	}
-	return os.Create(path)
-}
-
-// checkLines holds that the first line of a file is one of a view.Stream.
-func checkLines(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	begin := make([]byte, len(view.StreamBegin))
-	if _, err := io.ReadFull(f, begin); err != nil || string(begin) != view.StreamBegin {
-		return fmt.Errorf("%q is there and has other things in it than -json-into writes, so it is left as it is. Name another file, or remove that one", path)
-	}
-	return nil
-}
-
-// failing keeps the first error of a writer, and writes nothing more: a line that is half there spoils the next.
-type failing struct {
-	w   io.Writer
-	err error
-}
-
-func (f *failing) Write(b []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	var n int
-	n, f.err = f.w.Write(b)
-	return n, f.err
+// linesLost says that the rest of the JSON goes nowhere. It is for people alone: the other face is what was lost.
+func (s *session) linesLost(path, why string) {
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("The JSON is not written any more",
+		fmt.Sprintf("%s: %s. What follows is not in it; the run goes on.", path, why))}))
 }
 
 // lostOutput is the error of a write to an output that was lost.

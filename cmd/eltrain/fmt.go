@@ -70,6 +70,7 @@ func runFmt(s *session, args []string) int {
 	if err != nil {
 		return s.misused("fmt", err)
 	}
+	defer s.outlive()()
 	f := formatter{session: s, fmtArgs: a, files: map[string]*hcl.File{}}
 	if a.target == "-" {
 		err = f.input()
@@ -106,18 +107,21 @@ func (f *formatter) cannot(what string, err error) error {
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
 }
 
+// stdinName stands for the standard input where a file is named.
+const stdinName = "<stdin>"
+
 // input formats the standard input to the standard output.
 func (f *formatter) input() error {
 	src, err := io.ReadAll(f.streams.In)
 	if err != nil {
 		return f.cannot("read the standard input", err)
 	}
-	out, err := f.format("<stdin>", src)
+	out, err := f.format(stdinName, src)
 	if err != nil || f.check {
 		return err
 	}
 	if f.diff {
-		return f.showDiff("<stdin>", src, out)
+		return f.showDiff(stdinName, src, out)
 	}
 	if _, err := f.streams.Out.Write(out); err != nil {
 		return f.cannot("write the standard output", err)
@@ -183,7 +187,9 @@ func (f *formatter) file(path string) error {
 func (f *formatter) format(name string, src []byte) ([]byte, error) {
 	out, diags := lang.Format(src, name)
 	if diags.HasErrors() {
-		f.files[name] = &hcl.File{Bytes: src}
+		if name == stdinName || strings.HasSuffix(name, ".hcl") { // others are of variables, and not to be quoted: see lang.Config.Files
+			f.files[name] = &hcl.File{Bytes: src}
+		}
 		return nil, diags
 	}
 	f.changed = f.changed || !bytes.Equal(src, out)

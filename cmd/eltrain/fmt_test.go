@@ -34,6 +34,16 @@ func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
 	eltrain(t, dir, "fmt").check(t, exitDone, "ugly.hcl\n")
 }
 
+// Nobody can tell what is sensitive in a file of variables that does not parse.
+func TestFmtQuotesNoFileOfVariables(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"eltrain.vars": "n = 1\ntoken = \"hunter2\" x\n", "more.tfvars": "token = \"hunter2\" x\n"})
+	for _, args := range [][]string{{"fmt"}, {"fmt", "-check"}, {"fmt", "more.tfvars"}} {
+		if o := eltrain(t, dir, args...).check(t, exitParse, "Missing newline after argument", " line "); strings.Contains(o.out+o.err, "hunter2") {
+			t.Errorf("%v quotes it:\n%s", args, o.err)
+		}
+	}
+}
+
 // Who formats may be root, in a container for instance, and the files somebody else's.
 func TestFmtKeepsTheOwner(t *testing.T) {
 	if os.Getuid() != 0 {

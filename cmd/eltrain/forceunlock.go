@@ -51,6 +51,7 @@ func runForceUnlock(s *session, args []string) int {
 	a.id = others[0]
 	ctx, stop := s.interruptible()
 	defer stop()
+	defer s.outlive()()
 	d, ok := s.openState(s.readAnyway(a.vars))
 	if !ok {
 		return exitError

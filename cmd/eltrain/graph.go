@@ -23,7 +23,9 @@ func graphCommand() *command {
 	return &command{
 		name: "graph", usage: "[options]",
 		synopsis: "Draw the jobs, in Graphviz's language",
-		about: `Prints a graph of the jobs in the DOT language, for Graphviz: eltrain graph | dot -Tsvg > graph.svg.
+		about: `Prints a graph of the jobs in the DOT language, for Graphviz:
+
+eltrain graph | dot -Tsvg > graph.svg
 
 A solid arrow leads from a role to one that it starts after (depends_on). A dashed arrow leads from a role, or a job, to
 a role of whose values one of its arguments is made, with the names of both. The two have nothing to do with each other:

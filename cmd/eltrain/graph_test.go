@@ -20,6 +20,13 @@ func TestParseGraph(t *testing.T) {
 	}
 }
 
+// A command line that is to be copied stands on one line.
+func TestGraphHelpHasItsCommandOnOneLine(t *testing.T) {
+	if help := graphCommand().help(); !strings.Contains(help, "\n  eltrain graph | dot -Tsvg > graph.svg\n") {
+		t.Errorf("the help is\n%s", help)
+	}
+}
+
 func TestGraph(t *testing.T) {
 	jobDir(t, consoleJobs)
 	s := newScreenless("")

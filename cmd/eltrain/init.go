@@ -34,6 +34,7 @@ func runInit(s *session, args []string) int {
 	if _, err := s.parse(newFlags("init", func(*flags) {}), args, 0); err != nil {
 		return s.misused("init", err)
 	}
+	defer s.outlive()()
 	there, err := filepath.Glob(filepath.Join(jobDirectory, "*.hcl"))
 	if err != nil {
 		return s.fail("Cannot read the directory", err)

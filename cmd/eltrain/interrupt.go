@@ -63,6 +63,9 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 
 // detached lets a run outlive whoever reads its output: `eltrain apply | head` must not die of SIGPIPE in
 // the middle of a change. The first failed write counts as an interrupt instead. release is called once.
+//
+// It is for commands that change something, or whose exit code is an answer: see outlive. Of the others nothing is lost:
+// they only show, and die of SIGPIPE as other tools do.
 func (s *session) detached(ctx context.Context) (run context.Context, release func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	// Caught, SIGPIPE becomes an error of the write. It is not ignored: agents would inherit that.
@@ -73,6 +76,12 @@ func (s *session) detached(ctx context.Context) (run context.Context, release fu
 		signal.Stop(caught)
 		cancel()
 	}
+}
+
+// outlive is detached for what needs no interrupt: it is done soon. The function it gives is called once, at the end.
+func (s *session) outlive() (release func()) {
+	_, release = s.detached(context.Background())
+	return release
 }
 
 // pipe calls broken when nobody reads any more, and then swallows what is written.

@@ -15,8 +15,11 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
 )
 
 type logsArgs struct {
@@ -66,7 +69,10 @@ func logsCommand() *command {
 		synopsis: "Show the output of training processes",
 		about: `Shows what the training processes of the slots that ADDRESS names have written, all incarnations of them.
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Lines of several slots begin
-with the slot's address.`,
+with the slot's address.
+
+Sensitive values are hidden in it that the files and variables give now; if those are not the ones that the job was
+started with, a warning says so.`,
 		declare: new(logsArgs).declare,
 		run:     runLogs,
 	}
@@ -90,7 +96,9 @@ func runLogs(s *session, args []string) int {
 	}
 	record := records[a.selector.Job]
 	if record == nil {
-		return s.fail("No such job", noSuchJob(a.selector.Job, records))
+		if record, err = s.unrecorded(ctx, d, a.selector.Job); err != nil {
+			return s.fail("No such job", err)
+		}
 	}
 	if !a.follow && !slices.ContainsFunc(record.Slots, launched) {
 		return s.fail("Nothing to show", fmt.Errorf("nothing of job.%s has started; eltrain status says what it waits for", a.selector.Job))
@@ -110,6 +118,9 @@ func runLogs(s *session, args []string) int {
 		slot.Job = record.LaunchedAs(slot.Job)
 		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
 	}
+	if err := s.cautionUnsearched(ctx, d, record); err != nil {
+		return s.fail("The key of sensitive values cannot be read", err)
+	}
 	out := s.redactor.Writer(s.streams.Out)
 	var mute []job.Address
 	if a.follow {
@@ -126,6 +137,63 @@ func runLogs(s *session, args []string) int {
 		s.diagnose(view.Caution("Not all slots have written something", whyMute(record, mute)))
 	}
 	return exitDone
+}
+
+// unrecorded finds what runs of a job that the state has no record of, and says that it has none.
+func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*job.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	facts, err := d.facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record, err := findJob(name, facts)
+	if err == nil && facts.Records[name] == nil {
+		s.diagnose(view.Caution("The state has no record of job."+name, "What is shown is of that which runs. eltrain status says how to go on with it."))
+	}
+	return record, err
+}
+
+// cautionUnsearched says that what the job writes is not searched for all of its sensitive values. They are kept nowhere,
+// so it is searched for those that the files and the variables give now; the record has seals of those that run.
+func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *job.Record) error {
+	if d.sealer.Knows(&record.Spec) {
+		return nil // it has none
+	}
+	d.looks = true
+	secrets := d.config.Secrets()
+	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are declared no more, too
+	if _, err := d.sealed(ctx, append(slices.Clone(d.config.Jobs), given)); err != nil {
+		return err
+	}
+	if d.sealer.Knows(&record.Spec) {
+		return nil
+	}
+	name := "job." + record.Spec.Name
+	why := "A sensitive value that " + name + " was started with is not one that the files and variables give now: what follows is not searched for it. Set the variable as it was then, for example by ELTRAIN_VAR_x."
+	if unset := unsetSecrets(d.config.Variables); len(unset) > 0 {
+		why = "No value for the sensitive " + variables(unset) + ": what follows is not searched for it. Set it as it was for " + name + ", for example by ELTRAIN_VAR_" + unset[0] + "."
+	}
+	s.diagnose(view.Caution("Sensitive values may be in clear", why))
+	return nil
+}
+
+// unsetSecrets are the sensitive variables without a value.
+func unsetSecrets(all []lang.Variable) []string {
+	var names []string
+	for _, v := range all {
+		if v.Sensitive && (v.Value == cty.NilVal || !v.Value.IsWhollyKnown()) {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+func variables(names []string) string {
+	if len(names) == 1 {
+		return "variable " + names[0]
+	}
+	return "variables " + strings.Join(names, ", ")
 }
 
 // launched tells whether anything of a slot was ever started.
@@ -207,6 +275,9 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 			return m.Slot, m.Processes, nil
 		}
 		first += m.Processes
+	}
+	if len(record.World.Members) == 0 {
+		return job.Address{}, 0, fmt.Errorf("there is no rank %d: of a world the state knows nothing", rank)
 	}
 	return job.Address{}, 0, fmt.Errorf("there is no rank %d: the newest world has %d processes", rank, first)
 }

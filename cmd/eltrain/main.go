@@ -324,6 +324,9 @@ func (s *session) getenv(name string) string {
 	return ""
 }
 
+// errNoDirectory is Terraform's rule.
+var errNoDirectory = errors.New("an equals sign and a directory's path must follow it: write -chdir=DIR")
+
 // changeDirectory obeys -chdir=DIR, which stands before the command, and takes it away.
 func changeDirectory(args []string) ([]string, error) {
 	for i, arg := range args {
@@ -336,9 +339,12 @@ func changeDirectory(args []string) ([]string, error) {
 		}
 		if !ok {
 			if arg == "-chdir" || arg == "--chdir" {
-				return nil, fmt.Errorf("a directory is needed: write -chdir=DIR")
+				return nil, errNoDirectory
 			}
 			continue
+		}
+		if dir == "" { // of a variable that is not set; it is not the current directory that was meant
+			return nil, errNoDirectory
 		}
 		dir, err := filepath.Abs(dir)
 		if err == nil {

@@ -287,6 +287,8 @@ func TestChangeDirectory(t *testing.T) {
 		{args: "--chdir=" + dir + " plan", rest: "plan", dir: dir},
 		{args: "plan -chdir=" + dir, rest: "plan -chdir=" + dir},
 		{args: "-chdir plan", bad: true},
+		{args: "-chdir= destroy -auto-approve", bad: true},
+		{args: "--chdir= plan", bad: true},
 		{args: "-chdir=" + dir + "/missing plan", bad: true},
 	} {
 		t.Chdir(os.TempDir())

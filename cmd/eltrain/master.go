@@ -60,7 +60,8 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
 	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
 	if file := service.ReconcileTokenFile; file != "" && a.watch {
-		o.Reconcile, o.Webhook = asked.answer, func() (string, error) { return webhookToken(file) }
+		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is refused", sentence(why))) }}
+		o.Reconcile, o.Webhook = asked.answer, token.read
 	}
 	return &master{
 		session: s, directory: d, args: a, worlds: worlds, asked: asked, renewals: renewals,
@@ -167,6 +168,9 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 		fmt.Fprintln(m.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
 	}
 	last, err := r.Run(ctx, watch)
+	if m.args.watch {
+		last.Records = r.Records() // it may have been interrupted before it had a plan, or changes have landed since
+	}
 	m.keepObservation(r)
 	return m.conclude(ctx, last, err)
 }
@@ -320,8 +324,9 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	if _, err := files.Git(); err != nil {
 		return apply.Files{}, err // it began meanwhile
 	}
-	if !diags.HasErrors() && len(lostJobs(namesOf(m.inForce.Jobs), cfg)) > 0 {
-		if err := files.Still(); err != nil {
+	lost := lostJobs(addressesOf(m.inForce.Jobs), cfg)
+	if !diags.HasErrors() && len(lost) > 0 {
+		if err := files.Still(lost); err != nil {
 			return apply.Files{}, err
 		}
 	}
@@ -336,6 +341,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	}
 	m.follow(files, modulesOf(cfg))
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
+	read.Misnamed, _ = misnamed(cfg, addressesOf(m.inForce.Jobs), lost)
 	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err != nil {
 		return read, err
 	}
@@ -352,13 +358,9 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	if len(before.Directories) == 0 || len(now.Directories) == 0 {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(now.Files)) {
+	for _, name := range slices.Sorted(maps.Keys(now.Sizes)) {
 		within, err := filepath.Rel(now.Directories[0], name)
-		if err != nil || len(now.Files[name].Bytes) > 0 {
-			continue
-		}
-		was := before.Files[filepath.Join(before.Directories[0], within)]
-		if was == nil || len(was.Bytes) == 0 {
+		if err != nil || now.Sizes[name] > 0 || before.Sizes[filepath.Join(before.Directories[0], within)] == 0 {
 			continue
 		}
 		diags = append(diags, &hcl.Diagnostic{
@@ -369,28 +371,25 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	return diags
 }
 
-// lostJobs are those of before, by name, that are in the files no more, though nothing there says why.
-func lostJobs(before []string, now *lang.Config) (lost []string) {
-	declared, said := map[string]bool{}, blocksOf(now)
-	for i := range now.Jobs {
-		declared[now.Jobs[i].Name] = true
-	}
-	for _, name := range before {
-		within := func(m plan.Module) bool { return strings.HasPrefix(name, m.Begins) }
-		if !declared[name] && said.Moved[name] == "" && !said.Forget[name] && !slices.ContainsFunc(said.ForgetWithin, within) {
+// lostJobs are the names of those of before that are in the files no more, though nothing there says why. before has their
+// addresses by name.
+func lostJobs(before map[string]string, now *lang.Config) (lost []string) {
+	declared, said := addressesOf(now.Jobs), blocksOf(now)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, is := declared[name]; !is && said.Moved[name] == "" && !said.Forgets(name, before[name]) {
 			lost = append(lost, name)
 		}
 	}
 	return lost
 }
 
-// namesOf are the names of jobs.
-func namesOf(jobs []job.Job) []string {
-	names := make([]string, len(jobs))
+// addressesOf are the addresses of jobs as they are declared, by name.
+func addressesOf(jobs []job.Job) map[string]string {
+	addresses := map[string]string{}
 	for i := range jobs {
-		names[i] = jobs[i].Name
+		addresses[jobs[i].Name] = jobs[i].Address
 	}
-	return names
+	return addresses
 }
 
 // reconfigure gives the providers that are open their newest configurations, by name, where before are those that they were
@@ -433,6 +432,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	case err != nil:
 		return m.fail("Apply ended early", makeRoom(err))
 	case m.args.watch: // it was interrupted, which is how a watch ends
+		m.progress.Unwatched(last.Records)
 		if m.stream != nil {
 			m.stream.Unwatched(m.progress.Done())
 		}

@@ -57,22 +57,34 @@ func started(t *testing.T, text string) (dir string, pids []int) {
 	return dir, pids
 }
 
-// killLeft ends what a directory's jobs left, and jobs that were forgotten with them: each agent by its own word.
+// killLeft ends what a directory's jobs left, and jobs that were forgotten with them: each agent by its own word. A last plan
+// looks at the ends, for what the agents cannot remove themselves: their cgroups.
 func killLeft(t *testing.T, dir string) {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*", "slots", "*", "*", "agent.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var ending []int
 	for _, path := range records {
 		var agent struct {
 			PID int `json:"pid"`
 		}
 		if err := json.Unmarshal([]byte(read(t, path)), &agent); err == nil && agent.PID > 1 && alive(agent.PID) {
 			syscall.Kill(agent.PID, syscall.SIGTERM)
+			ending = append(ending, agent.PID)
 		}
 	}
+	for end := time.Now().Add(endBound); slices.ContainsFunc(ending, alive); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("agents %v do not end", ending)
+		}
+	}
+	eltrain(t, dir, "plan")
 }
+
+// endBound is more than the agents' grace of a second.
+const endBound = 30 * time.Second
 
 func allAlive(t *testing.T, pids []int) {
 	t.Helper()
@@ -163,7 +175,7 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed", "Warning: Some objects will no longer be managed by eltrain", "\n - job.a\n")
 	watch(t, dir, func() {
 		deadline := time.Now().Add(20 * time.Second)
-		for !strings.Contains(eltrain(t, dir, "status").out, "No jobs.") {
+		for !strings.Contains(eltrain(t, dir, "status").out, "nothing heals, scales or stops it") {
 			if time.Now().After(deadline) {
 				t.Fatal("the watch never forgets the job")
 			}
@@ -184,6 +196,65 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	rewrite(t, dir, sleeper("b", "")+fmt.Sprintf("import {\n  to = job.b\n  id = %q\n}\n", uid))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "# job.b will be imported", "Plan: 1 to import, 0 to add", "1 imported")
 	samePIDs(t, dir, pids)
+}
+
+// repeated are two jobs of one block.
+const repeated = `
+job "ev" {
+  for_each = toset(["a", "b"])
+  role "worker" {
+    command    = ["sleep", "300"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+
+// A removed block without keys keeps all jobs that the block with for_each stood for, its own or its module's. One that names
+// none of the jobs that there are, while some end, is warned of.
+func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
+	dir := directoryWith(t, map[string]string{
+		"main.hcl":   repeated + "module \"m\" {\n  source   = \"./m\"\n  for_each = toset([\"de\"])\n}\n",
+		"m/main.hcl": repeated,
+	})
+	t.Cleanup(func() { killLeft(t, dir) })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resources: 4 added")
+	_, _, pids := status(t, dir)
+	if len(pids) != 4 {
+		t.Fatalf("after apply the agents are %v", pids)
+	}
+	removed := func(from string) string {
+		return fmt.Sprintf("removed {\n  from    = %s\n  destroy = false\n}\n", from)
+	}
+	const warned = "A removed block keeps nothing"
+	rewrite(t, dir, removed("job.evv")+removed("module.m.job.ev"))
+	o := eltrain(t, dir, "plan")
+	o.check(t, exitDone, "# job.ev-a.worker[0] will be destroyed", "# job.m-de-ev-a will no longer be managed", warned, "on main.hcl line 1",
+		"job.evv go on", "job.ev-a and 1 more", "Plan: 0 to add, 0 to change, 2 to destroy.")
+	if n := strings.Count(o.out+o.err, warned); n != 1 {
+		t.Errorf("it is warned of %d times", n)
+	}
+	rewrite(t, dir, removed("job.ev")+removed("module.m.job.ev"))
+	o = eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "# job.ev-a will no longer be managed", "# job.m-de-ev-b will no longer be managed", "0 destroyed")
+	if strings.Contains(o.out+o.err, warned) {
+		t.Errorf("it is warned of nothing:\n%s", o.err)
+	}
+	allAlive(t, pids)
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+}
+
+// A watch, which asks nobody, says so too, and goes on.
+func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
+	dir, _ := started(t, sleeper("a", ""))
+	out := watch(t, dir, func() {
+		rewrite(t, dir, "removed {\n  from    = job.aa\n  destroy = false\n}\n")
+		eventually(t, "the job is destroyed", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "No jobs.") })
+	})
+	if !strings.Contains(out, "Warning: A removed block keeps nothing") || !strings.Contains(out, "Destroyed, because the files have it no more: job.a.") {
+		t.Errorf("the watch says\n%s", out)
+	}
 }
 
 // agentBeat is more than the time after which an agent asks its service again.
@@ -301,11 +372,11 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 }
 
-// Of a removed block only what is not to be ended concerns the planner: a job by its name, a module by its address and
+// Of a removed block only what is not to be ended concerns the planner: a job by its name and its address, a module by its address and
 // by how the names of its jobs begin.
 func TestRemovedBlocksReachThePlanner(t *testing.T) {
-	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a"}, {Job: "b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
-	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.m", Begins: "m-"}}) {
-		t.Errorf("forgotten are %v and all within %v", b.Forget, b.ForgetWithin)
+	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a", Address: "job.a"}, {Job: "b", Address: "job.b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
+	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetDeclared, []string{"job.a"}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.m", Begins: "m-"}}) {
+		t.Errorf("forgotten are %v, %v and all within %v", b.Forget, b.ForgetDeclared, b.ForgetWithin)
 	}
 }

@@ -1,7 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 )
@@ -27,6 +35,56 @@ func outputsOf(cfg *lang.Config) map[string]state.Output {
 		return nil
 	}
 	return storedOutputs(outputs)
+}
+
+// given are a configuration's variables and outputs as JSON. A sensitive one has its type only.
+func given(cfg *lang.Config) (variables, outputs map[string]view.GivenValue, err error) {
+	var secrets job.Secrets
+	secrets.Add(cfg.Secrets()...)
+	variables, outputs = map[string]view.GivenValue{}, map[string]view.GivenValue{}
+	for _, v := range cfg.Variables {
+		if variables[v.Name], err = givenValue(v.Value, v.Sensitive, &secrets); err != nil {
+			return nil, nil, fmt.Errorf("write the variable %s as JSON: %w", v.Name, err)
+		}
+	}
+	for _, o := range cfg.Outputs {
+		if outputs[o.Name], err = givenValue(o.Value, o.Sensitive, &secrets); err != nil {
+			return nil, nil, fmt.Errorf("write the output %s as JSON: %w", o.Name, err)
+		}
+	}
+	return variables, outputs, nil
+}
+
+func givenValue(v cty.Value, hidden bool, secrets *job.Secrets) (view.GivenValue, error) {
+	hidden = hidden || v.ContainsMarked() || !v.IsWhollyKnown()
+	if hidden && slices.ContainsFunc(namesIn(v.Type()), secrets.In) {
+		return view.GivenValue{Sensitive: true}, nil
+	}
+	kind, err := ctyjson.MarshalType(v.Type())
+	if hidden || err != nil {
+		return view.GivenValue{Type: kind, Sensitive: hidden}, err
+	}
+	value, err := ctyjson.Marshal(v, v.Type())
+	return view.GivenValue{Value: value, Type: kind}, err
+}
+
+// namesIn are the names of attributes that a type has in it. They may have been made of sensitive values.
+func namesIn(ty cty.Type) []string {
+	var inner []cty.Type
+	var names []string
+	switch {
+	case ty.IsObjectType():
+		names = slices.Collect(maps.Keys(ty.AttributeTypes()))
+		inner = slices.Collect(maps.Values(ty.AttributeTypes()))
+	case ty.IsTupleType():
+		inner = ty.TupleElementTypes()
+	case ty.IsCollectionType():
+		inner = []cty.Type{ty.ElementType()}
+	}
+	for _, t := range inner {
+		names = append(names, namesIn(t)...)
+	}
+	return names
 }
 
 func storedOutputs(given map[string]view.GivenValue) map[string]state.Output {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/zclconf/go-cty/cty"
-	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
@@ -92,7 +90,7 @@ With -out the plan is saved, and eltrain apply FILE does what was shown, or refu
 		exits: []string{
 			"Done. With -detailed-exitcode: there are no changes.",
 			"An error.",
-			"With -detailed-exitcode: there are changes.",
+			"With -detailed-exitcode: there are changes, or what ran has ended and an apply is yet to hear how.",
 		},
 		declare: new(planArgs).declare,
 		run:     runPlan,
@@ -126,9 +124,8 @@ func runPlan(s *session, args []string) int {
 	defer s.bound(planGarbage)()
 	ctx, stop := s.interruptible()
 	defer stop()
-	_, release := s.detached(ctx) // who does not read on may still want the exit code, and the plan saved
-	defer release()
-	finish, err := s.speak(a.faces)
+	defer s.outlive()() // who does not read on may still want the exit code, and the plan saved
+	finish, err := s.speak(ctx, a.faces, 0)
 	if err != nil {
 		return s.fail("The JSON cannot be written", err)
 	}
@@ -166,8 +163,8 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("The plan cannot be shown", err)
 	}
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan))...)
-	if a.detailedExitCode && (model.Applyable || a.refreshOnly && len(model.ResourceDrift) > 0) {
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts))...)
+	if a.detailedExitCode && (model.Applyable || model.Unheard() || a.refreshOnly && len(model.ResourceDrift) > 0) {
 		return exitChanges
 	}
 	return exitDone
@@ -271,7 +268,7 @@ func (d *directory) preview(ctx context.Context, s *session, a planning) (view.P
 	if err := d.seal(ctx); err != nil {
 		return view.PlanFacts{}, err
 	}
-	r, err := apply.New(ctx, d.reconciling(s, a))
+	r, err := s.looking(ctx, d.reconciling(s, a))
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
@@ -334,34 +331,6 @@ func reached(ctx context.Context) map[string]view.Reached {
 		}
 	}
 	return out
-}
-
-// given are a configuration's variables and outputs as JSON. A sensitive one is left out.
-func given(cfg *lang.Config) (variables, outputs map[string]view.GivenValue, err error) {
-	variables, outputs = map[string]view.GivenValue{}, map[string]view.GivenValue{}
-	for _, v := range cfg.Variables {
-		if variables[v.Name], err = givenValue(v.Value, v.Sensitive); err != nil {
-			return nil, nil, fmt.Errorf("write the variable %s as JSON: %w", v.Name, err)
-		}
-	}
-	for _, o := range cfg.Outputs {
-		if outputs[o.Name], err = givenValue(o.Value, o.Sensitive); err != nil {
-			return nil, nil, fmt.Errorf("write the output %s as JSON: %w", o.Name, err)
-		}
-	}
-	return variables, outputs, nil
-}
-
-func givenValue(v cty.Value, hidden bool) (view.GivenValue, error) {
-	if hidden || v.ContainsMarked() || !v.IsWhollyKnown() {
-		return view.GivenValue{Sensitive: true}, nil
-	}
-	value, err := ctyjson.Marshal(v, v.Type())
-	if err != nil {
-		return view.GivenValue{}, err
-	}
-	kind, err := ctyjson.MarshalType(v.Type())
-	return view.GivenValue{Value: value, Type: kind}, err
 }
 
 // reconciling are the parts of a reconciler that only looks.

@@ -130,7 +130,7 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	if !told {
 		t.Errorf("the diagnostics are %v", lines["diagnostic"])
 	}
-	const why = "It failed: process failed: worker[0]: "
+	const why = "It failed: process failed in worker[0]: exit code 3."
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it anew", "Plan: 1 to add, 0 to change, 0 to destroy.")
 	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**What failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
 	if failed := linesOf(t, eltrain(t, dir, "plan", "-json").out)["planned_failed"]; len(failed) != 1 || failed[0]["failed"].(map[string]any)["starts_anew"] != true {
@@ -196,7 +196,7 @@ func TestPlansOfOutputsAlone(t *testing.T) {
 	}
 	applied := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)
 	all := applied["outputs"][len(applied["outputs"])-1]["outputs"].(map[string]any)
-	if token := all["token"].(map[string]any); len(token) != 1 || token["sensitive"] != true {
+	if token := all["token"].(map[string]any); len(token) != 2 || token["sensitive"] != true || token["type"] != "string" {
 		t.Errorf("apply -json has the sensitive output %v", token)
 	}
 	if size := all["size"].(map[string]any); size["value"] != 3.0 || size["type"] != "number" || size["action"] != nil {
@@ -287,6 +287,26 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 		}
 		if text != c.want {
 			t.Errorf("%s: the summary is %q, want %q", name, text, c.want)
+		}
+	}
+}
+
+// A watch that was interrupted says what it leaves running, and how to go on with it.
+func TestAWatchSaysWhatItLeaves(t *testing.T) {
+	running := []job.Slot{{Phase: job.Running, Incarnation: 1}}
+	for name, c := range map[string]struct {
+		left job.Records
+		want string
+	}{
+		"nothing": {job.Records{"a": {Phase: job.JobSucceeded, Slots: []job.Slot{{Phase: job.Succeeded, Incarnation: 1}}}, "b": {Phase: job.JobPending, Slots: []job.Slot{{Phase: job.Pending}}}}, "Nothing is left running.\n"},
+		"one":     {job.Records{"a": {Phase: job.JobRunning, Slots: running}, "b": {Phase: job.JobFailed}}, "job.a keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy.\n"},
+		"some":    {job.Records{"a": {Slots: running}, "b": {Slots: running}, "c": {Slots: running}}, "job.a, job.b and job.c keep running, and nothing heals them. To"},
+	} {
+		s := newScreenless("")
+		m := master{session: &s.session, args: applyArgs{planning: planning{watch: true}}, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m.conclude(t.Context(), plan.Plan{Records: c.left}, nil)
+		if out := s.out.String(); !strings.HasPrefix(out, "\nWatch ended. Resources: 0 added, 0 changed, 0 destroyed.\n"+c.want) {
+			t.Errorf("%s: it says %q", name, out)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func commitOf(ctx context.Context, cfg *lang.Config) string {
 	for _, dir := range cfg.Directories {
 		add(dir)
 	}
-	for _, name := range slices.Sorted(maps.Keys(cfg.Files)) {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Sizes)) {
 		if real, err := filepath.EvalSymlinks(name); err == nil {
 			add(filepath.Dir(real))
 		}

@@ -271,35 +271,71 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 	}
 }
 
-// A consumer that has read enough ends nothing badly: the exit code is the plan's, the plan is saved, and nothing is
-// said about the pipe.
+// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, goes on to its
+// end; what only shows ends by SIGPIPE, as other tools do. Nobody says anything about the pipe.
 func TestConsumersMayCloseThePipe(t *testing.T) {
-	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	const dies = -1
+	files := map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n", "empty/x": ""}
+	dir := directoryWith(t, files)
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
-	for _, args := range [][]string{
-		{"plan", "-json", "-out=q", "-detailed-exitcode"}, {"plan", "-markdown", "-detailed-exitcode"}, {"plan", "-detailed-exitcode"},
-		{"show", "-json", "p"}, {"show", "p"}, {"show", "-markdown", "p"},
-	} {
+	lines := []struct {
+		line string
+		code int
+	}{
+		{"plan -json -out=q -detailed-exitcode", exitChanges}, {"plan -markdown -detailed-exitcode", exitChanges}, {"plan -detailed-exitcode", exitChanges},
+		{"show p", dies}, {"show -json p", dies}, {"show -markdown p", dies}, {"graph -plan=p", dies},
+		{"apply -auto-approve", exitError}, // which is an interrupt
+		{"", exitDone},                     // all are applied
+		{"validate", exitDone}, {"validate -json", exitDone}, {"status", exitDone}, {"status -json", exitDone},
+		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies},
+		{"providers schema -json", dies}, {"state list", dies}, {"state show job.tiny", dies}, {"state pull", dies}, {"version", dies}, {"version -json", dies},
+		{"import -- torchrun train.py", dies}, {"fmt -check ugly", exitUnclean}, {"fmt ugly", exitDone}, {"-chdir=empty init", exitDone},
+		{"state mv job.tiny job.small", exitDone}, {"state mv job.small job.tiny", exitDone}, {"state push pulled", exitDone},
+		{"force-unlock -force no-such-lock", exitError},
+		{"destroy -auto-approve", exitError}, {"state rm -dry-run job.tiny", exitDone}, {"-help", dies}, {"plan -help", dies},
+	}
+	tested := map[string]bool{}
+	for _, c := range lines {
+		if c.line == "" {
+			eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+			eventually(t, "it writes", func() bool { return strings.Contains(eltrain(t, dir, "logs", "job.tiny").out, "step") })
+			continue
+		}
+		if strings.HasPrefix(c.line, "state push") {
+			put(t, filepath.Join(dir, "pulled"), eltrain(t, dir, "state", "pull").check(t, exitDone).out)
+		}
 		reader, writer, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		reader.Close()
-		cmd := commandIn(dir, args...)
+		cmd := commandIn(dir, strings.Fields(c.line)...)
 		var errs bytes.Buffer
-		cmd.Stdout, cmd.Stderr = writer, &errs
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("1\n"), writer, &errs
 		err = cmd.Run()
 		writer.Close()
-		want := exitDone
-		if args[0] == "plan" {
-			want = exitChanges
+		ended := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if c.code == dies && (!ended.Signaled() || ended.Signal() != syscall.SIGPIPE) || c.code != dies && (ended.Signaled() || ended.ExitStatus() != c.code) {
+			t.Errorf("%s with a closed pipe: %v, want code %d; %s", c.line, err, c.code, &errs)
 		}
-		if code := cmd.ProcessState.ExitCode(); code != want || errs.Len() > 0 {
-			t.Errorf("%v with a closed pipe: code %d, want %d, %v; %s", args, code, want, err, errs.String())
+		if strings.Contains(errs.String(), "pipe") || errs.Len() > 0 && c.code != exitError {
+			t.Errorf("%s says %s", c.line, &errs)
+		}
+		if l := readLine(strings.Fields(c.line), allCommands()); l.command != nil {
+			tested[l.name] = true
+		}
+	}
+	for _, c := range allCommands() {
+		if !c.internal && c.subcommands == nil && !tested[c.name] {
+			t.Errorf("%s is not tested", c.name)
 		}
 	}
 	if _, err := planfile.Read(filepath.Join(dir, "q"), version); err != nil {
 		t.Error(err)
+	}
+	if text := read(t, filepath.Join(dir, "ugly/main.hcl")); text != "a = 1\n" {
+		t.Errorf("fmt leaves %q", text)
 	}
 }
 

@@ -268,6 +268,7 @@ func (d *directory) planOffline(ctx context.Context, s *session, a planning) (fa
 		return facts, base, err
 	}
 	facts, err = d.planFacts(r.PreviewRecorded(o, time.Now()), nil)
+	facts.Unseen = true
 	return facts, base, err
 }
 
@@ -290,6 +291,7 @@ func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, 
 	a.uids = newUIDs(&f.Facts)
 	r := apply.Planner(d.reconciling(s, a))
 	facts, err = d.planFacts(r.Replan(f.Facts.Input), f.Facts.Reached)
+	facts.Unseen = f.Facts.Unseen
 	return facts, state.State{Lineage: f.Lineage, Serial: f.Serial}, err
 }
 
@@ -338,7 +340,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		}
 		return err
 	}
-	r, err := apply.New(ctx, o)
+	r, err := s.looking(ctx, o)
 	if err != nil {
 		return s.fail("The state cannot be read", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -83,5 +84,53 @@ provider "local" {
 	}
 	if slots == 0 {
 		t.Errorf("no slot in %s", out)
+	}
+}
+
+// Output is searched for the values that are given now. If those are not the ones that the job runs with, logs says so.
+func TestLogsSayWhatTheyAreNotSearchedFor(t *testing.T) {
+	const secret, other = "correct-horse-battery", "another-horse-battery"
+	variable := "variable \"pw\" {\n  type      = string\n  sensitive = true\n}\n"
+	dir := directoryWith(t, map[string]string{"main.hcl": variable + `job "tiny" {
+  role "worker" {
+    command    = ["sh", "-c", "echo the password is $PW; exec sleep 300"]
+    env        = { PW = "p:${var.pw}" }
+    stop_grace = "1s"
+  }
+}
+job "plain" {
+  role "worker" {
+    command    = ["sh", "-c", "echo nothing to hide; exec sleep 300"]
+    stop_grace = "1s"
+  }
+}
+`})
+	with := func(value string, args ...string) outcome {
+		t.Helper()
+		cmd := commandIn(dir, args...)
+		if value != "" {
+			cmd.Env = clean("ELTRAIN_VAR_pw=" + value)
+		}
+		return run(t, cmd)
+	}
+	t.Cleanup(func() { with(secret, "destroy", "-auto-approve") })
+	with(secret, "apply", "-auto-approve").check(t, exitDone)
+	eventually(t, "it writes", func() bool { return strings.Contains(with(secret, "logs", "job.tiny").out, "the password is") })
+
+	const warned = "Sensitive values may be in clear"
+	if o := with(secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
+		t.Errorf("with the value that runs: %s", o.err)
+	}
+	with("", "logs", "job.tiny").check(t, exitDone, warned, "No value for the sensitive variable pw", "searched for it")
+	o := with(other, "logs", "job.tiny").check(t, exitDone, warned, "was started with is not one that the files and")
+	if strings.Contains(o.err, secret) || strings.Contains(o.err, other) {
+		t.Errorf("the warning has a value: %s", o.err)
+	}
+	if o := with("", "logs", "job.plain"); strings.Contains(o.err, warned) {
+		t.Errorf("of a job that has none: %s", o.err)
+	}
+	put(t, filepath.Join(dir, "main.hcl"), variable) // it runs on, and is declared no more
+	if o := with("p:"+secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
+		t.Errorf("with the value that runs, of a job that is not declared: %s", o.err)
 	}
 }

@@ -40,6 +40,7 @@ func (s *session) uninstallCompletion() int {
 
 // change brings settings about, unless there was an error before, and says which files it has changed.
 func (s *session) change(all []setting, err error) int {
+	defer s.outlive()()
 	changed := false
 	for _, shell := range all {
 		does, failed := shell.write()

@@ -60,8 +60,6 @@ func runShow(s *session, args []string) int {
 	if err != nil {
 		return s.misused("show", err)
 	}
-	_, release := s.detached(context.Background())
-	defer release()
 	if a.file == "" {
 		return s.showState(a)
 	}

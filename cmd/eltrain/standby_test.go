@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
@@ -160,6 +158,26 @@ func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 	}
 }
 
+// A directory that is moved takes the state and its lock with it. Nobody has taken those: the master says what happened.
+func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
+	dir := filepath.Join(directoryWith(t, map[string]string{"repo/main.hcl": twoWorkers}), "repo")
+	w := startWatch(t, dir)
+	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
+	if err := os.Rename(dir, dir+"2"); err != nil {
+		t.Fatal(err)
+	}
+	code := w.code(t)
+	eventually(t, "it is moved back", func() bool {
+		os.RemoveAll(dir) // what was written since, at its end, to where the run-time files were
+		return os.Rename(dir+"2", dir) == nil
+	})
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+	said := strings.Join(strings.Fields(w.out.String()), " ")
+	if code != exitError || !strings.Contains(said, "is not there any more: it, or a directory that it was in, was moved or removed") || strings.Contains(said, "another process") {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
 func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	defer leader(t, dir)()
@@ -216,20 +234,20 @@ func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
 
 func TestEmptied(t *testing.T) {
 	files := func(dir string, texts map[string]string) *lang.Config {
-		cfg := &lang.Config{Files: map[string]*hcl.File{}, Directories: []string{dir}}
+		cfg := &lang.Config{Sizes: map[string]int{}, Directories: []string{dir}}
 		for name, text := range texts {
-			cfg.Files[filepath.Join(dir, name)] = &hcl.File{Bytes: []byte(text)}
+			cfg.Sizes[filepath.Join(dir, name)] = len(text)
 		}
 		return cfg
 	}
-	before := files("/jobs/one", map[string]string{"a.hcl": "job", "b.hcl": "", "m/c.hcl": "job"})
+	before := files("/jobs/one", map[string]string{"a.hcl": "job", "b.hcl": "", "m/c.hcl": "job", "eltrain.vars": "a = 1"})
 	// In a directory of another commit, as git-sync makes them.
-	now := files("/jobs/two", map[string]string{"a.hcl": "", "b.hcl": "", "m/c.hcl": "", "new.hcl": ""})
+	now := files("/jobs/two", map[string]string{"a.hcl": "", "b.hcl": "", "m/c.hcl": "", "eltrain.vars": "", "new.hcl": ""})
 	var got []string
 	for _, d := range emptied(before, now) {
 		got = append(got, d.Summary)
 	}
-	if !slices.Equal(got, []string{"a.hcl is empty", "m/c.hcl is empty"}) {
+	if !slices.Equal(got, []string{"a.hcl is empty", "eltrain.vars is empty", "m/c.hcl is empty"}) {
 		t.Errorf("emptied are %q", got)
 	}
 	if diags := emptied(before, files("/jobs/two", map[string]string{"a.hcl": "# none any more"})); len(diags) > 0 {

@@ -88,6 +88,7 @@ func editing[E stateEdit](c command, most int, blank func() E) *command {
 		if err := s.takeState(c.name, declare(edit, &a), edit, args, most); err != nil {
 			return s.misused(c.name, err)
 		}
+		defer s.outlive()()
 		if p, ok := any(edit).(statePreparer); ok {
 			if err := p.prepare(s); err != nil {
 				return s.fail(unchangedState, err)

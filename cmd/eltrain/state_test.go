@@ -128,6 +128,20 @@ func TestStateCommands(t *testing.T) {
 	if eltrain(t, dir, "state", "pull").out != pulled {
 		t.Error("pushing what is stored wrote it")
 	}
+	// The state's file itself is as good, as long as it is what was written.
+	stored := filepath.Join(dir, "eltrain.state")
+	eltrain(t, dir, "state", "push", stored).check(t, exitDone)
+	eltrain(t, dir, "state", "push", stored+".backup").unwrapped().check(t, exitError, "over newer state with serial")
+	text, err := os.ReadFile(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := filepath.Join(t.TempDir(), "forged.state")
+	writeFile(t, forged, strings.Replace(string(text), `"incarnation": 1`, `"incarnation": 7`, 1))
+	eltrain(t, dir, "state", "push", forged).unwrapped().check(t, exitError, "was changed after eltrain wrote it", `set its "checksum" to "accept"`)
+	if eltrain(t, dir, "state", "pull").out != pulled {
+		t.Error("pushing the state's own file wrote it")
+	}
 	edited := given
 	edited.Jobs, _ = given.Jobs.Move("small", "big")
 	push(edited).unwrapped().check(t, exitError, "annot overwrite existing state with serial")

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/file"
 )
 
 type statePush struct {
@@ -19,8 +20,8 @@ func statePushCommand() *command {
 	return editing(command{
 		name: "state push", usage: "[options] FILE",
 		synopsis: "Replace the state by a file",
-		about: `Replaces the state by FILE, which is as eltrain state pull prints it; - is the standard input. A state of another
-lineage is refused, and one with an older serial, or with the same serial and another content: after an edit by hand,
+		about: `Replaces the state by FILE, which is as eltrain state pull prints it, or a state's file or its backup as it lies in a
+job directory; - is the standard input. A state of another lineage is refused, and one with an older serial, or with the same serial and another content: after an edit by hand,
 count serial up by one. -force writes it all the same.
 
 The state that is stored gets the serial that follows in its place, and the place keeps its lineage: so who has planned
@@ -60,6 +61,9 @@ func (p *statePush) prepare(s *session) error {
 	}
 	if len(text) > maxState {
 		return fmt.Errorf("%s is larger than %d bytes: that is no state", p.file, maxState)
+	}
+	if text, err = file.Inside(text); err != nil {
+		return err
 	}
 	p.given, err = state.Parse(text)
 	return err

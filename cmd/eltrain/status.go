@@ -42,7 +42,8 @@ func statusCommand() *command {
 		synopsis: "Show what runs and how it goes",
 		about: `Shows every job, or the one that ADDRESS names: its phase, its world, how far it is, why it is not as
 asked for if it is not, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE,
-job.NAME.ROLE[3], or a set: [0-3,7], [*].
+job.NAME.ROLE[3], or a set: [0-3,7], [*]. What runs without a record, as the state was lost or was told to forget it, is
+shown as well, with how to go on.
 
 While a master runs it is asked. Otherwise the status is what the state has and what the providers see.`,
 		exits: []string{
@@ -62,6 +63,7 @@ func runStatus(s *session, args []string) int {
 	if err != nil {
 		return s.misused("status", err)
 	}
+	defer s.outlive()()
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
 	d, ok := s.open(s.readAnyway(a.vars))
@@ -75,10 +77,11 @@ func runStatus(s *session, args []string) int {
 	}
 	model := view.Status(facts, &s.redactor)
 	if a.selector != nil {
-		if facts.Records[a.selector.Job] == nil {
-			return s.fail("No such job", noSuchJob(a.selector.Job, facts.Records))
+		record, err := findJob(a.selector.Job, facts)
+		if err != nil {
+			return s.fail("No such job", err)
 		}
-		if err := checkSlots(*a.selector, facts.Records[a.selector.Job]); err != nil {
+		if err := checkSlots(*a.selector, record); err != nil {
 			return s.fail("No such slot", err)
 		}
 		model = model.Select(*a.selector)
@@ -97,16 +100,37 @@ func runStatus(s *session, args []string) int {
 	return exitDone
 }
 
-func noSuchJob(name string, records job.Records) error {
-	var names []string
-	for known := range records {
-		names = append(names, known)
+// findJob is the record of a job, or one that is made of what runs of it without a record: the state may have been lost, or
+// was told to forget it.
+func findJob(name string, facts view.Facts) (*job.Record, error) {
+	if record := facts.Records[name]; record != nil {
+		return record, nil
+	}
+	names := slices.Collect(maps.Keys(facts.Records))
+	for _, u := range facts.Unrecorded() {
+		if u.Name == name {
+			return recordFor(&u), nil
+		}
+		names = append(names, u.Name)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("nothing has been applied in this directory yet, so there is no job %q", name)
+		return nil, fmt.Errorf("nothing has been applied in this directory yet, so there is no job %q", name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("there is no job %q%s", name, whatThereIs(didYouMean(name, names), "There are", names))
+	names = slices.Compact(names)
+	return nil, fmt.Errorf("there is no job %q%s", name, whatThereIs(didYouMean(name, names), "There are", names))
+}
+
+// recordFor is what is known of a job of which nothing is recorded: its slots, and not its world.
+func recordFor(u *view.Unrecorded) *job.Record {
+	record := &job.Record{UID: u.UID, Spec: job.Job{Name: u.Name, Provider: u.Provider}}
+	for _, in := range u.Slots {
+		if record.Spec.Role(in.Slot.Role) == nil {
+			record.Spec.Roles = append(record.Spec.Roles, job.Role{Name: in.Slot.Role})
+		}
+		record.Slots = append(record.Slots, job.Slot{Address: in.Slot, Incarnation: in.Number, Node: in.Node, Rank: -1})
+	}
+	return record
 }
 
 // checkSlots tells whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
@@ -178,16 +202,18 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 		return view.Facts{}, fmt.Errorf("see who holds the state's lock: %w", err)
 	}
 	live, err := apply.Fetch(ctx, runDirectory)
-	switch {
-	case err == nil:
-		return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Holder: holder}, nil
-	case !errors.Is(err, apply.ErrNoMaster):
-		return view.Facts{}, err
+	if errors.Is(err, apply.ErrNoMaster) {
+		var r *apply.Reconciler
+		if r, err = apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, NewUID: newUID}); err == nil {
+			live = r.Offline(ctx)
+		}
 	}
-	r, err := apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, NewUID: newUID})
 	if err != nil {
 		return view.Facts{}, err
 	}
-	live = r.Offline(ctx)
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Holder: holder}, nil
+	capabilities := make(map[string]job.Capabilities, len(d.providers))
+	for name, p := range d.providers {
+		capabilities[name] = p.Capabilities()
+	}
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Released: live.Released, Capabilities: capabilities, Holder: holder}, nil
 }

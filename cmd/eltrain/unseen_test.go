@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -8,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/cmd/view"
 )
 
 const sleepers = `job "tiny" {
@@ -44,7 +48,10 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	}
 	const ended = "no process runs there any more"
 	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Degraded", ended)
-	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", ended)
+	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply does, and then what follows", ended)
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply does, and then what follows", ended)
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-json").check(t, exitChanges, `"unheard":true`)
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes.") // there is nothing to record
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "process killed in worker", "signal: killed", "Apply complete!")
 	for i, rank := range []string{"0", "1"} {
 		if pid := pidIn(t, filepath.Join(dir, "pid."+rank)); pid == before[i] || !alive(pid) {
@@ -54,6 +61,112 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	if !healthy() {
 		t.Error("after the apply the job is not healthy")
 	}
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+}
+
+// What runs though the state does not know of it is no secret: status and logs tell it, and how to go on, which is what
+// happens then.
+func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.ReplaceAll(sleepers, "exec sleep", "echo here; exec sleep")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	lose := func() {
+		t.Helper()
+		for _, name := range []string{"eltrain.state", "eltrain.state.backup"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	const runs = "job.tiny  runs, and the state has no record of it"
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	pid := pidIn(t, filepath.Join(dir, "pid.0"))
+
+	lose()
+	status := eltrain(t, dir, "status", "job.tiny")
+	status.check(t, exitDone, runs, "worker[0-1]: 2 slots", "eltrain apply adopts it", "eltrain destroy stops it")
+	if strings.Contains(status.out, "No jobs") {
+		t.Errorf("it says that there are no jobs:\n%s", status.out)
+	}
+	eltrain(t, dir, "logs", "job.tiny").check(t, exitDone, "worker[0] [rank 0] here", "worker[1] [rank 1] here", "The state has no record of job.tiny")
+	eltrain(t, dir, "logs", "job.other").check(t, exitError, `There is no job "other". There are: tiny.`)
+	eltrain(t, dir, "logs", "-rank=0", "job.tiny").check(t, exitError, "of a world the state knows nothing")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resources: 0 added, 0 changed, 0 destroyed.")
+	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Running")
+
+	eltrain(t, dir, "state", "rm", "job.tiny").check(t, exitDone)
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "0 destroyed")
+	if !alive(pid) {
+		t.Fatal("destroy has stopped what was forgotten")
+	}
+	forgotten := eltrain(t, dir, "status")
+	forgotten.check(t, exitDone, runs, "nothing heals, scales or stops it", "import {")
+	_, block, _ := strings.Cut(forgotten.out, "import {")
+	writeFile(t, filepath.Join(dir, "back.hcl"), "import {"+block)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "1 imported, 0 added")
+
+	lose()
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "2 destroyed")
+	if alive(pid) {
+		t.Error("destroy has not stopped what has no record")
+	}
+	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
+}
+
+// A job that ends while no master is there has trained up to its end, and not until the next apply hears of it.
+func TestGoodputEndsWithTheProcesses(t *testing.T) {
+	const trains, unseen = 4 * time.Second, 3 * time.Second
+	for end, phase := range map[string]string{"exit 0": "Succeeded", "[ -e again ] && exec sleep 300; touch again; exit 3": "Running"} {
+		command := fmt.Sprintf(`["sh", "-c", "sleep %d; %s"]`, int(trains.Seconds()), end)
+		dir := directoryWith(t, map[string]string{"main.hcl": strings.ReplaceAll(sleepers, `["sh", "-c", "echo $$ > pid.$RANK; exec sleep 300"]`, command)})
+		t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+		begun := time.Now()
+		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process runs there") })
+		time.Sleep(unseen)
+		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+		var status view.StatusModel
+		if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").out), &status); err != nil {
+			t.Fatal(err)
+		}
+		j, most := status.Jobs[0], (time.Since(begun) - unseen).Seconds()
+		if g := j.Goodput; string(j.Phase) != phase || g.Productive < trains.Seconds()-0.5 || g.Productive > most {
+			t.Errorf("%s: %s with %+v, of which at most %.1f s were training", end, j.Phase, g, most)
+		}
+	}
+}
+
+// A watch says of a job that failed why and how to go on, which is what it takes; at once that a job is in the files no more;
+// and at its end what it leaves.
+func TestAWatchSaysHowToGoOn(t *testing.T) {
+	failing := strings.ReplaceAll(sleepers, "echo $$ > pid.$RANK; exec sleep 300", "echo boom: no data; exit 3")
+	failing = strings.TrimSuffix(failing, "}\n") + "  heal {\n    budget {\n      restarts = 1\n      window   = \"1h\"\n    }\n  }\n}\n"
+	dir := directoryWith(t, map[string]string{"main.hcl": failing})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	eventually(t, "it fails", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Failed") })
+	eltrain(t, dir, "status").check(t, exitError, "exit code 3: boom: no data", "1 of 1 restart within 1h spent", "A watch does not start it anew by itself.")
+	rewrite(t, dir, sleepers)
+	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
+	rewrite(t, dir, "locals {}\n")
+	eventually(t, "it is told that it is gone", func() bool {
+		return strings.Contains(eltrain(t, dir, "status").out, "It is not in the files any more, and is destroyed once")
+	})
+	rewrite(t, dir, sleepers)
+	eventually(t, "it is back", func() bool { return strings.Contains(w.out.String(), "over: it is in the files again") })
+	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.code(t); code != exitDone {
+		t.Errorf("it exits with %d", code)
+	}
+	for _, text := range []string{"job.tiny: it is not in the files any more: it is destroyed in 5s, unless it comes back", "Watch ended. Resources: ",
+		"job.tiny keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."} {
+		if !strings.Contains(w.out.String(), text) {
+			t.Errorf("it does not say %q", text)
+		}
+	}
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "events").check(t, exitDone, "removed  job.tiny.worker[0-1]: are removed: destroy was asked for", "destroyed  job.tiny: is destroyed")
 }
 
 func pidIn(t *testing.T, path string) int {

@@ -41,6 +41,7 @@ func runValidate(s *session, args []string) int {
 	if _, err := s.parse(newFlags("validate", a.declare), args, 0); err != nil {
 		return s.misused("validate", err)
 	}
+	defer s.outlive()()
 	cfg, diags := s.load(a.vars)
 	diags = lang.WithoutUnset(diags)
 	result := view.NewValidation(s.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))

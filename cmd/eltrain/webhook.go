@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/eltrain/eltrain/elastic"
 )
@@ -28,8 +29,33 @@ func (w *webhook) answer(ctx context.Context, asked elastic.ReconcileRequest) el
 	return w.reconcile(ctx, asked) // the server is ready, so it is set
 }
 
-// webhookToken reads the token of POST /v1/reconcile. It is read for each request, so that it can be exchanged while
-// a master runs.
+// tokenFile is the file of that token. It is read for each request, so that it can be exchanged while a master runs.
+type tokenFile struct {
+	path string
+	warn func(why error)
+
+	mu    sync.Mutex
+	wrong string // what was warned of last; "" when it could be read since
+}
+
+// read gives the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
+func (f *tokenFile) read() (string, error) {
+	token, err := webhookToken(f.path)
+	wrong := ""
+	if err != nil {
+		wrong = err.Error()
+	}
+	f.mu.Lock()
+	fresh := wrong != "" && wrong != f.wrong
+	f.wrong = wrong
+	f.mu.Unlock()
+	if fresh {
+		f.warn(err)
+	}
+	return token, err
+}
+
+// webhookToken reads the token of POST /v1/reconcile.
 func webhookToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

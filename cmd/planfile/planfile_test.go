@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -234,6 +235,7 @@ func TestCheck(t *testing.T) {
 			in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
 				Slot: job.Address{Job: "new", Role: "worker", Index: 1}, UID: "u-new", Number: 1, Node: "n1", Provider: "local", State: job.Up})
 		}},
+		{name: "somebody edited a slot of another job", besides: 1, happens: edited(0)},
 	} {
 		f := sample()
 		in := f.Facts.Input
@@ -250,6 +252,55 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.stale)
 		case len(besides) != c.besides:
 			t.Errorf("%s: besides there is %v", c.name, besides)
+		}
+	}
+}
+
+// edited has somebody change the environment of an incarnation since the plan was made.
+func edited(i int) func(*plan.Input) {
+	return func(in *plan.Input) {
+		in.Snapshot.Incarnations[i].Drift = []job.FieldChange{{Path: `env["X"]`, Before: "1", After: "2"}}
+	}
+}
+
+// An object that the plan touches runs where it ran, and is not what it was: somebody edited it, or put another in its
+// place. It is not overwritten.
+func TestCheckRefusesWhatWasEdited(t *testing.T) {
+	const says = "job.other.worker[0] (incarnation 1 on n1) was edited since"
+	again := func(in *plan.Input) { in.Snapshot.Incarnations[0].Fingerprint = "of another one" }
+	drifted := edited(0)
+	for _, c := range []struct {
+		name          string
+		before, since func(*plan.Input) // nil for nothing
+		stale         bool
+	}{
+		{name: "nobody did anything"},
+		{name: "a field was edited", since: drifted, stale: true},
+		{name: "a field was edited before the plan", before: drifted, since: drifted},
+		{name: "an edit was taken back", before: drifted, since: func(in *plan.Input) { in.Snapshot.Incarnations[0].Drift = nil }, stale: true},
+		{name: "it is of another fingerprint", since: again, stale: true},
+	} {
+		f := sample()
+		in := f.Facts.Input
+		in.Destroy, in.Jobs = true, nil // it touches the slot whatever that is like
+		at := in.Snapshot.Incarnations
+		change := func(by func(*plan.Input)) {
+			if in.Snapshot.Incarnations = slices.Clone(at); by != nil {
+				by(&in)
+			}
+		}
+		change(c.before)
+		f.Facts.Input, f.Facts.Plan = in, plan.Make(in)
+		f.Expects = Expect(&in, &f.Facts.Plan)
+		f, err := Read(saved(t, f), "0.1.0") // as it came through the file
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(c.since)
+		now := plan.Make(in)
+		_, err = f.Check(&in, &now)
+		if stale := errors.As(err, new(*StaleError)); stale != c.stale || stale && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

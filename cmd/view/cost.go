@@ -14,22 +14,28 @@ import (
 const (
 	worldForms    = "forms"    // the first one
 	worldRestarts = "restarts" // it ends, and the next one goes on from a checkpoint
-	worldEnds     = "ends"
+	worldStops    = "stops"    // it ends, and the next one cannot form before there is room for it
+	worldEnds     = "ends"     // and no other follows
 )
 
 // JobCost is what a plan costs a job: work that is done again, and places that it gives up. Only what is known is
 // said: which step the newest checkpoint is of is known if the script tells it, and the job has a pattern for that.
 type JobCost struct {
 	Address string `json:"address"`
-	World   string `json:"world,omitempty"` // "forms", "restarts" or "ends"; "" if it trains on as it is
-	// Generation and Slots are of the world that restarts or ends.
+	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it trains on as it is
+	// Generation and Slots are of the world that restarts, stops or ends.
 	Generation int `json:"generation,omitempty"`
 	Slots      int `json:"slots,omitempty"`
+	// Broken: that world trains no more, whatever the plan does: nobody can be asked for a checkpoint.
+	Broken bool `json:"broken,omitempty"`
+	// Unseen: nobody has looked whether that world still trains, and the signal asks whoever does.
+	Unseen bool `json:"unseen,omitempty"`
 	// LastStep is the last step seen; 0 if none was. It is live if a master that runs told it, and otherwise of the
 	// last world that ended.
 	LastStep int64 `json:"last_step,omitempty"`
 	Live     bool  `json:"live,omitempty"`
-	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop.
+	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
+	// that could be asked does not run any more.
 	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
 	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
 	// CheckpointStep is what the newest checkpoint is of; 0 if none was seen. Without a live last step there may be
@@ -39,6 +45,9 @@ type JobCost struct {
 	// rate is known; nil without a live last step and the checkpoint's, or if one is asked for before the stop.
 	StepsAgain   *int64  `json:"steps_again,omitempty"`
 	SecondsAgain float64 `json:"seconds_again,omitempty"`
+	// StepsSeen is how many of the steps that were seen are done again, of a broken world without a live last step: it may
+	// have gone on, and written a newer checkpoint, before it broke.
+	StepsSeen int64 `json:"steps_again_seen,omitempty"`
 	// StepsAtMost is how many steps are done again at the most, if the last one is known, and SecondsAtMost how long
 	// that takes: as above, or all that the job has trained so far.
 	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
@@ -54,6 +63,7 @@ type JobCost struct {
 type Exchange struct {
 	Slots     int      `json:"slots"`
 	Resources string   `json:"resources,omitempty"` // "2 cpu, 8 nvidia.com/gpu"
+	Ranks     []int    `json:"ranks,omitempty"`     // of those that are given up and in the world
 	Reasons   []string `json:"reasons,omitempty"`
 }
 
@@ -82,8 +92,16 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	rec, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
 	cost := JobCost{Address: "job." + name, World: b.world(name, changes)}
 	goesOn := rec != nil && next != nil && rec.UID == next.UID && b.goesOn(name)
-	if rec != nil && (cost.World == worldRestarts || cost.World == worldEnds) {
+	switch cost.World {
+	case worldRestarts, worldStops, worldEnds:
+		cost.Broken = !b.trains(rec, next)
 		b.again(&cost, rec)
+	}
+	ranks := map[job.Address]int{}
+	if goesOn {
+		for _, m := range rec.World.Members {
+			ranks[m.Slot] = m.Rank
+		}
 	}
 	var less, more exchange
 	for _, c := range changes {
@@ -93,6 +111,9 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 			more.add(next.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
 		case c.Action == plan.Delete && goesOn:
 			less.add(rec.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
+			if rank, in := ranks[c.Slot]; in {
+				less.ranks = append(less.ranks, rank)
+			}
 		}
 	}
 	cost.GivesUp, cost.Takes = less.sum(), more.sum()
@@ -132,10 +153,67 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	switch {
 	case !ends:
 		return ""
-	case b.goesOn(name):
-		return worldRestarts
+	case !b.goesOn(name) || next == nil:
+		return worldEnds
+	case !forms(next, changes):
+		return worldStops
 	}
-	return worldEnds
+	return worldRestarts
+}
+
+// forms tells whether every ranked role has, with the plan, its min of slots that run or have a place.
+func forms(next *job.Record, changes []*plan.Change) bool {
+	comes := map[job.Address]bool{}
+	for _, c := range changes {
+		comes[c.Slot] = comes[c.Slot] || c.Action == plan.Create || c.Action == plan.Replace
+	}
+	placed := map[string]int{} // by role
+	for i := range next.Slots {
+		s := &next.Slots[i]
+		stays := s.Phase.Live() && s.Phase != job.Pending && s.Phase != job.Canceling
+		if stays || comes[s.Address] {
+			placed[s.Address.Role]++
+		}
+	}
+	for i := range next.Spec.Roles {
+		r := &next.Spec.Roles[i]
+		least, _ := r.Bounds()
+		if r.Ranked && placed[r.Name] < max(least, r.Ceil(least)) {
+			return false
+		}
+	}
+	return true
+}
+
+// trains tells whether a job's world trains until the plan ends it: all its members run, as far as is seen. One that is
+// gone has ended it for all, and those that are left are not asked for a checkpoint, which they cannot write without it.
+func (b *planBuilder) trains(rec, next *job.Record) bool {
+	for _, m := range rec.World.Members {
+		inc := b.incarnation(rec.UID, m.Slot, m.Incarnation)
+		if inc == nil || inc.State == job.Gone || inc.Member == nil && inc.Idle || inc.Member != nil && (inc.Member.State != job.MemberRunning || inc.Member.Expired) {
+			return false
+		}
+		if next == nil {
+			continue
+		}
+		s := next.Slot(m.Slot.Role, m.Slot.Index)
+		if s == nil || s.Incarnation != m.Incarnation {
+			return false // it is healed: the next incarnation has its slot
+		}
+	}
+	return true
+}
+
+// incarnation is one as it is seen; nil if it is not.
+func (b *planBuilder) incarnation(uid string, slot job.Address, number int) *job.Incarnation {
+	if b.seen == nil {
+		all := b.facts.Input.Snapshot.Incarnations
+		b.seen = make(map[incarnationAt]*job.Incarnation, len(all))
+		for i := range all {
+			b.seen[incarnationAt{all[i].UID, all[i].Slot, all[i].Number}] = &all[i]
+		}
+	}
+	return b.seen[incarnationAt{uid, slot, number}]
 }
 
 func (b *planBuilder) ranked(c *plan.Change) bool {
@@ -161,9 +239,12 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	}
 	cost.CheckpointStep, cost.LastStep = saved.Step, max(cost.LastStep, saved.Step) // not every step is printed
 	if c := rec.Spec.Checkpoint; c != nil {
-		cost.CheckpointDir, cost.CheckpointSignal = b.text(c.Dir), c.Signal
+		cost.CheckpointDir = b.text(c.Dir)
+		if !cost.Broken {
+			cost.CheckpointSignal, cost.Unseen = c.Signal, b.facts.Unseen
+		}
 	}
-	if cost.World != worldRestarts {
+	if cost.World == worldEnds {
 		return
 	}
 	goodput := rec.Goodput.Until(b.facts.Input.Now)
@@ -175,6 +256,9 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 		steps := cost.LastStep - cost.CheckpointStep
 		cost.StepsAgain, cost.SecondsAgain = &steps, tenths(secondsOf(steps, live, goodput))
 		cost.StepsAtMost, cost.SecondsAtMost = steps, cost.SecondsAgain
+	}
+	if cost.Broken && !cost.Live && cost.CheckpointStep > 0 {
+		cost.StepsSeen = cost.LastStep - cost.CheckpointStep
 	}
 	if restarts := rec.World.Generation - 1; restarts > 0 {
 		cost.SecondsBefore = tenths(goodput.Lost.RedoneSteps / float64(restarts))
@@ -196,6 +280,7 @@ func tenths(seconds float64) float64 { return float64(int64(seconds*10+0.5)) / 1
 type exchange struct {
 	slots   int
 	amount  job.Resources
+	ranks   []int
 	reasons []string
 }
 
@@ -213,7 +298,7 @@ func (e *exchange) sum() *Exchange {
 	if e.slots == 0 {
 		return nil
 	}
-	sum := &Exchange{Slots: e.slots, Reasons: e.reasons}
+	sum := &Exchange{Slots: e.slots, Ranks: slices.Sorted(slices.Values(e.ranks)), Reasons: e.reasons}
 	if !e.amount.Equal(job.Resources{}) {
 		sum.Resources = e.amount.String()
 	}
@@ -224,13 +309,13 @@ func (e *exchange) sum() *Exchange {
 func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
-	case worldRestarts:
-		out = append(out, c.Address+": "+c.what("restarts")+", and goes on from "+c.from()+"."+c.howMuch())
+	case worldRestarts, worldStops:
+		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"goes on from "+c.from()+"."+c.howMuch())
 	case worldEnds:
-		out = append(out, c.Address+": "+c.what("ends")+"."+c.stays())
+		out = append(out, c.Address+": "+c.what()+"."+c.stays())
 	}
 	if c.GivesUp != nil {
-		held := plural(c.GivesUp.Slots, "slot")
+		held := plural(c.GivesUp.Slots, "slot") + c.GivesUp.ranks()
 		if c.GivesUp.Resources != "" {
 			held += " (" + c.GivesUp.Resources + ")"
 		}
@@ -240,7 +325,26 @@ func (c *JobCost) sentences() []string {
 	return out
 }
 
-func (c *JobCost) what(verb string) string {
+// ranks are those of the slots, for a person; "" if none is in the world.
+func (e *Exchange) ranks() string {
+	switch len(e.Ranks) {
+	case 0:
+		return ""
+	case 1:
+		return " of rank " + itoa(e.Ranks[0])
+	}
+	return " of ranks " + strings.Trim(fold("", e.Ranks), "[]")
+}
+
+// what becomes of the world, and where it was then.
+func (c *JobCost) what() string {
+	verb := "restarts"
+	switch {
+	case c.Broken:
+		verb = "is broken already"
+	case c.World != worldRestarts:
+		verb = "ends"
+	}
 	text := fmt.Sprintf("its world of %s (generation %d) %s", plural(c.Slots, "slot"), c.Generation, verb)
 	if c.LastStep == 0 {
 		return text
@@ -251,6 +355,28 @@ func (c *JobCost) what(verb string) string {
 	return text + ", at step " + strconv.FormatInt(c.LastStep, 10) + " or later"
 }
 
+// next is who goes on, where it is not the world that restarts.
+func (c *JobCost) next() string {
+	switch {
+	case c.World == worldStops:
+		return "the next one, once there is room for it, "
+	case c.Broken:
+		return "the next one "
+	}
+	return ""
+}
+
+// unless is where it goes on from if nothing runs that could be asked, which nobody has looked at.
+func (c *JobCost) unless() string {
+	switch {
+	case !c.Unseen:
+		return ""
+	case c.CheckpointStep > 0:
+		return fmt.Sprintf(" if it still runs, and else from that of step %d, or a newer one", c.CheckpointStep)
+	}
+	return " if it still runs; no other checkpoint is known here"
+}
+
 func (c *JobCost) from() string {
 	dir := ""
 	if c.CheckpointDir != "" {
@@ -258,11 +384,15 @@ func (c *JobCost) from() string {
 	}
 	switch {
 	case c.CheckpointSignal != "":
-		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped"
+		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped" + c.unless()
 	case c.StepsAgain != nil:
 		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, doneAgain(*c.StepsAgain, c.SecondsAgain))
+	case c.StepsSeen > 0:
+		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one; of the steps that were seen, %d are done again", c.CheckpointStep, dir, c.StepsSeen)
 	case c.CheckpointStep > 0:
 		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one", c.CheckpointStep, dir)
+	case dir != "" && c.Broken:
+		return "what is saved" + dir + "; no checkpoint is known here"
 	case dir != "":
 		return "the newest checkpoint" + dir + "; of which step that is, is not known here"
 	}

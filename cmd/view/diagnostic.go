@@ -336,7 +336,7 @@ func (s Screen) source(d Diagnostic) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  on %s", d.Range.Filename)
 	quoted := d.Snippet != nil && d.Snippet.Code != ""
-	if quoted || d.Range.Start.Line > 1 { // the first of no lines is the file, or the flag, as a whole
+	if quoted || d.Range.Start.Byte > 0 || d.Range.Start.Line > 1 { // the beginning of no lines is the file, or the flag, as a whole
 		fmt.Fprintf(&b, " line %d", d.Range.Start.Line)
 	}
 	if d.Snippet != nil && d.Snippet.Context != nil {

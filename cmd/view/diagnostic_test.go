@@ -71,6 +71,7 @@ func TestNoLineIsShownWhereThereIsNone(t *testing.T) {
 		"  on empty.yaml\n":      hcl.InitialPos,
 		"  on open.hcl line 2\n": {Line: 2, Column: 1, Byte: 4},
 		"  on gone.hcl line 7\n": {Line: 7, Column: 1},
+		"  on a.vars line 1\n":   {Line: 1, Column: 9, Byte: 8}, // not to be quoted
 	} {
 		name := strings.TrimPrefix(strings.Split(strings.TrimSpace(want), " line ")[0], "on ")
 		var out bytes.Buffer

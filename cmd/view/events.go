@@ -31,6 +31,15 @@ func (s Screen) notice(n job.Notice, r *Redactor) string {
 	return b.String()
 }
 
+// toldByChanges tells whether a run that shows its changes has told of a notice by them.
+func toldByChanges(n job.Notice) bool {
+	switch n.Type {
+	case "removed", "replaced", "destroyed", "forgotten", "refused":
+		return true
+	}
+	return false
+}
+
 func located(n job.Notice, text string) string {
 	if n.Address == "" || strings.HasPrefix(text, n.Address) {
 		return text
@@ -57,7 +66,10 @@ func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
 const maxEvidence = 20
 
 func eventStyle(n job.Notice) style {
-	if n.Incident == nil {
+	switch {
+	case n.Type == "refused":
+		return yellow
+	case n.Incident == nil:
 		return cyan
 	}
 	if n.Incident.Action == job.FailJob {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -20,6 +21,9 @@ func notices() []job.Notice {
 			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: []string{"signal: killed", "last line: s3cret\nand \x07more"}, Confidence: 1}},
 		{Seq: 4, Time: at.Add(3 * time.Second), Type: "incident", Address: "job.mnist", Message: "job.mnist failed", Incident: &job.Incident{
 			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []string{"exit code 1"}, Confidence: 1}},
+		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Message: "cannot be launched: no quota for s3cret"},
+		{Seq: 6, Time: at.Add(5 * time.Second), Type: "removed", Address: "job.mnist.worker[3]", Message: "is removed: its role is to have at most 3 slots"},
+		{Seq: 7, Time: at.Add(6 * time.Second), Type: "destroyed", Address: "job.mnist", Message: "is destroyed: it is not in the files any more"},
 	}
 }
 
@@ -49,5 +53,26 @@ func TestEvents(t *testing.T) {
 	}
 	if n := notices()[2]; !strings.Contains(n.Incident.Evidence[1], "s3cret") {
 		t.Error("the notice itself was changed")
+	}
+}
+
+// A run that shows its changes shows each once: by its own lines, and not by a notice as well, which is for the events.
+func TestARunShowsItsChangesOnce(t *testing.T) {
+	r := NewRedactor(nil)
+	var text, machine bytes.Buffer
+	for _, v := range []apply.View{NewProgress(Screen{Writer: &text}, r, time.Now), NewStreamProgress(NewStream(&machine, "0.1.0", time.Now), r)} {
+		for _, n := range notices() {
+			v.Noticed(n)
+		}
+	}
+	for _, told := range []string{"generation 2", "process killed"} {
+		if !strings.Contains(text.String(), told) || !strings.Contains(machine.String(), told) {
+			t.Errorf("%q is not shown", told)
+		}
+	}
+	for _, change := range []string{"cannot be launched", "is removed", "is destroyed"} {
+		if strings.Contains(text.String()+machine.String(), change) {
+			t.Errorf("%q is shown beside its change", change)
+		}
 	}
 }

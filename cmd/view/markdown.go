@@ -12,7 +12,8 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// maxMarkdown is how many characters a comment on GitHub may have.
+// maxMarkdown is how many characters a comment on GitHub may have, whatever their length in UTF-8: it refuses more than
+// 262,144 bytes, which is as many of four bytes each.
 const maxMarkdown = 65_536
 
 // Of that, the table and the eight lists get a share each, so that the diff has the rest; and the notes on what was left

@@ -399,14 +399,58 @@ func (t *planText) rows(b block) []row {
 	for i := range b.changes[0].Fields {
 		rows = append(rows, t.fieldRows(b, i)...)
 	}
-	if nodes := nodesText(b.changes); nodes != "" {
-		mark := " "
-		if b.changes[0].Action == plan.Create {
-			mark = "+"
-		}
-		rows = append(rows, row{mark: mark, name: "nodes", value: nodes})
+	if r := nodesRow(b.changes); r.value != "" {
+		rows = append(rows, r)
 	}
 	return rows
+}
+
+// knownLater stands for what apply finds out, as in Terraform.
+const knownLater = "(known after apply)"
+
+// Why the node of a slot is known only after apply.
+const (
+	schedulerChooses = "where it fits now; what the scheduler chooses is known after apply"
+	placesInUse      = "its place is still in use by others that are replaced"
+)
+
+// nodesRow tells on which nodes the slots of a block are, or come to.
+func nodesRow(changes []*PlannedChange) row {
+	r := row{mark: " ", name: "nodes", value: nodesText(changes, func(c *PlannedChange) string { return c.Node })}
+	switch changes[0].Action {
+	case plan.Create:
+		r.mark = "+"
+	case plan.Replace:
+		was := nodesText(changes, func(c *PlannedChange) string { return c.was })
+		r.value = strings.TrimPrefix(r.value+laterText(changes), ", ")
+		if was != "" && was != r.value {
+			r.mark, r.value = "~", was+" -> "+r.value
+		}
+	}
+	switch {
+	case r.value != "" && changes[0].hinted:
+		r.note = schedulerChooses
+	case strings.Contains(r.value, knownLater):
+		r.note = placesInUse
+	}
+	return r
+}
+
+// laterText is what follows the nodes of a replacement: how many slots have none yet. "" if all have one.
+func laterText(changes []*PlannedChange) string {
+	n := 0
+	for _, c := range changes {
+		if c.Node == "" {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return ""
+	case n == 1 || n == len(changes):
+		return ", " + knownLater
+	}
+	return ", " + knownLater + " (" + itoa(n) + " slots)"
 }
 
 // fieldRows are the values that one attribute has in the slots of a block: usually one.
@@ -462,12 +506,12 @@ func fieldRow(f FieldShown) row {
 	return r
 }
 
-// nodesText lists the nodes of a block with how many slots each gets: "n1, n2 (2 slots)".
-func nodesText(changes []*PlannedChange) string {
+// nodesText lists nodes of a block's slots with how many slots each has: "n1, n2 (2 slots)".
+func nodesText(changes []*PlannedChange, nodeOf func(*PlannedChange) string) string {
 	count := map[string]int{}
 	for _, c := range changes {
-		if c.Node != "" {
-			count[c.Node]++
+		if node := nodeOf(c); node != "" {
+			count[node]++
 		}
 	}
 	if len(count) == 0 {
@@ -653,12 +697,21 @@ func (t *planText) conclusion(m *PlanModel) string {
 		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see what is held back, or waits."
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see what failed."
+	case m.Unheard():
+		return t.paint("No changes for now.", bold, yellow) + " What ran has ended, and nobody has asked its agents how: an apply does, and then what follows."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
 		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():
 		return "" // the rest of the text is about them
 	case m.destroy:
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
+	}
+	if bounds := strings.Join(m.boundItems(), " "); bounds != "" {
+		rest := " Left out is all that " + bounds + " does not name, and that it does not depend on."
+		if len(m.Eltrain.Excludes) > 0 {
+			rest = " Left out is what " + bounds + " names, and what depends on it."
+		}
+		return t.paint("No changes.", bold, green) + " What is planned runs as the configuration says." + rest
 	}
 	if len(m.Eltrain.Left) > 0 {
 		return t.paint("No changes.", bold, green) + " What is in the configuration runs as it says. -prune=false leaves what is in it no more."

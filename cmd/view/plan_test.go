@@ -125,6 +125,24 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 	}
 }
 
+// A plan that asks no provider does not know whether there is anybody who could be asked for a checkpoint.
+func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
+	c, _ := readPlanCase(t, "broken")
+	c.Facts.Unseen = true
+	said := map[string]string{}
+	for _, cost := range NewPlan(c.Facts, NewRedactor(nil)).Eltrain.Costs {
+		said[cost.Address] = strings.Join(cost.sentences(), " ")
+	}
+	for address, want := range map[string]string{
+		"job.a-asked":            "that SIGUSR1 asks for before it is stopped if it still runs, and else from that of step 500, or a newer one.",
+		"job.b-processes-killed": "goes on from the checkpoint of step 500 in ckpt, or a newer one",
+	} {
+		if !strings.Contains(said[address], want) {
+			t.Errorf("of %s it says %q, and not %q", address, said[address], want)
+		}
+	}
+}
+
 // Of slots that reserve nothing no amount is told.
 func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	var e exchange
@@ -248,8 +266,17 @@ func TestStreamIsTheUIOfTerraform(t *testing.T) {
 	}
 }
 
-// A comment on GitHub has 65,536 characters: what is beyond is counted, and no fold or fence stays open.
+// A comment on GitHub has 65,536 characters, of up to four bytes each: what is beyond is counted, and no fold or fence
+// stays open.
 func TestMarkdownFitsAComment(t *testing.T) {
+	for _, text := range []string{"a fence", strings.Repeat("\U0001f308", 40)} {
+		testMarkdownFits(t, text)
+	}
+}
+
+// testMarkdownFits has each of 3,000 jobs started for a reason with the text in it.
+func testMarkdownFits(t *testing.T, filling string) {
+	t.Helper()
 	p := plan.Plan{Records: job.Records{}}
 	f := PlanFacts{Input: plan.Input{Records: job.Records{}}}
 	for i := range 3000 {
@@ -263,8 +290,8 @@ func TestMarkdownFitsAComment(t *testing.T) {
 		p.Records[name] = &job.Record{UID: name, Phase: job.JobFailed}
 		p.Changes = append(p.Changes, plan.Change{Action: plan.Delete, Job: name, UID: name, Slot: member.Slot, Stop: []int{1}})
 		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Job: name, Slot: job.Address{Job: name, Role: "wörker"},
-			Reasons: []string{"new job ```` with a fence, <b>HTML</b>, | and @somebody"}})
-		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x`"}},
+			Reasons: []string{"new job ```` with " + filling + ", <b>HTML</b>, | and @somebody"}})
+		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x` " + filling}},
 			plan.Wait{Job: name, Held: true, Reasons: []string{"it is held back"}})
 	}
 	f.Plan = p
@@ -273,8 +300,8 @@ func TestMarkdownFitsAComment(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	if n := utf8.RuneCountInString(text); n > maxMarkdown || n < maxMarkdown/2 {
-		t.Errorf("it has %d characters of %d", n, maxMarkdown)
+	if n := utf8.RuneCountInString(text); n > 65_536 || n < 60_000 {
+		t.Errorf("it has %d characters", n)
 	}
 	if strings.Count(text, "`````") != 2 || strings.Count(text, "<details>") != strings.Count(text, "</details>") {
 		t.Error("a fence or a fold stays open")
@@ -441,5 +468,30 @@ func TestRedactor(t *testing.T) {
 	}
 	if got := new(Redactor).Text("s3cret"); got != "s3cret" {
 		t.Errorf("the zero Redactor changed it to %q", got)
+	}
+}
+
+// A plan of a part in which nothing is to be done does not say that all is well: the rest was not looked at.
+func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
+	a := []job.Selector{{Job: "a", Role: "ps"}}
+	for _, c := range []struct {
+		scope plan.Scope
+		want  string
+	}{
+		{plan.Scope{}, "What runs matches the configuration."},
+		{plan.Scope{Excludes: a}, "Left out is what -exclude=job.a.ps names, and what depends on it."},
+		{plan.Scope{Targets: a}, "Left out is all that -target=job.a.ps does not name, and that it does not depend on."},
+	} {
+		model := NewPlan(PlanFacts{Input: plan.Input{Scope: c.scope}}, NewRedactor(nil))
+		var text, comment bytes.Buffer
+		WritePlan(Screen{Writer: &text, Width: 200}, model)
+		if err := WritePlanMarkdown(&comment, model); err != nil {
+			t.Fatal(err)
+		}
+		for _, shown := range []string{text.String(), comment.String()} {
+			if !strings.Contains(shown, c.want) || c.scope.Limited() && strings.Contains(shown, "matches the configuration") {
+				t.Errorf("the scope %+v is shown as\n%s", c.scope, shown)
+			}
+		}
 	}
 }

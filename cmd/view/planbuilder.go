@@ -75,8 +75,16 @@ type planBuilder struct {
 	roles     map[roleAt]roleObject // like slots share most of their attributes
 	jobs      map[string]*job.Job   // as declared
 	at        map[*plan.Change]int
-	from      map[string]string // the names of jobs that are moved, by those that they get
-	forgotten map[string]bool   // jobs that are left running and not looked after any more
+	from      map[string]string                  // the names of jobs that are moved, by those that they get
+	forgotten map[string]bool                    // jobs that are left running and not looked after any more
+	seen      map[incarnationAt]*job.Incarnation // nil until asked for
+}
+
+// incarnationAt is an incarnation's identity.
+type incarnationAt struct {
+	uid    string
+	slot   job.Address
+	number int
 }
 
 // underNewNames are the facts with what is moved under the name that it gets, before the plan too.
@@ -330,11 +338,19 @@ func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange
 	if c.Action == plan.Create {
 		rc.Change.Before, rc.Change.BeforeSensitive = nil, false
 	}
-	if c.Node == "" && rc.Change.After != nil || c.Launch != nil && b.hinted(rc.Provider) {
+	starts := c.Action == plan.Create || c.Action == plan.Replace
+	if starts && (c.Node == "" || b.hinted(rc.Provider)) {
 		rc.Change.AfterUnknown["node"] = true
+	}
+	if stops(c) {
+		rc.Change.AfterUnknown["incarnation"] = true // it is numbered when it starts
 	}
 	rc.ActionReason = b.reason(a, c)
 	rc.Eltrain = b.planned(c)
+	rc.Eltrain.hinted = starts && b.hinted(rc.Provider)
+	if was, known := rc.Change.Before.(map[string]any); known && c.Action == plan.Replace {
+		rc.Eltrain.was, _ = was["node"].(string)
+	}
 	for _, f := range c.Fields {
 		if c.Action == plan.Replace && forces(f) {
 			rc.Change.ReplacePaths = append(rc.Change.ReplacePaths, replacePath(withinRole(f.Path)))
@@ -376,6 +392,8 @@ func (b *planBuilder) slotObject(rec *job.Record, a job.Address, c *plan.Change,
 		object["node"], object["incarnation"] = orNull(s.Node), s.Incarnation
 	}
 	switch {
+	case next && c != nil && stops(c):
+		object["node"], object["incarnation"] = orNull(c.Node), nil
 	case next && c != nil && c.Incarnation > 0:
 		object["node"], object["incarnation"] = orNull(c.Node), c.Incarnation
 	case !next && c != nil && len(c.Stop) > 0:
@@ -574,10 +592,10 @@ func planWaits(w plan.Wait, withheld string, r *Redactor) []PlanWait {
 	rest := slices.DeleteFunc(slices.Clone(w.Reasons), func(why string) bool { return why == withheld })
 	var out []PlanWait
 	if len(rest) > 0 {
-		out = append(out, PlanWait{waitAddress(w), r.Texts(rest), w.Never, w.Held})
+		out = append(out, PlanWait{waitAddress(w), r.Texts(rest), w.Never, w.Held, w.Unheard})
 	}
 	if len(rest) < len(w.Reasons) {
-		out = append(out, PlanWait{waitAddress(w), r.Texts([]string{withheld}), false, true})
+		out = append(out, PlanWait{Address: waitAddress(w), Reasons: r.Texts([]string{withheld}), Held: true})
 	}
 	return out
 }

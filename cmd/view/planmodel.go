@@ -2,6 +2,7 @@ package view
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -34,6 +35,8 @@ type PlanFacts struct {
 	// Reached is how far jobs are by the word of the master that runs them, by name. Without a master it is empty,
 	// and what the records have is all that is known.
 	Reached map[string]Reached `json:"reached,omitempty"`
+	// Unseen: no provider was asked, and what the records say runs is taken to run.
+	Unseen bool `json:"unseen,omitempty"`
 	// Checks are what the conditions of the files came to.
 	Checks []CheckFact `json:"checks,omitempty"`
 }
@@ -113,8 +116,15 @@ func (m *PlanModel) leftItems() []string {
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
-	Never   bool     `json:"never,omitempty"` // no waiting helps, the declaration has to change; see plan.Wait
-	Held    bool     `json:"held,omitempty"`  // the plan's scope has only a part of what goes together, or -max-destroy holds it back
+	Never   bool     `json:"never,omitempty"`   // no waiting helps, the declaration has to change; see plan.Wait
+	Held    bool     `json:"held,omitempty"`    // the plan's scope has only a part of what goes together, or -max-destroy holds it back
+	Unheard bool     `json:"unheard,omitempty"` // what ran has ended: an apply hears how, and does what follows
+}
+
+// Unheard tells whether anything has ended of which only an apply hears how. It has something to do then, though the plan
+// cannot say what; one that only refreshes the state hears nobody.
+func (m *PlanModel) Unheard() bool {
+	return !m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard })
 }
 
 // ResourceChange is one object of a plan: a slot or a job, changed or not.
@@ -173,9 +183,11 @@ type PlannedChange struct {
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	drift bool // it has happened, and nobody of ours did it
-	index int  // of the slot; 0 for a job
-	at    int  // in the plan's own order, which is that of the declarations
+	drift  bool   // it has happened, and nobody of ours did it
+	index  int    // of the slot; 0 for a job
+	at     int    // in the plan's own order, which is that of the declarations
+	was    string // the node so far, of a replacement; "" if none is known
+	hinted bool   // its node is where it fits now: a scheduler chooses
 }
 
 // FieldShown is one difference, as HCL texts; "" is nothing.

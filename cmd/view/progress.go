@@ -35,6 +35,7 @@ type Progress struct {
 
 	total    plan.Summary         // what was done so far
 	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
+	stopped  map[slotOf]int       // incarnations whose end was counted, until the next one of the slot is started
 	bursts   map[burstKey]*burst
 	waits    map[string]waiting   // as last told, by their words
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
@@ -62,6 +63,12 @@ type burst struct {
 	done    int
 }
 
+// slotOf is a slot of one job, whatever other jobs have had the name.
+type slotOf struct {
+	uid  string
+	slot job.Address
+}
+
 // waiting is a line on what waits, and when it was told.
 type waiting struct {
 	text string
@@ -72,7 +79,7 @@ type waiting struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -173,10 +180,11 @@ func (p *Progress) Started(c *plan.Change) {
 
 // because is a change's most telling reason: while watching nobody was shown a plan.
 func (p *Progress) because(c *plan.Change) string {
-	if len(c.Reasons) == 0 {
+	why := c.Why()
+	if why == "" {
 		return ""
 	}
-	return " (" + p.redactor.Text(strings.TrimSuffix(c.Reasons[0], ".")) + ")"
+	return " (" + p.redactor.Text(why) + ")"
 }
 
 // Still tells that a change takes its time.
@@ -274,18 +282,31 @@ func (b *burst) failures() string {
 	return fmt.Sprintf(", %d failed, the first being %s", len(b.failed), b.first)
 }
 
-// count counts what was done. A restart in place heals: the slot is as it was before. How many there are depends on when
-// its program fails, so only those count that a plan has promised.
+// count counts what was done, each slot once: a replacement may be two changes, a stop and a start. A restart in place heals:
+// the slot is as it was before. How many there are depends on when its program fails, so only those count that a plan has
+// promised.
 func (p *Progress) count(c *plan.Change) {
 	if c.Action == plan.Restart && !p.restarts[c.Slot] {
 		return
 	}
 	delete(p.restarts, c.Slot)
-	if stops(c) {
-		p.total.Remove++ // a Create follows, and is counted then
-		return
-	}
 	s := (&plan.Plan{Changes: []plan.Change{*c}}).Summary()
+	at := slotOf{c.UID, c.Slot}
+	ended, counted := p.stopped[at]
+	switch {
+	case ofJob(c):
+	case stops(c) || c.Action == plan.Delete:
+		s.Add = 0
+		if counted && ended == c.Incarnation { // it was to be stopped for good, and then to be replaced, or the other way round
+			s.Remove = 0
+		}
+		p.stopped[at] = c.Incarnation
+	case c.Action == plan.Create || c.Action == plan.Replace:
+		if counted {
+			s.Remove = 0
+		}
+		delete(p.stopped, at)
+	}
 	p.total.Import += s.Import
 	p.total.Add += s.Add
 	p.total.Change += s.Change
@@ -294,7 +315,7 @@ func (p *Progress) count(c *plan.Change) {
 
 // Noticed tells what happened.
 func (p *Progress) Noticed(n job.Notice) {
-	if n.Type == "withheld" && p.hold(n) {
+	if toldByChanges(n) || n.Type == "withheld" && p.hold(n) {
 		return
 	}
 	if p.shown[n.Message] {
@@ -376,6 +397,33 @@ func (p *Progress) Incomplete() {
 	p.conclude("Apply ended, but not all jobs run as asked for.", yellow)
 }
 
+// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to go on with it.
+func (p *Progress) Unwatched(left job.Records) {
+	p.conclude("Watch ended.", bold)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		runs := func(s job.Slot) bool { return s.Phase.Live() && s.Incarnation > 0 }
+		if slices.ContainsFunc(left[name].Slots, runs) {
+			names = append(names, "job."+name)
+		}
+	}
+	switch n := len(names); {
+	case n == 0:
+		p.tell("Nothing is left running.")
+	case n == 1:
+		p.tell(names[0] + " keeps running, and nothing heals it" + afterWatch)
+	default:
+		if n > maxSingly {
+			names = append(names[:maxSingly], fmt.Sprintf("%d more", n-maxSingly))
+		}
+		last := len(names) - 1
+		p.tell(strings.Join(names[:last], ", ") + " and " + names[last] + " keep running, and nothing heals them" + afterWatch)
+	}
+}
+
+// afterWatch ends the sentence on what a watch leaves.
+const afterWatch = ". To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."
+
 // DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
 func (p *Progress) DestroyIncomplete() {
 	p.endBursts()
@@ -432,7 +480,7 @@ func place(c *plan.Change) string {
 	if c.Action != plan.Create && c.Action != plan.Replace {
 		return ""
 	}
-	if c.Node == "" {
+	if c.Node == "" || stops(c) {
 		return fmt.Sprintf(" [incarnation=%d]", c.Incarnation)
 	}
 	return fmt.Sprintf(" [node=%s, incarnation=%d]", c.Node, c.Incarnation)

@@ -79,6 +79,36 @@ func TestRestartsThatHealDoNotCount(t *testing.T) {
 	}
 }
 
+// A replacement is one thing, whether its stop and its start are one change or two, and whatever it was taken for meanwhile.
+func TestReplacementsCountOnce(t *testing.T) {
+	stop, start := change(plan.Replace, "worker", 0), change(plan.Replace, "worker", 0)
+	start.Incarnation, start.Launch = stop.Incarnation+2, &job.Launch{}
+	waits, edited, other := stop, start, stop
+	waits.Action, edited.Action, other.UID = plan.Delete, plan.Create, "an earlier job's"
+	for _, test := range []struct {
+		name string
+		of   []plan.Change
+		want plan.Summary
+	}{
+		{"to another node", []plan.Change{stop, start}, plan.Summary{Add: 1, Remove: 1}},
+		{"edited", []plan.Change{stop, edited}, plan.Summary{Add: 1, Remove: 1}},
+		{"without room at first", []plan.Change{waits, stop, start}, plan.Summary{Add: 1, Remove: 1}},
+		{"without room from then on", []plan.Change{stop, waits}, plan.Summary{Remove: 1}},
+		{"at once", []plan.Change{start}, plan.Summary{Add: 1, Remove: 1}},
+		{"twice", []plan.Change{stop, start, start}, plan.Summary{Add: 2, Remove: 2}},
+		{"beside an earlier job's of the name", []plan.Change{other, stop, start}, plan.Summary{Add: 1, Remove: 2}},
+	} {
+		c := newClockwork()
+		for i := range test.of {
+			c.Started(&test.of[i])
+			c.Finished(&test.of[i], time.Second, nil)
+		}
+		if got := c.Done(); got != test.want {
+			t.Errorf("%s: done is %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
 func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	c := newClockwork()
 	p := &plan.Plan{}

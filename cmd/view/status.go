@@ -13,7 +13,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
-const StatusFormat = "1.2"
+const StatusFormat = "1.3"
 
 // WatchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
 const WatchOperation = "apply -watch"
@@ -25,6 +25,9 @@ type Facts struct {
 	// then the records are all there is, and they are not doubted.
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"` // of the newest plan
+	// Released are the jobs that the state was told to forget, by UID; Capabilities are the providers', by name.
+	Released     map[string]job.Released     `json:"released,omitempty"`
+	Capabilities map[string]job.Capabilities `json:"capabilities,omitempty"`
 	// Holder is who holds the state's lock; nil if nobody.
 	Holder *state.LockInfo `json:"-"`
 }
@@ -34,6 +37,8 @@ type StatusModel struct {
 	FormatVersion string       `json:"format_version"`
 	Master        MasterStatus `json:"master"`
 	Jobs          []JobStatus  `json:"jobs"`
+	// Unrecorded is what runs without a record: the state was lost, or was told to forget it.
+	Unrecorded []UnrecordedStatus `json:"unrecorded"`
 }
 
 // MasterStatus tells who looks after the jobs. Without one, training goes on and nothing is healed.
@@ -62,6 +67,7 @@ type JobStatus struct {
 	Roles          []RoleStatus     `json:"roles"`
 	Slots          []SlotStatus     `json:"slots"`
 	Incidents      []IncidentStatus `json:"incidents"` // oldest first
+	Budget         BudgetStatus     `json:"budget"`
 	Goodput        GoodputStatus    `json:"goodput"`
 }
 
@@ -112,7 +118,10 @@ type GoodputStatus struct {
 
 // Status builds the model of all jobs, by name.
 func Status(f Facts, r *Redactor) StatusModel {
-	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}}
+	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}, Unrecorded: []UnrecordedStatus{}}
+	for _, u := range f.Unrecorded() {
+		m.Unrecorded = append(m.Unrecorded, unrecordedStatus(&u))
+	}
 	seen := map[job.Address]*job.Incarnation{}
 	for i := range f.Snapshot.Incarnations {
 		in := &f.Snapshot.Incarnations[i]
@@ -144,6 +153,13 @@ func (m StatusModel) Select(sel job.Selector) StatusModel {
 		jobs = append(jobs, j)
 	}
 	m.Jobs = jobs
+	unrecorded := []UnrecordedStatus{}
+	for _, u := range m.Unrecorded {
+		if u.Slots = slices.DeleteFunc(slices.Clone(u.Slots), func(s UnrecordedSlot) bool { return !sel.Matches(s.slot) }); len(u.Slots) > 0 {
+			unrecorded = append(unrecorded, u)
+		}
+	}
+	m.Unrecorded = unrecorded
 	return m
 }
 
@@ -170,7 +186,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	j := JobStatus{
 		Address: "job." + name, UID: record.UID, Provider: record.Spec.Provider, Phase: record.Phase,
 		Reasons: []string{}, Roles: []RoleStatus{}, Slots: []SlotStatus{}, Incidents: []IncidentStatus{},
-		Goodput: GoodputStatus{record.Goodput.Wall, record.Goodput.Productive, record.Goodput.Lost},
+		Budget: budgetStatus(record, f.Snapshot.At), Goodput: GoodputStatus{record.Goodput.Wall, record.Goodput.Productive, record.Goodput.Lost},
 	}
 	ranks := j.world(newestWorld(name, f))
 	running := map[string]int{}
@@ -219,7 +235,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 			j.Phase = job.JobDegraded
 		}
 	}
-	j.Reasons = append(j.Reasons, reasons(name, record, j, f.Waits, r)...)
+	j.Reasons = append(j.Reasons, reasons(name, record, j, f, r)...)
 	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
 	return j
 }
@@ -316,14 +332,14 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 	return out
 }
 
-// redactExit is an exit whose texts, which a training program wrote, may be shown.
+// redactExit is an exit whose texts may be shown: what a training program wrote, and why it could not be started, which
+// names what it was to be started with.
 func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
 	if exit == nil {
 		return nil
 	}
 	out := *exit
-	out.Message = r.Text(out.Message)
-	out.Tail = nil
+	out.NotStarted, out.Message, out.Tail = r.Text(out.NotStarted), r.Text(out.Message), nil
 	for _, line := range exit.Tail {
 		out.Tail = append(out.Tail, r.Text(line))
 	}
@@ -331,9 +347,9 @@ func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
 }
 
 // reasons are why a job is not what was asked for: what its newest plan waits for, and why it failed.
-func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r *Redactor) []string {
+func reasons(name string, record *job.Record, j JobStatus, f Facts, r *Redactor) []string {
 	var out []string
-	for _, w := range waits {
+	for _, w := range f.Waits {
 		if w.Job != name {
 			continue
 		}
@@ -344,8 +360,11 @@ func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r 
 			out = append(out, r.Text(text))
 		}
 	}
-	if text := failure(record, r); record.Phase == job.JobFailed && text != "" {
-		out = append(out, "Failed: "+text)
+	if record.Phase == job.JobFailed {
+		if text := failure(record, r); text != "" {
+			out = append(out, "Failed: "+text)
+		}
+		out = append(out, howToGoOn(f.Holder))
 	}
 	if len(out) > 0 || record.Phase.Ended() {
 		return out
@@ -356,20 +375,6 @@ func reasons(name string, record *job.Record, j JobStatus, waits []plan.Wait, r 
 		}
 	}
 	return out
-}
-
-// failure is the last incident of a job that failed, in words; "" if it had none.
-func failure(record *job.Record, r *Redactor) string {
-	if len(record.Incidents) == 0 {
-		return ""
-	}
-	last := incidentStatus(record.Incidents[len(record.Incidents)-1], r)
-	text, culprits := spaced(string(last.Cause)), strings.Join(shortCulprits(last), ", ")
-	told := len(last.Evidence) > 0 && strings.HasPrefix(last.Evidence[0], culprits+": ")
-	if culprits != "" && !told {
-		text += " in " + culprits
-	}
-	return strings.TrimSuffix(text+": "+strings.Join(last.Evidence, "; "), ": ")
 }
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {

@@ -57,7 +57,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.2" {
+	if m["format_version"] != "1.3" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -131,6 +131,29 @@ func TestStatusWithoutObservationDoubtsNothing(t *testing.T) {
 	}
 }
 
+// An address selects among what runs without a record, too.
+func TestStatusSelectsOfWhatIsNotRecorded(t *testing.T) {
+	var in statusCase
+	input(t, "status/unrecorded/facts.json", &in)
+	for selector, want := range map[string]string{
+		"job.lost": "job.lost.worker[0] job.lost.worker[1]", "job.lost.worker[1]": "job.lost.worker[1]", "job.lost.worker[2]": "", "job.over": "", "job.theirs": "",
+	} {
+		sel, err := job.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, u := range in.model().Select(sel).Unrecorded {
+			for _, s := range u.Slots {
+				got = append(got, s.Address)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+	}
+}
+
 // While somebody is at work the records are about to change: they are not doubted either.
 func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 	var in statusCase
@@ -192,5 +215,27 @@ func TestStatusOfWhatEndedUnseen(t *testing.T) {
 	j := in.model().Jobs[0]
 	if j.Phase != job.JobDegraded || j.Healthy || j.Slots[0].Phase != job.Registered || j.Slots[1].Phase != job.Running || j.Roles[0].Running != 1 {
 		t.Errorf("it is %s, healthy %v, with %s and %s, %d running", j.Phase, j.Healthy, j.Slots[0].Phase, j.Slots[1].Phase, j.Roles[0].Running)
+	}
+}
+
+// Why a program could not be started names what was to be started, which may be sensitive; the state has its seal.
+func TestStatusHidesWhatCouldNotBeStarted(t *testing.T) {
+	seal := "(sensitive value a5062faa0123456789abcdef01234567)"
+	for _, told := range []string{"hunter22", seal} {
+		record := &job.Record{Slots: []job.Slot{{
+			Address: job.Address{Job: "a", Role: "worker"}, Incarnation: 1, Phase: job.Failed, Cause: job.StartFailed,
+			Exit: &job.Exit{NotStarted: "fork/exec " + told + ": no such file or directory"},
+		}}}
+		model := Status(Facts{Records: job.Records{"a": record}}, NewRedactor([]job.Job{{Secrets: []string{"hunter22"}}}))
+		var text, encoded strings.Builder
+		WriteStatus(Screen{Writer: &text, Width: 200}, model)
+		if err := WriteJSON(&encoded, model); err != nil {
+			t.Fatal(err)
+		}
+		for _, shown := range []string{text.String(), encoded.String()} {
+			if !strings.Contains(shown, "fork/exec (sensitive value): no such file") {
+				t.Errorf("of %q it shows\n%s", told, shown)
+			}
+		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 // WriteStatus shows a status to a person.
 func WriteStatus(s Screen, m StatusModel) {
 	var b bytes.Buffer
-	if len(m.Jobs) == 0 {
+	if len(m.Jobs) == 0 && len(m.Unrecorded) == 0 {
 		b.WriteString("No jobs.\n")
 	}
 	for i := range m.Jobs {
@@ -29,6 +29,12 @@ func WriteStatus(s Screen, m StatusModel) {
 			b.WriteString("\n")
 		}
 		s.jobText(&b, &m.Jobs[i])
+	}
+	for i := range m.Unrecorded {
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		s.unrecordedText(&b, &m.Unrecorded[i])
 	}
 	if text := masterText(m); text != "" {
 		b.WriteString("\n" + text + "\n")
@@ -56,6 +62,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 		{"world", worldText(j)},
 		{"training", trainingText(j)},
 		{"goodput", goodputText(j.Goodput)},
+		{"budget", j.Budget.text()},
 	}
 	for _, fact := range facts {
 		if fact[1] != "" {
@@ -63,7 +70,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 		}
 	}
 	for _, why := range j.Reasons {
-		fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
+		s.reason(b, why)
 	}
 	roles := [][]string{{"ROLE", "DESIRED", "RUNNING", "MIN", "MAX"}}
 	for _, r := range j.Roles {
@@ -74,6 +81,11 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 		s.table(b, slotRows(j.Slots))
 	}
 	s.incidents(b, j.Incidents)
+}
+
+// reason is a sentence on what is not as asked for, below what it is about.
+func (s Screen) reason(b *bytes.Buffer, why string) {
+	fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
 }
 
 func phaseStyle(j *JobStatus) style {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
 
@@ -22,6 +23,8 @@ type Stream struct {
 	mu  sync.Mutex
 	w   io.Writer
 	now func() time.Time
+
+	waiting map[string]bool // what waited by the newest plan that was written, as JSON
 }
 
 // NewStream writes to w, beginning with the line of the versions.
@@ -67,6 +70,12 @@ type StreamResource struct {
 	Type     string `json:"resource_type"`
 	Name     string `json:"resource_name"`
 	Key      *int   `json:"resource_key"`
+}
+
+// jobResource names a job in a line.
+func jobResource(name, provider string) StreamResource {
+	address := "job." + name
+	return StreamResource{Addr: address, Resource: address, Provider: provider, Type: jobType, Name: name}
 }
 
 // StreamChange is a change in a line.
@@ -128,9 +137,7 @@ func (s *Stream) Plan(m *PlanModel) {
 		f := &m.Eltrain.Failed[i]
 		s.line("info", f.Address+": "+strings.Join(f.sentences(), " "), "planned_failed", map[string]any{"failed": f})
 	}
-	for _, w := range m.Eltrain.Waits {
-		s.wait(w)
-	}
+	s.waits(m.Eltrain.Waits)
 	for i := range m.Eltrain.Costs {
 		c := &m.Eltrain.Costs[i]
 		message := strings.Join(c.sentences(), " ")
@@ -171,14 +178,38 @@ func (s *Stream) changes(m *PlanModel) {
 	}
 }
 
+// Refreshing writes that it is asked what runs of a recorded job. One question to a provider is about all slots of all of
+// its jobs, so there is a line for each job, and none for each slot.
+func (s *Stream) Refreshing(name string, rec *job.Record) {
+	s.refresh("refresh_start", "Refreshing state...", name, rec)
+}
+
+// Refreshed writes that this is known.
+func (s *Stream) Refreshed(name string, rec *job.Record) {
+	s.refresh("refresh_complete", "Refresh complete", name, rec)
+}
+
+func (s *Stream) refresh(kind, message, name string, rec *job.Record) {
+	s.line("info", "job."+name+": "+message+" [uid="+rec.UID+"]", kind, map[string]any{"hook": map[string]any{
+		"resource": jobResource(name, rec.Spec.Provider), "id_key": "uid", "id_value": rec.UID,
+	}})
+}
+
 // scaleDecision writes that an elastic role is made larger or smaller.
 func (s *Stream) scaleDecision(size *RoleSize) {
 	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
 }
 
-// wait writes what is not as asked for.
-func (s *Stream) wait(w PlanWait) {
-	s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
+// waits writes what is not as asked for by the newest plan, as far as the plan before it had not the same.
+func (s *Stream) waits(all []PlanWait) {
+	told := make(map[string]bool, len(all))
+	for _, w := range all {
+		text, _ := json.Marshal(w) // of texts and flags it is no error
+		if told[string(text)] = true; !s.waiting[string(text)] {
+			s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
+		}
+	}
+	s.waiting = told
 }
 
 // summary is the line of the counts.

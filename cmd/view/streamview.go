@@ -16,17 +16,18 @@ var _ apply.View = (*StreamProgress)(nil)
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[string]bool   // addresses of what the loop set out to do and has not done, or is under way
-	flying   map[string]bool   // of those, what is under way
+	open     map[string]deed   // by address: what the loop set out to do and has not done, or is under way
+	flying   map[string]deed   // of those, what is under way
 	done     map[deed]bool     // what is done, while plans still ask for it: it is seen a little later
-	begun    bool              // a reconcile_start was written, and its reconcile_complete was not
+	begun    bool              // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
+	count    int               // of reconcile_start lines so far: the id of the newest
 	planned  plan.Summary      // of the newest plan
 	warnings map[string]string // those that hold, by summary, with the detail that was told last
 }
 
 // NewStreamProgress tells on s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[string]bool{}, flying: map[string]bool{}, done: map[deed]bool{}, warnings: map[string]string{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[string]deed{}, flying: map[string]deed{}, done: map[deed]bool{}, warnings: map[string]string{}}
 }
 
 // deed is a change as what is done once.
@@ -46,9 +47,10 @@ var streamActions = map[plan.Action]string{
 
 // hook is what a line on a change has in it.
 func hook(c *plan.Change, more map[string]any) map[string]any {
-	r := StreamResource{Addr: ChangeAddress(c), Resource: ChangeAddress(c), Provider: c.Provider, Type: jobType, Name: c.Job}
+	r := jobResource(c.Job, c.Provider)
 	if !ofJob(c) {
 		index := c.Slot.Index
+		r.Addr, r.Resource = ChangeAddress(c), ChangeAddress(c)
 		r.Type, r.Name, r.Key = slotType, c.Job+"."+c.Slot.Role, &index
 	}
 	in := map[string]any{"resource": r, "action": streamActions[c.Action]}
@@ -62,22 +64,22 @@ func elapsedSeconds(d time.Duration) map[string]any {
 	return map[string]any{"elapsed_seconds": tenths(d.Seconds())}
 }
 
-// Planned tells what the loop sets out to do, what is decided about sizes, and what waits. What of an earlier plan is not
-// under way and is not in this one any more has been overtaken.
+// Planned tells what the loop sets out to do if that is more or other than before, what is decided about sizes, and what
+// waits. What of an earlier plan is not under way and is not in this one any more is not waited for.
 func (p *StreamProgress) Planned(next *plan.Plan) {
-	p.open = maps.Clone(p.flying)
-	still := map[deed]bool{}
+	open, still, more := maps.Clone(p.flying), map[deed]bool{}, false
 	for i := range next.Changes {
 		c := &next.Changes[i]
 		switch {
 		case p.done[deedOf(c)]:
 			still[deedOf(c)] = true
 		case c.Wave == 0: // later waves come in a later plan
-			p.open[ChangeAddress(c)] = true
+			more = more || p.open[ChangeAddress(c)] != deedOf(c)
+			open[ChangeAddress(c)] = deedOf(c)
 		}
 	}
-	p.done, p.planned = still, next.Summary()
-	if len(p.open) > 0 {
+	p.open, p.done, p.planned = open, still, next.Summary()
+	if more {
 		p.begin()
 	}
 	for i := range next.Sizes {
@@ -85,17 +87,25 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 			p.stream.scaleDecision(&size)
 		}
 	}
-	for _, w := range next.Waits {
-		p.stream.wait(PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held})
+	waits := make([]PlanWait, len(next.Waits))
+	for i, w := range next.Waits {
+		waits[i] = PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held, w.Unheard}
 	}
+	p.stream.waits(waits)
 	p.complete()
 }
 
-// begin tells that the loop sets out to do what its newest plan has.
+// begin tells that the loop sets out to do what its newest plan has. What it had set out to do and is not done yet is part
+// of that.
 func (p *StreamProgress) begin() {
 	n := p.planned
+	if p.begun {
+		p.stream.line("info", "Reconciling goes on by a newer plan", "reconcile_overtaken", map[string]any{"id": p.count, "by": p.count + 1})
+	}
 	p.begun = true
+	p.count++
 	p.stream.line("info", "Reconciling", "reconcile_start", map[string]any{
+		"id":      p.count,
 		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove},
 	})
 }
@@ -104,7 +114,14 @@ func (p *StreamProgress) begin() {
 func (p *StreamProgress) complete() {
 	if p.begun && len(p.open) == 0 {
 		p.begun = false
-		p.stream.line("info", "Reconciled", "reconcile_complete", nil)
+		p.stream.line("info", "Reconciled", "reconcile_complete", map[string]any{"id": p.count})
+	}
+}
+
+// close takes a change out of what is to be done, unless something else is by now to be done there.
+func (p *StreamProgress) close(c *plan.Change) {
+	if p.open[ChangeAddress(c)] == deedOf(c) {
+		delete(p.open, ChangeAddress(c))
 	}
 }
 
@@ -113,7 +130,7 @@ func (p *StreamProgress) Started(c *plan.Change) {
 	if !p.begun { // a restart in place is the same deed as the one before
 		p.begin()
 	}
-	p.open[ChangeAddress(c)], p.flying[ChangeAddress(c)] = true, true
+	p.open[ChangeAddress(c)], p.flying[ChangeAddress(c)] = deedOf(c), deedOf(c)
 	delete(p.done, deedOf(c))
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",
 		hook(c, map[string]any{"reasons": p.redactor.Texts(c.Reasons)}))
@@ -135,7 +152,7 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 		return
 	}
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, in))
-	delete(p.open, ChangeAddress(c))
+	p.close(c)
 	p.done[deedOf(c)] = true
 	p.complete()
 }
@@ -143,15 +160,19 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 // Withdrawn ends a change that is not asked for any more: to a program it has failed for good.
 func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	delete(p.flying, ChangeAddress(c))
-	delete(p.open, ChangeAddress(c))
+	p.close(c)
 	in := elapsedSeconds(elapsed)
 	in["error"] = "It is not asked for any more."
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" given up after "+short(elapsed), "apply_errored", hook(c, in))
 	p.complete()
 }
 
-// Noticed tells what happened: an incident under its own type, with its evidence, else a notice.
+// Noticed tells what happened: an incident under its own type, with its evidence, else a notice. What the lines on changes
+// tell has none.
 func (p *StreamProgress) Noticed(n job.Notice) {
+	if toldByChanges(n) {
+		return
+	}
 	kind := "notice"
 	if n.Incident != nil {
 		kind = "incident"

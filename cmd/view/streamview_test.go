@@ -2,7 +2,9 @@ package view
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,9 @@ func TestStreamProgress(t *testing.T) {
 	var out bytes.Buffer
 	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	s := NewStream(&out, "0.1.0", func() time.Time { return at })
+	known := &job.Record{UID: "u1", Spec: job.Job{Name: "j", Provider: "local"}}
+	s.Refreshing("j", known)
+	s.Refreshed("j", known)
 	p := Both{Quiet{}, NewStreamProgress(s, NewRedactor([]job.Job{{Secrets: []string{secret}}}))}
 	start := plan.Change{Action: plan.Create, Job: "j", Provider: "local", Slot: job.Address{Job: "j", Role: "worker", Index: 3}, Node: "n1", Incarnation: 1, Reasons: []string{"new, with " + secret}}
 	forget := plan.Change{Action: plan.Delete, Job: "gone", UID: "u9"}
@@ -44,6 +49,70 @@ func TestStreamProgress(t *testing.T) {
 		t.Errorf("a line shows the secret:\n%s", out.String())
 	}
 	golden(t, "stream.jsonl", out.String())
+}
+
+// Each reconcile_start has one end: done, or overtaken by the next, which has what was left of it. The same plan told again is
+// no other.
+func TestStreamSaysWhatWasOvertaken(t *testing.T) {
+	var out bytes.Buffer
+	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	slot := func(i int) plan.Change { return change(plan.Create, "worker", i) }
+	a, b, again := slot(0), slot(1), slot(0)
+	again.Incarnation++
+	p.Planned(&plan.Plan{Changes: []plan.Change{a}})
+	p.Planned(&plan.Plan{Changes: []plan.Change{a}, Waits: []plan.Wait{{Job: "j", Reasons: []string{"No room."}}}})
+	p.Started(&a)
+	p.Planned(&plan.Plan{Changes: []plan.Change{a, b}})
+	p.Started(&b)
+	p.Finished(&b, 0, nil)
+	p.Planned(&plan.Plan{Changes: []plan.Change{again}}) // another start is wanted there while the first is made
+	p.Finished(&a, 0, nil)
+	p.Started(&again)
+	p.Finished(&again, 0, nil)
+	var got []string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		var l struct {
+			Type   string
+			ID, By int
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if kind, is := strings.CutPrefix(l.Type, "reconcile_"); is {
+			got = append(got, fmt.Sprintf("%s %d %d", kind, l.ID, l.By))
+		}
+	}
+	if want := "start 1 0, overtaken 1 2, start 2 0, overtaken 2 3, start 3 0, complete 3 0"; strings.Join(got, ", ") != want {
+		t.Errorf("told is %q, want %q", strings.Join(got, ", "), want)
+	}
+}
+
+// What waits is told once for as long as it waits for the same: not by the plan that is shown and by each that is made after
+// it. When it comes again it is news.
+func TestStreamTellsAWaitOnce(t *testing.T) {
+	var out bytes.Buffer
+	s := NewStream(&out, "0.1.0", time.Now)
+	p := NewStreamProgress(s, NewRedactor(nil))
+	tell := func(reasons ...string) int {
+		out.Reset()
+		next := &plan.Plan{}
+		for _, why := range reasons {
+			next.Waits = append(next.Waits, plan.Wait{Job: "j", Role: "worker", Reasons: []string{why}})
+		}
+		p.Planned(next)
+		return strings.Count(out.String(), `"planned_wait"`)
+	}
+	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: []string{"No room."}}}}}, NewRedactor(nil)))
+	for i, step := range []struct {
+		reasons []string
+		want    int
+	}{
+		{[]string{"No room."}, 0}, {[]string{"No room.", "Queued."}, 1}, {[]string{"Still no room.", "Queued."}, 1}, {nil, 0}, {[]string{"Queued."}, 1}, {[]string{"Queued."}, 0},
+	} {
+		if got := tell(step.reasons...); got != step.want {
+			t.Errorf("step %d: %d lines, want %d", i, got, step.want)
+		}
+	}
 }
 
 // What is set out to be done is told to be done once, when all of it is: not between one change and the next, nor for what

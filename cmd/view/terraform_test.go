@@ -44,6 +44,9 @@ func everyLine(t *testing.T) []uiLine {
 		_, m := readPlanCase(t, name)
 		s.Plan(m)
 	}
+	known := &job.Record{UID: "u1", Spec: job.Job{Name: "j", Provider: "local"}}
+	s.Refreshing("j", known)
+	s.Refreshed("j", known)
 	p := NewStreamProgress(s, NewRedactor(nil))
 	c := plan.Change{Action: plan.Create, Job: "j", Provider: "local", Slot: job.Address{Job: "j", Role: "worker", Index: 3}, Incarnation: 1}
 	stop := plan.Change{Action: plan.Delete, Job: "j", Provider: "local", Slot: c.Slot, Incarnation: 1, Stop: []int{1}}
@@ -57,7 +60,7 @@ func everyLine(t *testing.T) []uiLine {
 	s.Applied(plan.Summary{Add: 1})
 	s.Applied(plan.Summary{Add: 1, Import: 2})
 	s.Destroyed(plan.Summary{Remove: 1})
-	s.Outputs(map[string]GivenValue{"a": {Value: json.RawMessage("1"), Type: json.RawMessage(`"number"`)}, "b": {Sensitive: true}})
+	s.Outputs(map[string]GivenValue{"a": {Value: json.RawMessage("1"), Type: json.RawMessage(`"number"`)}, "b": {Type: json.RawMessage(`"string"`), Sensitive: true}})
 	about := Problem("Wrong", "Why.")
 	about.Address = "job.j"
 	about.Range = &Range{Filename: "main.hcl", Start: Position{1, 1, 0}, End: Position{1, 2, 1}}
@@ -111,11 +114,12 @@ func TestStreamHasTheShapeOfTerraform(t *testing.T) {
 	}
 }
 
-// optional are fields of which eltrain has none: what infrastructure calls a slot is known once it runs.
+// optional are fields of which eltrain has none in lines of changes: what infrastructure calls a slot is known once it runs.
 var optional = map[string]bool{"hook.id_key": true, "hook.id_value": true, "outputs.*.type.*": true}
 
 // worded are the kinds whose messages are Terraform's to the letter; others name what eltrain does.
-var worded = map[string]bool{"change_summary": true, "outputs": true, "apply_progress": true, "apply_errored": true, "apply_complete": true}
+var worded = map[string]bool{"change_summary": true, "outputs": true, "apply_progress": true, "apply_errored": true, "apply_complete": true,
+	"refresh_start": true, "refresh_complete": true}
 
 // uiShape is what lines of one type have in common.
 type uiShape struct {
@@ -141,7 +145,7 @@ func (s *uiShape) add(l uiLine) {
 }
 
 var (
-	uiID     = regexp.MustCompile(` \[id=.*\]`)
+	uiID     = regexp.MustCompile(` \[u?id=.*\]`)
 	uiNumber = regexp.MustCompile(`\d+(\.\d+)?`)
 )
 

@@ -56,33 +56,66 @@ func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
 	s.destroyed()
 }
 
-// A quota that is too small is named, by a master that watches and by one that does not; raised, the job comes up
-// by itself.
+// quota lets the namespace have so many pods, and waits until that is in force.
+func (s *trial) quota(pods string) {
+	s.T.Helper()
+	quotas := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
+	small := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}}}
+	_, err := quotas.Create(s.T.Context(), small, metav1.CreateOptions{})
+	s.OK(err)
+	site.Until(s.T, "the quota is in force", func() bool {
+		q, err := quotas.Get(s.T.Context(), "small", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) > 0
+	})
+}
+
+// raise makes it enough.
+func (s *trial) raise() {
+	s.T.Helper()
+	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
+	_, err := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace).Patch(s.T.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{})
+	s.OK(err)
+}
+
+// A quota that is too small is named by a master that watches; raised, the job comes up by itself.
 func TestQuotaExceededThenRaised(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
-	quotas := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
-	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	site.Until(t, "the quota is in force", func() bool {
-		q, err := quotas.Get(t.Context(), "small", metav1.GetOptions{})
-		return err == nil && len(q.Status.Hard) > 0
-	})
+	s.quota("1")
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	m := s.Watch()
 	m.Heard("exceeded quota: small")
 	if n := len(s.Pods()); n > 1 {
 		t.Errorf("%d pods under a quota of 1", n)
 	}
-	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
-	if _, err := quotas.Patch(t.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.raise()
 	s.AwaitWorld(workers, 1)
 	s.trainsUndisturbed(workers)
 	m.Interrupt()
+	s.destroyed()
+}
+
+// An apply that does not watch gives up at a quota that is too small, and says which. The next one, with the quota raised,
+// does what was left.
+func TestQuotaExceededByAPlainApply(t *testing.T) {
+	t.Parallel()
+	s := newTrial(t, calm.start(t))
+	s.quota("1")
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	out, code := s.Run(applying...)
+	if code != 1 {
+		t.Errorf("apply under a quota that is too small ends with exit code %d", code)
+	}
+	site.Has(t, out, "exceeded quota: small")
+	if n := len(s.Pods()); n > 1 {
+		t.Errorf("%d pods under a quota of 1", n)
+	}
+	if j := s.Status(); len(j.Running()) > 0 || !j.Says("exceeded quota: small") {
+		t.Errorf("status says %q of %+v", j.Reasons, j.Slots)
+	}
+	s.raise()
+	s.Must(applying...)
+	s.trainsUndisturbed(workers)
 	s.destroyed()
 }
 

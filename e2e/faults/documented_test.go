@@ -1,47 +1,144 @@
 package faults
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// docs/kubernetes.md, from the installation to a healed job and to nothing: deploy/ with its own sample job.
-func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
-	t.Parallel()
-	s := newTrial(t, calm.start(t))
-	s.Job = "hello"
-	for _, name := range []string{"eltrain.hcl", "hello.hcl", "hello.py"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", name))
-		s.OK(err)
-		s.Write(name, string(text))
+// reader is a platform engineer who does what docs/kubernetes.md says, to the letter.
+type reader struct {
+	*trial
+	page *site.Page
+	dir  string // with deploy/ in it
+}
+
+// documented is where deploy/ installs to.
+const documented = "eltrain"
+
+// newReader opens the page at the installation, beside a copy of deploy/. One thing differs in that: every pod here shares
+// this machine's ports, so the master listens on its own address alone.
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{
+		trial: &trial{&site.Site{T: t, Cluster: calm.start(t), Programs: programs, Job: "hello", Namespace: documented}},
+		page:  site.OpenPage(t, filepath.Join("..", "..", "docs", "kubernetes.md"), "## Install"),
+		dir:   t.TempDir(),
 	}
-	s.install(deployment(t))
+	r.OK(os.CopyFS(filepath.Join(r.dir, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))))
+	r.edit("deploy/base/deployment.yaml", "-listen=0.0.0.0:7070", "-listen=$(POD_IP):7070")
+	r.edit("deploy/base/deployment.yaml", "          env:\n", "          env:\n            - name: POD_IP\n              valueFrom:\n                fieldRef:\n                  fieldPath: status.podIP\n")
+	t.Cleanup(func() {
+		namespaces := r.Cluster.Admin().CoreV1().Namespaces()
+		if err := namespaces.Delete(context.Background(), documented, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		site.Until(t, "the namespace is gone", func() bool { // for a second run
+			_, err := namespaces.Get(context.Background(), documented, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+	})
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the Deployment's master said:\n%s", s.deployedSays())
+			t.Logf("the Deployment's master said:\n%s", r.deployedSays())
 		}
 	})
-	const most = 4 // slots, which it grows to
-	all := func() bool { return ready(s.deployed()) && s.beats(http.DefaultClient, "http") == most }
-	site.Until(t, "the sample job trains", all)
-	before := s.podUIDs()
+	return r
+}
 
-	victim := s.Pods()[1]
-	s.DeletePod(victim.Name, metav1.DeleteOptions{})
+func (r *reader) edit(name, old, new string) {
+	r.T.Helper()
+	path := filepath.Join(r.dir, name)
+	text, err := os.ReadFile(path)
+	r.OK(err)
+	if !strings.Contains(string(text), old) {
+		r.T.Fatalf("%s has no %q to be edited", name, old)
+	}
+	r.OK(os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o644))
+}
+
+// inMaster is a command that the page has kubectl run in the master's container.
+var inMaster = regexp.MustCompile(`^kubectl -n eltrain exec deployment/eltrain -c eltrain -- (.*)$`)
+
+// does does the page's next block of commands, NAME being a pod, and gives what they say.
+func (r *reader) does(name string) (said string) {
+	r.T.Helper()
+	for line := range strings.Lines(r.page.Block("sh")) {
+		line = strings.TrimSpace(line)
+		if command := inMaster.FindStringSubmatch(line); command != nil {
+			said += r.inMaster(strings.Fields(command[1])...)
+			continue
+		}
+		said += r.Shell(r.dir, strings.ReplaceAll(line, "NAME", name))
+	}
+	return said
+}
+
+// inMaster is what kubectl exec does, for which the process nodes have no server: a command in the namespaces of the
+// master's container, as its user, with its environment.
+func (r *reader) inMaster(command ...string) string {
+	r.T.Helper()
+	pod := r.deployed()
+	pid, err := r.Cluster.Kubelet.PID(pod.Namespace, pod.Name, "eltrain")
+	r.OK(err)
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	r.OK(err)
+	as := pod.Spec.SecurityContext
+	args := []string{"--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--pid", fmt.Sprintf("--setuid=%d", *as.RunAsUser), fmt.Sprintf("--setgid=%d", *as.RunAsGroup), "env", "-i"}
+	args = append(args, strings.Split(strings.TrimSuffix(string(environ), "\x00"), "\x00")...)
+	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nsenter", append(args, command...)...).CombinedOutput()
+	if err != nil {
+		r.T.Fatalf("%v in the master's container: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// docs/kubernetes.md, from the installation to a healed job and to nothing: all that `kubectl apply -k deploy/` makes, with
+// its own rights and its own sample job.
+func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
+	t.Parallel()
+	r := newReader(t)
+	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it
+	site.Has(t, r.does(""), "successfully rolled out")
+	const most = 4 // slots, which it grows to
+	all := func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == most }
+	site.Until(t, "the sample job trains", all)
+	before := r.podUIDs()
+	r.page.To("## The first job")
+	looking := r.does("")
+	for name := range before {
+		site.Has(t, looking, name)
+	}
+	site.Has(t, looking, "job.hello", "worker[3]", "world_formed job.hello")
+
+	victim := r.Pods()[1]
+	r.does(victim.Name)
 	site.Until(t, "its pod is replaced", func() bool {
-		_, there := s.podUIDs()[victim.Name]
-		return !there && len(s.podUIDs()) == most && all()
+		_, there := r.podUIDs()[victim.Name]
+		return !there && len(r.podUIDs()) == most && all()
 	})
-	site.Has(t, s.deployedSays(), "deleted in worker["+victim.Labels["eltrain.dev/index"]+"] -> replace")
+	told := "deleted in worker[" + victim.Labels["eltrain.dev/index"] + "] -> replace"
+	site.Until(t, "events tells what was decided", func() bool {
+		return strings.Contains(r.inMaster("eltrain", "-chdir=/jobs", "events"), told)
+	})
 	stay := 0
-	for name, uid := range s.podUIDs() {
+	for name, uid := range r.podUIDs() {
 		if before[name] == uid {
 			stay++
 		}
@@ -50,25 +147,57 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 		t.Errorf("of %d pods %d are those of before", most, stay)
 	}
 
-	master := s.deployed().UID
-	s.DeletePod(s.deployed().Name, metav1.DeleteOptions{})
-	healed := s.podUIDs()
+	master, healed := r.deployed().UID, r.podUIDs()
+	r.does("")
 	site.Until(t, "the next master hears from every agent", func() bool {
-		p := s.deployed()
+		p := r.deployed()
 		return p != nil && p.UID != master && all()
 	})
-	for name, uid := range s.podUIDs() {
+	for name, uid := range r.podUIDs() {
 		if healed[name] != uid {
 			t.Errorf("pod %s was made anew under the next master", name)
 		}
 	}
+	site.Has(t, r.inMaster("eltrain", "-chdir=/jobs", "status"), "job.hello", "deleted")
+	if said := r.deployedSays(); strings.Contains(said, "forbidden") {
+		t.Errorf("a right is missing:\n%s", said)
+	}
 
-	without := []byte(`{"data":{"hello.hcl":null}}`)
-	_, err := s.Cluster.Admin().CoreV1().ConfigMaps(s.Namespace).Patch(t.Context(), "eltrain-jobs", types.MergePatchType, without, metav1.PatchOptions{})
-	s.OK(err)
-	site.Until(t, "the job is gone with its file", func() bool { return len(s.Pods()) == 0 })
-	s.scale(0)
-	site.Until(t, "there is no master", func() bool { return s.deployed() == nil })
-	s.uninstall()
-	site.Until(t, "nothing is left", func() bool { return len(s.Objects()) == 0 })
+	r.page.To("## Taking it away")
+	r.edit("deploy/jobs/kustomization.yaml", "      - hello.hcl\n", "")
+	r.does("")
+	r.remembered()
+	site.Has(t, strings.Join(r.inNamespace(), " "), "secret/eltrain-state-main", "secret/eltrain-state-main-part", "secret/eltrain-key-main", "lease.coordination.k8s.io/eltrain-state-main")
+	r.does("")
+	site.Until(t, "nothing is left", func() bool { return len(r.inNamespace()) == 0 }) // a Deployment's ReplicaSets go after it
+	if _, err := r.Cluster.Admin().RbacV1().ClusterRoleBindings().Get(t.Context(), "eltrain-capacity", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("its cluster role is bound still: %v", err)
+	}
+}
+
+// remembered makes what other states have beside their head: the key of sensitive values, and a part, which one of some ten
+// thousand slots has. The sample job has neither, and its master would sweep away a part that no head names.
+func (r *reader) remembered() {
+	r.T.Helper()
+	secrets := r.Cluster.Admin().CoreV1().Secrets(documented)
+	head, err := secrets.Get(r.T.Context(), "eltrain-state-main", metav1.GetOptions{})
+	r.OK(err)
+	for kind, name := range map[string]string{"key": "eltrain-key-main", "part": "eltrain-state-main-part"} {
+		labels := maps.Clone(head.Labels)
+		labels["eltrain.dev/kind"] = kind
+		_, err = secrets.Create(r.T.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		r.OK(err)
+	}
+}
+
+// inNamespace is what there is in the namespace but for what every namespace has.
+func (r *reader) inNamespace() (found []string) {
+	r.T.Helper()
+	said := r.Shell("", "kubectl -n "+documented+" get pods,deployments,replicasets,services,configmaps,secrets,leases,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,rolebindings -o name")
+	for o := range strings.Lines(said) {
+		if o = strings.TrimSpace(o); o != "configmap/kube-root-ca.crt" && o != "serviceaccount/default" {
+			found = append(found, o)
+		}
+	}
+	return found
 }

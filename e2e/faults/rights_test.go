@@ -77,7 +77,8 @@ func (l *lacking) namedIn(text string) bool {
 }
 
 // elsewhere tells whether a right is for what a job that comes up and goes without a fault does not meet. Such a
-// one need not be missed here.
+// one need not be missed here. Those of the provider are named by what meets them in its own tests:
+// TestARightThatIsMissedLaterIsNamed and TestAListThatIsNotAllowedIsNamed.
 func (l *lacking) elsewhere() bool {
 	switch l.without.Resource {
 	case "podgroups", "queues", "hypernodes": // with provider "volcano"

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,29 +66,38 @@ func (s site) declare(format string, args ...any) {
 	}
 }
 
-// verdict plans, and asks the policy about the plan.
-func (s site) verdict(args ...string) (allowed bool, score int, denials []string) {
+// plan is the plan as JSON.
+func (s site) plan(args ...string) (input any) {
 	s.t.Helper()
 	s.run(append([]string{"plan", "-out=plan"}, args...)...)
-	var input any
 	dec := json.NewDecoder(bytes.NewReader(s.run("show", "-json", "plan")))
 	dec.UseNumber()
 	if err := dec.Decode(&input); err != nil {
 		s.t.Fatal(err)
 	}
-	results, err := rego.New(
-		rego.Query("[data.review.allow, data.review.score, data.review.deny]"), rego.Module("plan.rego", policy), rego.Input(input),
-	).Eval(context.Background())
+	return input
+}
+
+// ask has a policy answer a query about an input.
+func ask(t *testing.T, module, query string, input, answer any) {
+	t.Helper()
+	results, err := rego.New(rego.Query(query), rego.Module("plan.rego", module), rego.Input(input)).Eval(context.Background())
 	if err != nil || len(results) != 1 {
-		s.t.Fatalf("the policy gives %v, %v", results, err)
+		t.Fatalf("the policy gives %v, %v\n%s", results, err, module)
 	}
 	text, err := json.Marshal(results[0].Expressions[0].Value)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &[]any{&allowed, &score, &denials}); err != nil {
-		s.t.Fatalf("%v: %s", err, text)
+	if err := json.Unmarshal(text, answer); err != nil {
+		t.Fatalf("%v: %s", err, text)
 	}
+}
+
+// verdict plans, and asks the policy about the plan.
+func (s site) verdict(args ...string) (allowed bool, score int, denials []string) {
+	s.t.Helper()
+	ask(s.t, policy, "[data.review.allow, data.review.score, data.review.deny]", s.plan(args...), &[]any{&allowed, &score, &denials})
 	slices.Sort(denials)
 	return allowed, score, denials
 }
@@ -141,4 +151,48 @@ func TestAPolicyForTerraformJudgesPlans(t *testing.T) {
 	expect("the end of a production job", 4*10+50, []string{
 		"job.prod-a is a production job and is not deleted", "the plan weighs 90, and 30 is the most",
 	}, "-destroy")
+}
+
+// regoBlock is the one policy on a page of the documentation, as it stands there.
+func regoBlock(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin = "```rego\n"
+	_, rest, found := strings.Cut(string(text), begin)
+	module, after, closed := strings.Cut(rest, "```\n")
+	if !found || !closed || strings.Contains(after, begin) {
+		t.Fatalf("%s has not one policy", page)
+	}
+	return module
+}
+
+// The policies of the documentation do what is said above them.
+func TestThePoliciesOfTheDocumentation(t *testing.T) {
+	s := site{t, build(t), t.TempDir()}
+	anySlot, manySlots := regoBlock(t, "gitops.md"), regoBlock(t, "plan-json.md")
+	expect := func(what string, input any, wantAny, wantMany []string) {
+		t.Helper()
+		for module, want := range map[string][]string{anySlot: wantAny, manySlots: wantMany} {
+			var denials []string
+			ask(t, module, "data.main.deny", input, &denials)
+			slices.Sort(denials)
+			if !slices.Equal(denials, want) {
+				t.Errorf("%s is refused with %q, want %q, by\n%s", what, denials, want, module)
+			}
+		}
+	}
+	s.declare(declared, true, 4, 1, 1)
+	expect("a new job", s.plan(), nil, nil)
+	s.run("apply", "-auto-approve")
+	defer s.run("destroy", "-auto-approve")
+	expect("nothing", s.plan(), nil, nil)
+	s.declare(declared, true, 3, 1, 1)
+	expect("a slot less", s.plan(), []string{"job.prod-a.w[3] would be removed"}, nil)
+	s.declare(declared, true, 1, 1, 1)
+	expect("three slots less", s.plan(),
+		[]string{"job.prod-a.w[1] would be removed", "job.prod-a.w[2] would be removed", "job.prod-a.w[3] would be removed"},
+		[]string{"3 slots would be destroyed"})
 }

@@ -183,6 +183,9 @@ func isDraft(name, of string) bool {
 func Resolve(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // /dev/stdout leads to a pipe, which has no path
+			return "", irregular(path)
+		}
 		if _, err := os.Lstat(path); err == nil {
 			return "", fmt.Errorf("%q is a symbolic link to what is not there. Name the file itself", path)
 		}
@@ -196,9 +199,13 @@ func Resolve(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%q is no regular file, and is not replaced. Name a file", path)
+		return "", irregular(path)
 	}
 	return real, nil
+}
+
+func irregular(path string) error {
+	return fmt.Errorf("%q is no regular file, and is not replaced. Name a file", path)
 }
 
 // besides leaves the draft's name, which is another each time, out of an error: who tells a trouble once that lasts knows

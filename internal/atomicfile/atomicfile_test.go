@@ -347,7 +347,17 @@ func TestResolveKeepsLinksAndRefusesDevices(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	for name, want := range map[string]string{"nowhere": "a symbolic link to what is not there", "device": "no regular file", ".": "no regular file"} {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	defer writer.Close()
+	// As /dev/stdout is where the output goes into a pipe: a link to what has no path.
+	if err := os.Symlink(fmt.Sprintf("/dev/fd/%d", writer.Fd()), at("output")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"output": "no regular file", "nowhere": "a symbolic link to what is not there", "device": "no regular file", ".": "no regular file"} {
 		if _, err := Resolve(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}

@@ -64,9 +64,10 @@ func (im *importer) elasticRole(rs *value, j *imported, known map[string]string)
 	im.launched(j, r, size{replicas: replicas})
 	if n, ok := im.number(rs.get("restartCount"), 0, maxRestarts); ok {
 		r.addRestarts(n)
+		r.healed = rs.get("restartCount")
 	}
 	if im.restartPolicy(rs.get("restartPolicy")) == "Never" {
-		r.never()
+		r.endsAt(rs.get("restartPolicy"))
 	}
 	im.dropUnless(rs.get("autoScale"), "true", "The bounds of the role say whether it scales. In DLRover this changes nothing for a job of workers alone.")
 	im.drop(rs.get("restartTimeout"), "A restart has no timeout of its own. See rendezvous { timeout = … }.")

@@ -96,6 +96,12 @@ type role struct {
 	container string
 	// restarts is how many faults were healed, if anything said so.
 	restarts *int
+	// healed is where the role's own number of them is written; nil if it has none.
+	healed *value
+	// ends is what says that the first failure of the role ends the job; nil if nothing does.
+	ends *value
+	// onFailure tells that the role has a policy of its own for a pod that fails. The job's does not count then.
+	onFailure bool
 	// serviceLinks tells that the pods ask for the variables of all Services.
 	serviceLinks bool
 	// launch is what the launcher was told, nil if there was none.
@@ -451,10 +457,22 @@ func (im *importer) budget(j *imported) {
 			most = max(most, *r.restarts)
 		}
 	}
-	if most >= 0 {
-		j.Heal.Budget.Restarts = most
+	if most < 0 {
+		return
+	}
+	j.Heal.Budget.Restarts = most
+	for _, r := range j.roles {
+		switch {
+		case r.ends != nil && most > 0:
+			im.warn(r.ends, oneBudget, "A failure of the role %s was to end the job. A job of eltrain's has one budget, of %d by what else is said here, and so has this role.", r.Name, most)
+		case r.healed != nil && *r.restarts < most:
+			im.warn(r.healed, oneBudget, "The role %s was to be restarted %d times at most. A job of eltrain's has one budget, that of its most patient role: %d.", r.Name, *r.restarts, most)
+		}
 	}
 }
+
+// oneBudget is the summary of a warning about roles that were healed each in its own way.
+const oneBudget = "One budget for all roles"
 
 // limits leaves out limits that the least of the job does not fit into: lang refuses them.
 func (im *importer) limits(j *imported) {

@@ -22,7 +22,6 @@ var harmless = regexp.MustCompile(`(^|\.)(apiVersion|kind|status|spec\.selector)
 	`|metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink)|last-applied-configuration` +
 	`|labels\["batch\.kubernetes\.io/` +
 	`|elasticPolicy\.(rdzvBackend|rdzvPort|rdzvHost|rdzvId|standalone)` +
-	`|plugins\.(pytorch|env)` +
 	`|pytorchReplicaSpecs\.Worker\.template\.spec\.containers\[0\]\.env\[1\]`) // PET_MONITOR_INTERVAL, with a launcher
 
 // leaf is a value that was put into a manifest.

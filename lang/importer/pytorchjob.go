@@ -78,7 +78,7 @@ func (im *importer) pyTorchRole(rs *value, j *imported, name string, s size, spe
 	im.operatorOption(r, "max-restarts", policy.get("maxRestarts"))
 	im.launched(j, r, s)
 	if im.restartPolicy(rs.get("restartPolicy")) == "Never" {
-		r.never()
+		r.endsAt(rs.get("restartPolicy"))
 	}
 }
 
@@ -94,6 +94,11 @@ func (im *importer) operatorOption(r *role, name string, v *value) {
 		im.drop(v, "%s", perDeviceText(text))
 	case r.launch == nil && name == "nproc-per-node":
 		im.drop(v, "There is no launcher in the command that would start so many processes. To have eltrain start them, set processes in the role. It is 1 now.")
+	case r.launch == nil && name == "max-restarts":
+		// No launcher restarts anything here, and eltrain does.
+		if n, ok := im.number(v, 0, maxRestarts); ok {
+			r.addRestarts(n)
+		}
 	case r.launch == nil:
 	default:
 		v.use()

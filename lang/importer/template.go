@@ -551,8 +551,9 @@ func (im *importer) replicas(spec *value, name string, absent int) (int, bool) {
 	return n, true
 }
 
-// never says what a budget of none means: the first fault ends the job.
-func (r *role) never() {
+// endsAt says that the first fault of the role ends the job: a budget of none, unless its launcher restarts processes.
+func (r *role) endsAt(why *value) {
+	r.ends = why
 	if r.restarts == nil {
 		r.addRestarts(0)
 	}

@@ -39,15 +39,20 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 		im.dependsOn(t, j, names)
 	}
 	im.minAvailable(spec.get("minAvailable"), tasks, total)
-	im.policies(spec.get("policies"), j.roles)
-	im.plugins(plugins)
+	im.policies(spec.get("policies"), slices.DeleteFunc(slices.Clone(j.roles), func(r *role) bool { return r.onFailure }))
+	im.plugins(plugins, tasks, names)
 	im.volcanoQueue(spec.get("queue"), j)
 	im.priorityClass(j, spec.get("priorityClassName"))
 	if n, ok := im.number(spec.get("maxRetry"), 0, maxRestarts); ok {
+		retried := false
 		for _, r := range j.roles {
-			if r.restarts == nil || *r.restarts > 0 {
+			if r.ends == nil {
 				r.addRestarts(n)
+				retried = true
 			}
+		}
+		if !retried {
+			im.warn(spec.get("maxRetry"), "Not imported", abortsFirst)
 		}
 	}
 	im.dropUnless(spec.get("schedulerName"), "volcano", "The scheduler of all jobs is named by provider \"volcano\" { scheduler_name = … }.")
@@ -81,10 +86,14 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 		s.least, s.most = n, replicas
 	}
 	im.launched(j, r, s)
-	if n, ok := im.number(t.get("maxRetry"), 0, maxRestarts); ok {
-		r.addRestarts(n)
-	}
 	im.policies(t.get("policies"), []*role{r})
+	r.onFailure = hasPolicy(t.get("policies"), podFailed)
+	if v := t.get("maxRetry"); r.ends != nil {
+		im.drop(v, abortsFirst)
+	} else if n, ok := im.number(v, 0, maxRestarts); ok {
+		r.addRestarts(n)
+		r.healed = v
+	}
 	im.drop(t.get("topologyPolicy"), "NUMA nodes are the kubelet's business: use guaranteed resources.")
 	return r
 }
@@ -137,41 +146,102 @@ func (im *importer) reaches(j *imported, from, to string) bool {
 	return from == to || slices.ContainsFunc(j.role(from).DependsOn, func(next string) bool { return im.reaches(j, next, to) })
 }
 
-// policies reads what is done about events. Restarts are what eltrain does anyway, of no more than it has to.
+// The events and actions of Volcano's policies (bus/v1alpha1) that eltrain has something for.
+const (
+	podFailed  = "PodFailed"
+	podEvicted = "PodEvicted"
+	taskFailed = "TaskFailed" // its containers were restarted maxRetry times
+)
+
+var (
+	restarting = []string{"RestartJob", "RestartTask", "RestartPod", "RestartPartition"}
+	ending     = []string{"AbortJob", "TerminateJob"}
+)
+
+// abortsFirst tells why a number of retries is not imported.
+const abortsFirst = "A policy ends the job at the first failure, before anything is tried again."
+
+// hasPolicy tells whether a list of policies has one for an event.
+func hasPolicy(list *value, event string) bool {
+	return slices.ContainsFunc(list.list(), func(p *value) bool { return slices.Contains(eventsOf(p), event) })
+}
+
+// eventsOf are those that a policy is about: event, or events.
+func eventsOf(p *value) []string {
+	var events []string
+	if event := scalarOf(p.get("event")); event != "" {
+		events = append(events, event)
+	}
+	for _, e := range p.get("events").list() {
+		events = append(events, scalarOf(e))
+	}
+	return events
+}
+
+// policies reads what is done about events. Restarts are what eltrain does anyway, of no more than it has to. What ends
+// the job when maxRetry is used up is what a budget does.
 func (im *importer) policies(list *value, roles []*role) {
 	for _, p := range list.open().list() {
-		event, action := scalarOf(p.get("event")), scalarOf(p.get("action"))
-		failed := event == "PodFailed" || event == "PodEvicted" || event == "TaskFailed"
+		events, action := eventsOf(p), scalarOf(p.get("action"))
+		only := func(these ...string) bool {
+			return len(p.entries()) == 2 && len(events) > 0 && !slices.ContainsFunc(events, func(e string) bool { return !slices.Contains(these, e) })
+		}
 		switch {
-		case len(p.entries()) != 2:
-		case failed && strings.HasPrefix(action, "Restart"):
+		case only(podFailed, podEvicted, taskFailed) && slices.Contains(restarting, action), only(taskFailed) && slices.Contains(ending, action):
 			p.use()
-			continue
-		case event != "PodEvicted" && failed && (action == "AbortJob" || action == "TerminateJob"):
+		case only(podFailed, taskFailed) && slices.Contains(ending, action):
 			p.use()
 			for _, r := range roles {
-				r.restarts = new(int)
+				r.endsAt(p)
 			}
-			continue
+		default:
+			im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job has ended when all its ranked roles have.")
 		}
-		im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job has ended when all its ranked roles have.")
 	}
 }
 
-// plugins give a Volcano job's pods what its programs find each other by.
-func (im *importer) plugins(v *value) {
+// plugins give a Volcano job's pods what its programs find each other by. names are those of the roles, by their tasks'.
+func (im *importer) plugins(v *value, tasks []*value, names map[string]string) {
 	for _, p := range v.entries() {
 		switch p.name {
 		case "pytorch":
-			p.use() // the process finds the world in its environment
+			im.pytorchPlugin(p, tasks, names) // the process finds the world in its environment
 		case "env":
-			p.use() // as slotEnv
+			p.open() // as slotEnv
+			for _, arg := range p.list() {
+				im.drop(arg, "The plugin takes no arguments.")
+			}
 		case "svc":
 			im.drop(p, "There are no lists of hosts in /etc/volcano and VC_…_HOSTS. A process finds the world by MASTER_ADDR, RANK and WORLD_SIZE.")
 		case "ssh":
 			im.drop(p, "Pods get no keys for each other.")
 		default:
 			im.drop(p, "eltrain has no such plugin.")
+		}
+	}
+}
+
+// pytorchPlugin reads what sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK: eltrain's service does, and rank 0 is in the first
+// role, whatever it is called.
+func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]string) {
+	first := ""
+	for _, t := range tasks {
+		if name := scalarOf(t.get("name")); first == "" && names[name] != "" {
+			first = name
+		}
+	}
+	p.open()
+	for _, arg := range p.list() {
+		text, _ := arg.scalar()
+		name, value, _ := strings.Cut(strings.TrimLeft(text, "-"), "=")
+		_, port := strconv.Atoi(value)
+		switch {
+		case name == "port" && port == nil, name == "worker" && names[value] != "", name == "master" && value == first:
+			arg.use()
+		case name == "master":
+			im.drop(arg, "Rank 0 is in the first role, which is %s. Write the role that is to have it first.", names[first])
+		default:
+			im.drop(arg, "It is no argument of the plugin that is known here.")
 		}
 	}
 }

@@ -97,6 +97,20 @@ type contentError struct {
 func (e *contentError) Error() string { return e.problem }
 func (e *contentError) Unwrap() error { return e.err }
 
+// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum has to be
+// right. What is no such content is given as it is.
+func Inside(content []byte) ([]byte, error) {
+	var e envelope
+	if err := json.Unmarshal(content, &e); err != nil || e.Checksum == nil || len(e.State) == 0 {
+		return content, nil
+	}
+	err := e.check(content)
+	if wrong := (*contentError)(nil); errors.As(err, &wrong) && wrong.remedy != "" {
+		err = fmt.Errorf("%w. %s", err, wrong.remedy)
+	}
+	return e.State, err
+}
+
 // decode reads a file's content. Every error is a *contentError.
 func decode(content []byte) (state.State, error) {
 	var e envelope
@@ -106,26 +120,8 @@ func decode(content []byte) (state.State, error) {
 	if e.Checksum == nil || len(e.State) == 0 {
 		return state.State{}, &contentError{problem: `it is JSON but no state of eltrain: "checksum" or "state" is missing`}
 	}
-	// The version comes first: a newer one may well be checked in another way.
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(e.State, &head); err != nil {
-		return state.State{}, &contentError{problem: fmt.Sprintf("it is JSON but no state of eltrain: %v", err), err: err}
-	}
-	if head.Version > state.Version {
-		err := &state.VersionError{Version: head.Version}
-		return state.State{}, &contentError{problem: err.Error(), err: err}
-	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, e.State); err != nil {
-		return state.State{}, &contentError{problem: unreadable(content, err), err: err}
-	}
-	if want, got := *e.Checksum, checksum(compact.Bytes()); want != accepted && want != got {
-		return state.State{}, &contentError{
-			problem: fmt.Sprintf("it was changed after eltrain wrote it: its checksum is %q, its content gives %q", want, got),
-			remedy:  fmt.Sprintf(`If you edited it and mean what it says now, set its "checksum" to %q.`, accepted),
-		}
+	if err := e.check(content); err != nil {
+		return state.State{}, err
 	}
 	var s state.State
 	if err := json.Unmarshal(e.State, &s); err != nil {
@@ -140,6 +136,33 @@ func decode(content []byte) (state.State, error) {
 		}
 	}
 	return s, nil
+}
+
+// check tells whether the state inside is of a version that can be read, and is what was written. content is all of the
+// file. Every error is a *contentError.
+func (e *envelope) check(content []byte) error {
+	// The version comes first: a newer one may well be checked in another way.
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(e.State, &head); err != nil {
+		return &contentError{problem: fmt.Sprintf("it is JSON but no state of eltrain: %v", err), err: err}
+	}
+	if head.Version > state.Version {
+		err := &state.VersionError{Version: head.Version}
+		return &contentError{problem: err.Error(), err: err}
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, e.State); err != nil {
+		return &contentError{problem: unreadable(content, err), err: err}
+	}
+	if want, got := *e.Checksum, checksum(compact.Bytes()); want != accepted && want != got {
+		return &contentError{
+			problem: fmt.Sprintf("it was changed after eltrain wrote it: its checksum is %q, its content gives %q", want, got),
+			remedy:  fmt.Sprintf(`If you edited it and mean what it says now, set its "checksum" to %q.`, accepted),
+		}
+	}
+	return nil
 }
 
 // unreadable says how content fails to be JSON, in words that tell what probably happened.

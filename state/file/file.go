@@ -230,17 +230,18 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 
 // accept checks a write against the lock and what is stored now.
 func (s *Store) accept(next state.State, l state.Lock) (state.State, error) {
-	select {
-	case <-l.Lost():
+	switch why := l.Why(); {
+	case errors.Is(why, state.ErrFenced):
+		return next, why
+	case why != nil:
 		return next, state.ErrFenced
-	default:
 	}
 	held, err := s.readLock()
 	if err != nil {
 		return next, err
 	}
-	if held.ID != l.Info().ID {
-		return next, state.ErrFenced
+	if err := s.fenced(held, l.Info().ID); err != nil {
+		return next, err
 	}
 	stored, err := s.head()
 	if err != nil {

@@ -204,15 +204,22 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*l
 // lastEpoch is the newest epoch known besides the lock file's: of the last holder that gave it back, and of
 // the stored state. What cannot be read counts as 0: locking must work to mend a damaged state.
 func (s *Store) lastEpoch() uint64 {
-	var last record
-	if raw, err := os.ReadFile(s.unlockedPath()); err == nil && json.Unmarshal(raw, &last) != nil {
-		last = record{}
-	}
+	last := s.lastUnlocked()
 	stored, err := s.head()
 	if err != nil {
 		return last.Epoch
 	}
 	return max(last.Epoch, stored.Epoch)
+}
+
+// lastUnlocked is the lock that was given back or broken last; the zero record if that cannot be read.
+func (s *Store) lastUnlocked() record {
+	raw, err := os.ReadFile(s.unlockedPath())
+	var last record
+	if err != nil || json.Unmarshal(raw, &last) != nil {
+		return record{}
+	}
+	return last
 }
 
 // putLock writes the lock file. The guard is held.
@@ -293,12 +300,12 @@ func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.renew, Renew: l.touch, Place: "the file system"}, began)
 }
 
-// touch renews once, or returns state.ErrFenced if the lock is another's. It does so under the guard: a
+// touch renews once, or returns state.ErrFenced if the lock is this one no more. It does so under the guard: a
 // contender that has just found this holder silent either sees the renewal or has taken over before it.
 func (l *lock) touch(ctx context.Context) error {
 	g, err := l.store.takeGuard(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		return state.ErrFenced // the directory was removed, and the lock with it
+		return &state.VanishedError{Path: l.store.lockPath()} // with its directory
 	}
 	if err != nil {
 		return err
@@ -308,8 +315,8 @@ func (l *lock) touch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.ID != l.Info().ID {
-		return state.ErrFenced
+	if err := l.store.fenced(h, l.Info().ID); err != nil {
+		return err
 	}
 	// It has to change, whatever the clock does.
 	stamp := time.Now()
@@ -317,6 +324,17 @@ func (l *lock) touch(ctx context.Context) error {
 		stamp = h.renewed.Add(time.Millisecond)
 	}
 	return os.Chtimes(l.store.lockPath(), stamp, stamp)
+}
+
+// fenced says how the lock with an ID was lost if the holder is another by now, or nobody is. It is nil if none of both.
+func (s *Store) fenced(now held, id string) error {
+	switch {
+	case now.ID == id:
+		return nil
+	case now.free() && s.lastUnlocked().ID != id: // nor was it broken
+		return &state.VanishedError{Path: s.lockPath()}
+	}
+	return state.ErrFenced
 }
 
 // Unlock gives the lock back. Where another holds it by now, or nobody, there is nothing to give back.

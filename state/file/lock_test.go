@@ -269,25 +269,45 @@ func TestLostIsClosed(t *testing.T) {
 		name   string
 		happen func(t *testing.T, s *Store)
 		within time.Duration
+		gone   bool // nobody took it
 	}{
-		{"when the lock file is another's", func(t *testing.T, s *Store) { foreign(t, s, func(*record) {}) }, DefaultRenew},
-		{"when the lock file is gone", func(t *testing.T, s *Store) {
+		{"when the lock file is another's", func(t *testing.T, s *Store) { foreign(t, s, func(*record) {}) }, DefaultRenew, false},
+		{"when the lock is broken", func(t *testing.T, s *Store) {
+			holder, err := s.Holder(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Break(t.Context(), holder.ID); err != nil {
+				t.Fatal(err)
+			}
+		}, DefaultRenew, false},
+		{"when the lock file alone is gone", func(t *testing.T, s *Store) {
+			if err := os.Remove(s.lockPath()); err != nil {
+				t.Fatal(err)
+			}
+		}, DefaultRenew, true},
+		{"when the directory was moved", func(t *testing.T, s *Store) {
+			if err := os.Rename(filepath.Dir(s.Path()), filepath.Dir(s.Path())+"2"); err != nil {
+				t.Fatal(err)
+			}
+		}, DefaultRenew, true},
+		{"when the lock file's directory is gone", func(t *testing.T, s *Store) {
 			if err := os.RemoveAll(s.lockDir()); err != nil {
 				t.Fatal(err)
 			}
-		}, DefaultRenew},
+		}, DefaultRenew, true},
 		{"when the whole directory is gone", func(t *testing.T, s *Store) {
 			if err := os.RemoveAll(filepath.Dir(s.Path())); err != nil {
 				t.Fatal(err)
 			}
-		}, DefaultRenew},
+		}, DefaultRenew, true},
 		{"when it cannot be renewed for a lease", func(t *testing.T, s *Store) {
 			// A file in the directory's place makes every access fail, for root too.
 			if err := os.RemoveAll(s.lockDir()); err != nil {
 				t.Fatal(err)
 			}
 			put(t, s.lockDir(), nil)
-		}, DefaultLease},
+		}, DefaultLease, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -305,6 +325,9 @@ func TestLostIsClosed(t *testing.T) {
 				<-l.Lost()
 				if took := time.Since(start); took > tt.within {
 					t.Fatalf("told after %v, want at most %v", took, tt.within)
+				}
+				if gone := errors.As(l.Why(), new(*state.VanishedError)); gone != tt.gone {
+					t.Errorf("lost because: %v", l.Why())
 				}
 				if err := s.Write(t.Context(), state.State{}.Next(nil), l); !errors.Is(err, state.ErrFenced) {
 					t.Fatalf("write: %v; want ErrFenced", err)

@@ -1,0 +1,114 @@
+package apply
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// going is what of one role is stopped in one pass, for one reason.
+type going struct{ job, role, verb, reason string }
+
+// removals are the notices of what a plan decided to stop: slots that are removed or replaced, as that is decided, those of
+// a role and a reason as one, and jobs that are gone. How a job that ended is stopped is no news beside its end.
+func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
+	why := map[target]string{}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Launch == nil {
+			why[targetOf(c)] = c.Why()
+		}
+	}
+	slots := map[going][]int{}
+	enter := func(name string, a job.Address, verb, reason string) {
+		kind := going{name, a.Role, verb, reason}
+		slots[kind] = append(slots[kind], a.Index)
+	}
+	before := make(map[string]*job.Record, len(in.Records)) // by UID: a job may have another name now
+	for _, rec := range in.Records {
+		before[rec.UID] = rec
+	}
+	now := make(map[string]bool, len(p.Records)) // UIDs
+	for name, rec := range p.Records {
+		now[rec.UID] = true
+		old := before[rec.UID]
+		if old == nil || rec.Phase.Ended() {
+			continue
+		}
+		for i := range rec.Slots {
+			s := &rec.Slots[i]
+			if s.Phase != job.Canceling && s.Phase != job.Canceled {
+				continue
+			}
+			if was := old.Slot(s.Address.Role, s.Address.Index); was == nil || !ran(was) {
+				continue
+			}
+			verb := "removed"
+			if s.Return {
+				verb = "replaced"
+			}
+			enter(name, s.Address, verb, why[target{rec.UID, s.Address}])
+		}
+	}
+	for _, c := range r.newStrays(before, now, p) {
+		enter(c.Job, c.Slot, "removed", why[targetOf(c)])
+	}
+	var notices []job.Notice
+	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
+		message := "is " + kind.verb
+		if len(slots[kind]) > 1 {
+			message = "are " + kind.verb
+		}
+		if kind.reason != "" {
+			message += ": " + kind.reason
+		}
+		notices = append(notices, job.Notice{Time: in.Now, Type: kind.verb, Address: "job." + kind.job + "." + job.Fold(kind.role, slots[kind]), Message: message})
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
+		if rec := in.Records[name]; !now[rec.UID] && p.Records[name] == nil && !forgets(p, rec) {
+			notices = append(notices, goneNotice(in, p, name, rec))
+		}
+	}
+	return notices
+}
+
+// ran tells whether a slot had an incarnation that was not being stopped.
+func ran(was *job.Slot) bool {
+	return was.Phase.Live() && was.Phase != job.Canceling && was.Incarnation > 0
+}
+
+// newStrays are the changes that stop what runs and is of no recorded job, of the UIDs of which none was asked for before.
+func (r *Reconciler) newStrays(before map[string]*job.Record, now map[string]bool, p *plan.Plan) (fresh []*plan.Change) {
+	told := r.strays
+	r.strays = map[string]bool{}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Action != plan.Delete || isForget(c) || before[c.UID] != nil || now[c.UID] {
+			continue
+		}
+		r.strays[c.UID] = true
+		if !told[c.UID] {
+			fresh = append(fresh, c)
+		}
+	}
+	return fresh
+}
+
+// goneNotice tells that a job is recorded no more, and why.
+func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.Notice {
+	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name, Message: "is destroyed: it is not in the files any more"}
+	switch {
+	case slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && c.Action == plan.Forget }):
+		n.Type, n.Message = "forgotten", fmt.Sprintf("is forgotten, as a removed block says: what of it runs, runs on (uid %s)", rec.UID)
+	case in.Destroy:
+		n.Message = "is destroyed: destroy was asked for"
+	}
+	return n
+}
+
+func compareGoing(a, b going) int {
+	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.verb, b.verb), cmp.Compare(a.reason, b.reason))
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A token's file that is no good any more is the master's fault, not the caller's: it is answered 503, and the master says
+// why, once for as long as that is so.
+func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
+	const token = "0123456789abcdef0123"
+	home := t.TempDir()
+	path := filepath.Join(home, "token")
+	write := func(text string, mode os.FileMode) {
+		t.Helper()
+		os.Remove(path)
+		put(t, path, text)
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(token, 0o600)
+	dir := directoryWith(t, map[string]string{"main.hcl": "eltrain {\n  service {\n    reconcile_token_file = \"" + path + "\"\n  }\n}\n" + twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
+	ask := func() int {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, w.url+"/v1/reconcile", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	const warned = "POST /v1/reconcile is refused"
+	warnings := 0
+	for _, c := range []struct {
+		text string
+		mode os.FileMode
+		code int
+		why  string
+	}{
+		{token, 0o600, http.StatusAccepted, ""},
+		{token, 0o644, http.StatusServiceUnavailable, "others can read or write"},
+		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"},
+		{token, 0o600, http.StatusAccepted, ""},
+		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"}, // again, so it is told again
+		{"another-token-of-some-length", 0o600, http.StatusUnauthorized, ""},
+	} {
+		write(c.text, c.mode)
+		for range 2 {
+			if code := ask(); code != c.code {
+				t.Errorf("with the file %q, mode %v, it answers %d", c.text, c.mode, code)
+			}
+		}
+		if c.why != "" {
+			warnings++
+		}
+		said := strings.Join(strings.Fields(w.out.String()), " ")
+		if n := strings.Count(said, warned); n != warnings || !strings.Contains(said, c.why) {
+			t.Errorf("with the file %q, mode %v, it has warned %d times, want %d", c.text, c.mode, n, warnings)
+		}
+	}
+}

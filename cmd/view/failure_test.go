@@ -1,0 +1,57 @@
+package view
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+// A failure is one line that a person reads: where, how, and the error itself, wherever the program has put it.
+func TestAFailureIsToldInALine(t *testing.T) {
+	for _, test := range []struct {
+		what     string
+		cause    job.Cause
+		evidence []string
+		want     string
+	}{
+		{"nothing but a code", job.ProcessFailed, []string{"exit code 3"}, "process failed in w[1]: exit code 3"},
+		{"what it wrote to its error file", job.ProcessFailed, []string{"exit code 1", "error file: CUDA error:\n  out of memory", "output: bye"},
+			"process failed in w[1]: exit code 1: CUDA error: out of memory"},
+		{"a traceback", job.ProcessFailed, []string{"exit code 1", "output:   File \"a.py\", line 4", "output:     raise ValueError(x)", "output: ValueError: no data"},
+			"process failed in w[1]: exit code 1: ValueError: no data"},
+		{"an error of several lines", job.ProcessFailed, []string{"exit code 1", "output:     raise ValueError(x)", "output: ValueError: no data:", "output:   looked in /data", "output: "},
+			"process failed in w[1]: exit code 1: ValueError: no data: looked in /data"},
+		{"indented all through", job.ProcessFailed, []string{"exit code 1", "output:   one", "output:   two"}, "process failed in w[1]: exit code 1: one two"},
+		{"long", job.ProcessFailed, []string{"exit code 1", "output: " + strings.Repeat("é", 400)}, "process failed in w[1]: exit code 1: " + strings.Repeat("é", 150) + "…"},
+		{"a signal", job.ProcessKilled, []string{"signal: killed"}, "process killed in w[1]: signal: killed"},
+		{"of no slot", job.RendezvousTimeout, nil, "rendezvous timeout in w[1]"},
+	} {
+		in := job.Incident{Cause: test.cause, Culprits: []job.Address{{Job: "a", Role: "w", Index: 1}}}
+		for _, line := range test.evidence {
+			in.Evidence = append(in.Evidence, "w[1]: "+line)
+		}
+		if got := failure(&job.Record{Incidents: []job.Incident{in}}, NewRedactor(nil)); got != test.want {
+			t.Errorf("%s: %q, want %q", test.what, got, test.want)
+		}
+	}
+}
+
+// Under a watch, which starts nothing anew that has failed, the way on is another one than without.
+func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
+	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "Edit what its slots are started from"} {
+		var in statusCase
+		input(t, "status/failed/facts.json", &in)
+		if operation != "" {
+			in.Holder = &state.LockInfo{Operation: operation, Created: time.Unix(0, 0)}
+		}
+		var out bytes.Buffer
+		WriteStatus(Screen{Writer: &out}, in.model())
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("under %q it does not say %q:\n%s", operation, want, out.String())
+		}
+	}
+}
