@@ -50,7 +50,11 @@ func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			if s.Return {
 				verb = "replaced"
 			}
-			enter(name, s.Address, verb, why[target{rec.UID, s.Address}])
+			reason := why[target{rec.UID, s.Address}]
+			if reason == "" && s.Cause != "" { // nothing of it is left to be stopped
+				reason = plan.HowLost(s)
+			}
+			enter(name, s.Address, verb, reason)
 		}
 	}
 	for _, c := range r.newStrays(before, now, p) {

@@ -160,7 +160,7 @@ func (p *pass) whyStopping(w *work, s *job.Slot) string {
 	case s.Phase == job.Canceling: // the state is of a version that did not keep why
 		return "an earlier plan decided so"
 	}
-	return reasonOf(s)
+	return HowLost(s)
 }
 
 // nodeRemoved is why slots leave a node that is not listed any more.
@@ -208,7 +208,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 		c.Action, c.Fields = Replace, w.differs[role.Name]
 	}
 	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
-		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), reasonOf(s))}
+		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), HowLost(s))}
 	}
 	if p.schedules(w) && w.leaving(s) {
 		c.Grace = role.StopGrace // it was asked to go, and saves what it can

@@ -365,14 +365,14 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	if alive && !bigger && s.Node != "" {
 		s.InPlace++
 		p.step(s, job.Retry)
-		w.because(s, "%s", reasonOf(s))
+		w.because(s, "%s", HowLost(s))
 		p.out.Changes = append(p.out.Changes, Change{
 			Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation,
 			Node: s.Node, Reasons: w.on(s).reasons,
 		})
 		return job.RestartInPlace
 	}
-	w.because(s, "%s", reasonOf(s))
+	w.because(s, "%s", HowLost(s))
 	s.Incarnation++
 	s.InPlace = 0
 	s.Recover = true
@@ -425,7 +425,8 @@ func (p *pass) enlarge(w *work, s *job.Slot) bool {
 	return false
 }
 
-func reasonOf(s *job.Slot) string {
+// HowLost is how a slot came to be lost, by its cause and how its process ended: a sentence without its end.
+func HowLost(s *job.Slot) string {
 	switch e := s.Exit; {
 	case s.Cause == job.LeaseLost:
 		return "it was silent for the whole lease"
