@@ -17,8 +17,9 @@ job "digits" {
     pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)"
   }
   checkpoint {
-    dir    = "${var.home}/checkpoints"
-    signal = "SIGUSR1"
+    dir     = "${var.home}/checkpoints"
+    signal  = "SIGUSR1"
+    pattern = "saved step (?P<step>\\d+)" # so that a plan can say from which step it goes on
   }
   rendezvous {
     settle = "1s" # one machine: both ranks are there at once
