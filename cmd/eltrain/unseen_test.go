@@ -170,15 +170,15 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	eltrain(t, dir, "events").check(t, exitDone, "removed  job.tiny.worker[0-1]: are removed: destroy was asked for", "destroyed  job.tiny: is destroyed")
 }
 
-func pidIn(t *testing.T, path string) int {
+func pidIn(t *testing.T, path string) (pid int) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, path+" has a process's number", func() bool { // a shell empties a file before it writes there
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
 	return pid
 }
