@@ -66,8 +66,8 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 		log.Error("the agent's configuration is unusable", "error", err)
 		return ExitConfig
 	}
-	rec, err := openRecord(c.Dir, c.LastWordFile, time.Now())
-	if errors.Is(err, errLocked) || errors.Is(err, errStarted) {
+	rec, err := openRecord(c.Dir, c.LockFD, c.LastWordFile, time.Now())
+	if errors.Is(err, errStarted) {
 		log.Info("nothing to do", "reason", err)
 		return ExitStarted
 	}
@@ -343,9 +343,13 @@ func (a *agent) measure() {
 	a.mu.Unlock()
 }
 
-// publish makes what life knows now what the session says.
+// publish makes what life knows now what the session says, which it may do at any moment. Processes that are being
+// started are not said to run until they do and are recorded: who then finds none in the record takes them for ended.
 func (a *agent) publish() {
 	l := a.life
+	if l.starting() {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := &a.said.Report

@@ -783,6 +783,64 @@ func TestUnusableConfigurationIsRecorded(t *testing.T) {
 	}
 }
 
+// What the session says it may say at any moment, also while the processes are being started.
+func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
+	b := newBench(t, time.Second, "true")
+	b.config.Processes = 2
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	rec, err := openRecord(b.config.Dir, 0, "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.close()
+	a, err := newAgent(b.config, rec, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	a.recipe.forker.close()
+	a.recipe.forker = &forker{work: make(chan func()), done: make(chan struct{})}
+	var said []string
+	go func() {
+		defer close(a.recipe.forker.done)
+		for fork := range a.recipe.forker.work {
+			r := a.say().Report
+			said = append(said, fmt.Sprintf("%s in generation %d, pids %v", r.State, r.Generation, r.PIDs))
+			fork()
+		}
+	}()
+	world := func(generation int) ordered {
+		return ordered{elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: generation, GroupSize: 1, WorldSize: 2}}}
+	}
+	a.publish()
+	a.step(world(1))
+	first := a.say().Report
+	if first.State != job.MemberRunning || len(first.PIDs) != 2 {
+		t.Errorf("once started it says %+v", first)
+	}
+	for number := range 2 {
+		var recorded processesRecord
+		if err := json.Unmarshal([]byte(b.read("agent/processes.json")), &recorded); err != nil || len(recorded.Processes) != 2 || recorded.Generation != number+1 {
+			t.Errorf("of generation %d there is recorded %+v, %v", number+1, recorded, err)
+		}
+		if number == 0 { // the next world comes while this one is being stopped
+			a.step(world(2))
+		}
+		for done := false; !done; {
+			e := <-a.events
+			_, done = e.(stopped)
+			a.step(e)
+		}
+	}
+	want := []string{
+		"waiting in generation 0, pids []", "waiting in generation 0, pids []",
+		fmt.Sprintf("running in generation 1, pids %v", first.PIDs), fmt.Sprintf("running in generation 1, pids %v", first.PIDs),
+	}
+	if d := cmp.Diff(want, said); d != "" {
+		t.Errorf("what is said while processes are being started (-want +got):\n%s", d)
+	}
+}
+
 // In the test's own process, so that goleak sees what is left of a whole life.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	b := newBench(t, 50*time.Millisecond, "sleep", "60")

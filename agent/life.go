@@ -197,6 +197,9 @@ func (l *life) newWorld() bool {
 	return l.order.Do == elastic.Run && l.order.World != nil && l.order.World.Generation > l.generation
 }
 
+// starting tells whether a start was asked for and neither its processes nor their failure have been heard of.
+func (l *life) starting() bool { return l.procs == running && l.pids == nil }
+
 // orderedStop is how processes are stopped for a next world: politely if the service planned it, which it
 // says by asking for a checkpoint, and fast if the world broke.
 func (l *life) orderedStop() stop {

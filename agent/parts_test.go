@@ -15,7 +15,6 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -349,22 +348,4 @@ func TestNewestCheckpoint(t *testing.T) {
 	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
 		t.Errorf("a finished one does not count: %+v", got)
 	}
-}
-
-// A provider that looks whether the lock is held has it for an instant.
-func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
-	dir := t.TempDir()
-	other, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(lockPause, func() { other.Close() })
-	r, err := openRecord(dir, "", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.close()
 }

@@ -17,7 +17,6 @@ import (
 // The files in an incarnation's directory. They are how a provider on the same machine finds an agent
 // again, knows how it ended, and ends what it may have left behind. Each is replaced by a rename.
 const (
-	lockFile      = "lock"           // flocked for the agent's whole life
 	agentFile     = "agent.json"     // agentRecord; written before anything else happens
 	processesFile = "processes.json" // processesRecord; written at each start of processes, and when they are gone
 	exitFile      = "exit.json"      // job.LastWord; the agent's last act
@@ -25,11 +24,6 @@ const (
 
 // lastWordRest is room for what of a last word is not its Exit: three names, and two words of some letters.
 const lastWordRest = 128
-
-const (
-	lockTries = 10
-	lockPause = 20 * time.Millisecond
-)
 
 // processID tells a process from a later one with the same pid.
 type processID struct {
@@ -56,10 +50,7 @@ type processesRecord struct {
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
-var (
-	errLocked  = errors.New("another agent of this incarnation runs")
-	errStarted = errors.New("this incarnation was started before")
-)
+var errStarted = errors.New("this incarnation was started before")
 
 // record is an incarnation's directory, held by this agent, and the file that takes its last word. The zero
 // value, for an agent that nobody looks for, keeps nothing.
@@ -67,27 +58,26 @@ type record struct {
 	dir  string
 	word string // the LastWordFile
 	boot string
-	lock *os.File
+	lock *os.File // nil for none; the kernel lets it go with this process
 }
 
-// openRecord takes the directory for this agent's whole life and writes agent.json. It fails with errLocked
-// or errStarted if this incarnation has or had an agent: an incarnation is started once, ever.
-func openRecord(dir, word string, now time.Time) (*record, error) {
+// openRecord takes the directory for this agent's whole life and writes agent.json. lockFD is the descriptor that holds
+// the directory's lock, 0 for none; whoever starts an agent takes the lock, so that there is no moment in which it was
+// started and nobody seems to be there. It fails with errStarted if this incarnation had an agent: an incarnation is
+// started once, ever.
+func openRecord(dir string, lockFD int, word string, now time.Time) (*record, error) {
+	r := &record{dir: dir, word: word, boot: bootID()}
+	if lockFD > 0 {
+		unix.CloseOnExec(lockFD) // the lock is this process's, and not its children's
+		r.lock = os.NewFile(uintptr(lockFD), "lock")
+	}
 	if dir == "" {
-		return &record{word: word}, nil
+		return r, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		r.close()
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's lock: %w", err)
-	}
-	if err := take(lock); err != nil {
-		lock.Close()
-		return nil, err
-	}
-	r := &record{dir: dir, word: word, boot: bootID(), lock: lock}
 	if _, err := os.Stat(filepath.Join(dir, agentFile)); err == nil {
 		r.close()
 		return nil, errStarted
@@ -98,26 +88,6 @@ func openRecord(dir, word string, now time.Time) (*record, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-// take locks the file. A provider that looks whether an agent holds the lock has it for an instant itself,
-// so one refusal proves nothing.
-func take(lock *os.File) error {
-	var err error
-	for range lockTries {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			break
-		}
-		time.Sleep(lockPause)
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errLocked
-	}
-	if err != nil {
-		return fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	return nil
 }
 
 func (r *record) processes(generation int, ids []processID, oomKills int) error {

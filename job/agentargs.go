@@ -20,6 +20,7 @@ type AgentConfig struct {
 	TokenFile         string
 	CAFile            string // PEM file with the certificates that vouch for the service; "" for the system's
 	Dir               string // the incarnation's own directory; "" where nobody looks for it
+	LockFD            int    // inherited descriptor that holds the lock of Dir, and is kept until the agent ends; 0 for none
 	LastWordFile      string // a file that is there already, for its LastWord; "" for none
 	WorkingDir        string // where the processes run, relative to where the agent does; "" is there
 	Log               string // file for the slot's output; "" is the agent's own stdout
@@ -47,6 +48,7 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.TokenFile, "token-file", "", "The job's bearer token is in `FILE`.")
 	fs.StringVar(&c.CAFile, "ca-file", "", "The PEM `FILE` with the certificates that vouch for the service, instead of the system's.")
 	fs.StringVar(&c.Dir, "dir", "", "The incarnation's own `DIR`.")
+	fs.IntVar(&c.LockFD, "lock-fd", 0, "Keep the inherited descriptor `N`, which holds the lock of DIR, until the agent ends.")
 	fs.StringVar(&c.LastWordFile, "last-word", "", "Write what the agent says when it ends to `FILE`, which is there already, as Kubernetes' termination message.")
 	fs.StringVar(&c.WorkingDir, "working-dir", "", "Run the processes in `DIR`, by default where the agent runs.")
 	fs.StringVar(&c.Log, "log", "", "Write the output of the processes to `FILE`, by default to the standard output.")

@@ -180,8 +180,37 @@ func writeJSON(dir, name string, v any) error {
 	return atomicfile.Write(filepath.Join(dir, name), append(b, '\n'), 0o600)
 }
 
-// locked tells whether an agent holds the directory. The probe is a shared lock, let go at once: at worst an
-// agent that starts in that very moment gives up, and as nothing of it is left it is launched again.
+const (
+	lockFD    = 3 // in the agent: the first of exec.Cmd's ExtraFiles
+	lockTries = 10
+	lockPause = 20 * time.Millisecond
+)
+
+// lock takes an incarnation's directory for an agent: it keeps the lock until it ends, and has it from the first. It is
+// nil if another one has. A probe has the lock for an instant itself, so one refusal proves nothing.
+func lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for range lockTries {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+}
+
+// locked tells whether an agent holds the directory. The probe is a shared lock, let go at once.
 func locked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {

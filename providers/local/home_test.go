@@ -211,9 +211,12 @@ func TestWhatAnOlderVersionLaunchedIsStopped(t *testing.T) {
 	i.launch = &launchRecord{Slot: l.Slot, UID: testUID, Incarnation: 1, Node: "n1", Reserved: l.Reserved, Asked: time.Now(), Cgroups: b.limits.dirs(name, l.Reserved)}
 	b.ok(writeJSON(i.dir, launchFile, i.launch))
 	b.ok(b.notify.Add(i.dir))
+	held, err := lock(i.dir)
+	b.ok(err)
 	i.mu.Lock()
-	err := b.start(i, l, b.dir)
+	err = b.start(i, l, b.dir, held)
 	i.mu.Unlock()
+	held.Close()
 	b.ok(err)
 	agent := b.await(1, job.Up).AgentPID
 	cgroups := i.launch.Cgroups

@@ -41,6 +41,11 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 			return err
 		}
 	}
+	held, err := lock(i.dir)
+	if err != nil || held == nil { // held by an agent that another master started
+		return err
+	}
+	defer held.Close() // the agent has a copy
 	home, err := filepath.EvalSymlinks(p.runDir)
 	if err != nil {
 		return err
@@ -68,7 +73,7 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 		return err
 	}
 	p.notify.Add(i.dir) // without it the agent's record is noticed by its registration
-	return p.start(i, l, work)
+	return p.start(i, l, work, held)
 }
 
 func checkLaunch(l job.Launch) error {
@@ -86,9 +91,8 @@ func checkLaunch(l job.Launch) error {
 	return nil
 }
 
-// started tells whether the incarnation was ever started, as far as is known. With only a launch record it
-// was not: the master died in between, and it is started again. Should the agent of that time come up after
-// all, the lock lets one of the two live. i.mu is held.
+// started tells whether the incarnation was ever started, as far as is known. With only a launch record and no lock it
+// was not: the master died in between, and it is started again. i.mu is held.
 func (i *incarnation) started() bool {
 	if i.final != nil || i.agent != nil || i.child != nil {
 		return true
@@ -98,15 +102,15 @@ func (i *incarnation) started() bool {
 			return true
 		}
 	}
-	return locked(i.dir)
+	return false
 }
 
 // intoCgroups is a shell that enters the cgroups named before "--" and becomes the command after it: the
 // agent is in them from its first instruction, and with it all that it starts.
 const intoCgroups = `while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"`
 
-// start forks the agent: in a session of its own, with no descriptor of ours. i.mu is held.
-func (p *Provider) start(i *incarnation, l job.Launch, work string) error {
+// start forks the agent: in a session of its own, with no descriptor of ours but its lock. i.mu is held.
+func (p *Provider) start(i *incarnation, l job.Launch, work string, held *os.File) error {
 	argv := append(append([]string{}, p.agent...), p.agentConfig(i, l).Args()...)
 	if len(i.launch.Cgroups) > 0 {
 		argv = append(append(append([]string{"/bin/sh", "-c", intoCgroups, "sh"}, i.launch.Cgroups...), "--"), argv...)
@@ -120,6 +124,7 @@ func (p *Provider) start(i *incarnation, l job.Launch, work string) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = work, out, out
 	cmd.Env = environment(work, i.dir, l.Program.Env)
+	cmd.ExtraFiles = []*os.File{held} // as descriptor lockFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &fd}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
@@ -144,7 +149,7 @@ func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
 		Host:        "127.0.0.1", // all nodes are this machine
 		ServiceFile: filepath.Join(p.runDir, serviceFile), CAFile: filepath.Join(p.runDir, certificatesFile),
 		TokenFile: filepath.Join(p.jobDir(l.UID), tokenFile),
-		Dir:       i.dir,
+		Dir:       i.dir, LockFD: lockFD,
 		Log:       p.logPath(l.Slot),
 		Processes: l.Processes, Ranked: l.Ranked, StopGrace: l.StopGrace, MaxRestarts: l.MaxRestarts,
 		Command: l.Program.Command,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -656,7 +657,50 @@ func BenchmarkObserve100Up(b *testing.B) {
 	b.ReportMetric(float64(launched.Milliseconds()), "ms-until-100-up")
 }
 
-// The agent's lock would keep a second one from living; it is not even started. This agent keeps no files.
+// From its start on an agent is seen by every process, also before it has said who it is, and however long that takes.
+func TestALaunchedAgentIsNeverUnseen(t *testing.T) {
+	b := newBench(t)
+	b.agent = []string{"/bin/sh", "-c", `exec sleep 300`, "sh"}
+	l := b.launchOf(job.Program{Command: []string{"true"}})
+	b.ok(b.Launch(b.ctx, l))
+	pid := b.handle(1).child.PID
+	b.reopen()
+	if i := b.find(1); i == nil || i.State != job.Starting {
+		t.Errorf("the next master sees %+v", i)
+	}
+	b.ok(b.Launch(b.ctx, l))
+	if child := b.handle(1).child; child != nil {
+		t.Errorf("beside %d there is started %d", pid, child.PID)
+	}
+	b.ok(syscall.Kill(pid, syscall.SIGKILL))
+	b.until("of one that died without a word nothing is left", func() bool { return b.find(1) == nil })
+}
+
+// Who looks whether an agent holds the lock has it for an instant.
+func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	other, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(lockPause, func() { other.Close() })
+	f, err := lock(dir)
+	if err != nil || f == nil {
+		t.Fatalf("the lock is not had: %v", err)
+	}
+	defer f.Close()
+	if !locked(dir) {
+		t.Error("it is not held")
+	}
+	if second, err := lock(dir); err != nil || second != nil {
+		t.Errorf("it is had twice (%v)", err)
+	}
+}
+
+// A second one would be kept from living by the record of the first; it is not even started. This agent keeps no files.
 func TestLaunchForksOnce(t *testing.T) {
 	b := newBench(t)
 	b.agent = []string{"/bin/sh", "-c", `echo started >>"$OUT"; [ -e "$OUT.end" ] || exec sleep 300`, "sh"}

@@ -39,7 +39,6 @@ func runAgent(args []string) error {
 	if err != nil {
 		return err
 	}
-	defer files.lock.Close()
 	out := os.Stdout
 	if c.Log != "" {
 		if out, err = os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
@@ -84,7 +83,6 @@ func runAgent(args []string) error {
 // files are what an agent leaves for its provider: in its directory, or as its last word alone.
 type files struct {
 	dir, lastWord, boot string
-	lock                *os.File // nil without a directory
 }
 
 func openFiles(c job.AgentConfig) (*files, error) {
@@ -92,13 +90,7 @@ func openFiles(c job.AgentConfig) (*files, error) {
 	if f.dir == "" {
 		return f, nil
 	}
-	var err error
-	if f.lock, err = os.OpenFile(filepath.Join(f.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("another agent runs: %w", err)
-	}
+	syscall.CloseOnExec(c.LockFD) // kept open until this process ends, and no longer
 	if _, err := os.Stat(filepath.Join(f.dir, "agent.json")); err == nil {
 		return nil, fmt.Errorf("this incarnation was started before")
 	}
