@@ -32,15 +32,16 @@ type preparations struct {
 
 // preparation is one job's.
 type preparation struct {
-	token  string
-	done   bool      // at least once: token is known
-	group  job.Group // what it was prepared with last
-	newest job.Group // what it is to be prepared with
-	begun  time.Time // when it was prepared last, or begun to be
-	lapsed bool      // something of it may be missing since: launches wait until it was prepared again
-	flying bool
-	landed *landing // how it ended, until a turn takes it up: it is flying as long
-	pause  pause    // after failures
+	token   string
+	done    bool      // at least once: token is known
+	group   job.Group // what it was prepared with last
+	newest  job.Group // what it is to be prepared with
+	begun   time.Time // when it was prepared last, or begun to be
+	lapsed  bool      // something of it may be missing since: launches wait until it was prepared again
+	flying  bool
+	awaited bool     // a turn waits for its end, whatever that is
+	landed  *landing // how it ended, until a turn takes it up: it is flying as long
+	pause   pause    // after failures
 }
 
 // landing is how a preparation ended.
@@ -58,12 +59,18 @@ func (p *preparation) take() {
 	if l == nil {
 		return
 	}
-	p.landed, p.flying = nil, false
+	p.landed, p.flying, p.awaited = nil, false, false
 	if l.err != nil {
 		p.pause = p.pause.next(l.at, l.err)
 		return
 	}
 	p.token, p.done, p.lapsed, p.group, p.pause = l.token, true, l.lapsed, l.group, pause{}
+}
+
+// confirms tells whether a preparation ended with what was known before, and nothing is to be done about it.
+func (p *preparation) confirms(l *landing) bool {
+	return l.err == nil && p.done && p.pause.failures == 0 && !p.lapsed && l.token == p.token &&
+		reflect.DeepEqual(l.group, p.group) && reflect.DeepEqual(l.group, p.newest)
 }
 
 func newPreparations(r *Reconciler) *preparations {
@@ -224,12 +231,20 @@ func (ps *preparations) failed(uid string) bool {
 	return ps.jobs[uid].pause.failures > 0
 }
 
-// land ends a preparation.
+// land ends a preparation. One that confirms what is known is no reason for a turn, which looks at every slot: of a job at
+// rest that is each one.
 func (ps *preparations) land(l *landing) {
 	ps.mu.Lock()
-	ps.jobs[l.group.UID].landed = l
+	p := ps.jobs[l.group.UID]
+	p.landed = l
+	quiet := !p.awaited && p.confirms(l)
+	if quiet {
+		p.take()
+	}
 	ps.mu.Unlock()
-	ps.r.flights.wake()
+	if !quiet {
+		ps.r.flights.wake()
+	}
 }
 
 // holds tells whether a change has to wait for its job's preparation: a launch for the first, and for the one by
@@ -240,7 +255,11 @@ func (ps *preparations) holds(c *plan.Change) bool {
 	defer ps.mu.Unlock()
 	p := ps.jobs[c.UID]
 	if c.Slot == (job.Address{}) {
-		return isForget(c) && p != nil && p.flying // what else is done to a job is done by storing it
+		if !isForget(c) || p == nil || !p.flying { // what else is done to a job is done by storing it
+			return false
+		}
+		p.awaited = true
+		return true
 	}
 	if p == nil || !p.done || p.lapsed {
 		return c.Launch != nil
@@ -267,6 +286,7 @@ func (ps *preparations) open() bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for _, p := range ps.jobs {
+		p.awaited = p.flying
 		if p.flying || p.pause.failures > 0 && p.pause.failures < hopeless {
 			return true
 		}

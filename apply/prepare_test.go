@@ -448,6 +448,45 @@ func TestAJobIsPreparedAgainEveryWhile(t *testing.T) {
 	}
 }
 
+// A turn looks at every slot. Of a job at rest one is due every while, and not a second one for what it finds as it was;
+// but whoever waits for a preparation to end is woken whatever it finds.
+func TestOnlyWhatIsNewsOrAwaitedMakesATurn(t *testing.T) {
+	other := jobtest.Job("a", jobtest.Role("worker", 3))
+	for _, c := range []struct {
+		what  string
+		amid  func(*testing.T, *bench) // while the job is prepared again
+		ends  error
+		woken int
+	}{
+		{"it is as it was", func(*testing.T, *bench) {}, nil, 0},
+		{"it failed", func(*testing.T, *bench) {}, errors.New("the API server is down"), 1},
+		{"a run that does not watch waits", func(_ *testing.T, b *bench) { b.settled(&plan.Plan{}) }, nil, 1},
+		{"the job is to be forgotten", func(t *testing.T, b *bench) { b.Declare(nil); b.turn(t) }, nil, 1},
+		{"the job is another by now", func(t *testing.T, b *bench) { b.Declare([]job.Job{other}); b.turn(t) }, nil, 1},
+		{"something of it is missing", func(_ *testing.T, b *bench) { b.preparations.lapse("u") }, nil, 1},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			b := newBench(t, func(o *Options) { o.Spawn, o.Jobs = nil, []job.Job{jobtest.Job("a", jobtest.Role("worker", 0))} })
+			b.turn(t)
+			b.flights.wait()
+			b.turn(t)
+			answer := make(chan struct{})
+			b.cluster.prepare = func(job.Group) error { <-answer; return c.ends }
+			b.now = b.now.Add(Rescan)
+			b.turn(t)
+			c.amid(t, b)
+			for len(b.flights.landed) > 0 {
+				<-b.flights.landed
+			}
+			close(answer)
+			b.flights.wait()
+			if n := len(b.flights.landed); n != c.woken {
+				t.Errorf("its end woke %d turns, want %d", n, c.woken)
+			}
+		})
+	}
+}
+
 func TestALaunchWhoseJobIsNotPreparedHasItPreparedAtOnce(t *testing.T) {
 	b := newBench(t, func(*Options) {})
 	launches := 0
