@@ -47,9 +47,15 @@ func TestValidateListsEveryMistake(t *testing.T) {
 
 func TestDeclaredNodesAreObservedAsDeclared(t *testing.T) {
 	b := newBench(t)
-	b.ok(b.SetConfig(Config{Nodes: []Node{{
+	declared := Config{Nodes: []Node{{
 		Name: "n1", CPU: 2500, Memory: 4 << 30, Devices: map[string]int{"example.com/gpu": 2}, Labels: map[string]string{"rack": "r1"},
-	}}}))
+	}}}
+	b.ok(b.SetConfig(declared))
+	<-b.Changes()
+	b.ok(b.SetConfig(declared))
+	if len(b.Changes()) > 0 {
+		t.Error("nodes that are as they were are news")
+	}
 	o, err := b.Observe(b.ctx)
 	b.ok(err)
 	want := []job.Node{{

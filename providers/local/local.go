@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -146,9 +147,12 @@ func (p *Provider) SetConfig(c Config) error {
 		return fmt.Errorf("local provider: %w", err)
 	}
 	p.mu.Lock()
+	same := reflect.DeepEqual(nodes, p.nodes)
 	p.nodes = nodes
 	p.mu.Unlock()
-	p.changed()
+	if !same { // a master reads its files every while
+		p.changed()
+	}
 	return nil
 }
 
