@@ -296,23 +296,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		r.tellGone(seen)
 	}
 	waits := r.newWaits(&p)
-	told := p
-	r.view(func(v View) {
-		v.Recovered(storeTrouble)
-		for _, n := range told.Notices {
-			if aboutFiles(n) {
-				v.Noticed(n)
-			}
-		}
-		if off.fresh || waits || told.Resizes() {
-			v.Planned(&told)
-		}
-		for _, n := range told.Notices {
-			if !aboutFiles(n) {
-				v.Noticed(n)
-			}
-		}
-	})
+	r.tellPlan(&p, off.fresh || waits || p.Resizes())
 	p.Waits = append(p.Waits, r.refusals()...)
 	due = r.flights.follow(ctx, r.o.Clock(), off)
 	due = earliest(earliest(due, p.Wake), r.preparations.due())
@@ -325,6 +309,33 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 	}
 	return p, due, nil
+}
+
+// tellPlan tells the view what is noticed, and what is planned if that is news. What waits to be told keeps no plan alive
+// that is not told.
+func (r *Reconciler) tellPlan(p *plan.Plan, news bool) {
+	var planned *plan.Plan
+	if news {
+		copied := *p
+		planned = &copied
+	}
+	notices := p.Notices
+	r.view(func(v View) {
+		v.Recovered(storeTrouble)
+		for _, n := range notices {
+			if aboutFiles(n) {
+				v.Noticed(n)
+			}
+		}
+		if planned != nil {
+			v.Planned(planned)
+		}
+		for _, n := range notices {
+			if !aboutFiles(n) {
+				v.Noticed(n)
+			}
+		}
+	})
 }
 
 // newWaits tells whether what the plan waits for is not what was told last. What is only queued changes with

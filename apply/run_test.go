@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
@@ -168,6 +170,29 @@ func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 			t.Errorf("told %d in the end", len(view.finished))
 		}
 	})
+}
+
+// A plan of 10,000 slots is some MB. While changes are carried out there is always something that waits to be told.
+func TestWhatWasToldIsKeptNoLonger(t *testing.T) {
+	view := newStopped()
+	tell := &teller{view: view}
+	tell.begin()
+	defer tell.end()
+	defer close(view.free)
+	told := make(chan struct{})
+	big := &plan.Plan{Changes: make([]plan.Change, 1000)}
+	kept := weak.Make(big)
+	hold := make(chan struct{})
+	tell.tell(func(View) { <-hold })
+	tell.tell(func(View) { runtime.KeepAlive(big) })
+	tell.tell(func(v View) { close(told); v.Planned(nil) }) // which waits
+	tell.tell(func(View) {})
+	close(hold)
+	<-told
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("what was told is kept while something else is being told")
+	}
 }
 
 func TestARunEndsThoughATerminalTakesNothing(t *testing.T) {

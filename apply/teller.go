@@ -97,6 +97,7 @@ func (t *teller) drain(r *telling) {
 		call(t.view)
 		t.calling.Unlock()
 		t.mu.Lock()
+		r.queue[0] = untold{} // what was told may be a plan of many slots, and the queue's memory lives on
 		r.queue = r.queue[1:]
 		if n := r.dropped; len(r.queue) == 0 && n > 0 {
 			r.dropped = 0
