@@ -94,3 +94,14 @@ func TestJobFiles(t *testing.T) {
 		}
 	}
 }
+
+func TestPatternsThatMatchNothingAreRefused(t *testing.T) {
+	for variants, want := range map[string]string{
+		"*": "", "bare,gang*": "", "one gang": `nothing is called "one gang"`, "bare,": `nothing is called ""`,
+	} {
+		c := config{provider: "kubernetes", variants: variants}
+		if err := c.read("", "1000"); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("-variants=%q: %v, want %q", variants, err, want)
+		}
+	}
+}

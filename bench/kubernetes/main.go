@@ -126,6 +126,11 @@ func (c *config) read(names, sizes string) error {
 			c.figures = append(c.figures, all[at])
 		}
 	}
+	for pattern := range strings.SplitSeq(c.variants, ",") {
+		if !slices.ContainsFunc(variantNames(), func(name string) bool { return matches(pattern, name) }) {
+			return fmt.Errorf("-variants: nothing is called %q: there are %s", pattern, strings.Join(variantNames(), ", "))
+		}
+	}
 	var err error
 	c.eltrain, err = filepath.Abs(c.eltrain)
 	return err

@@ -47,24 +47,36 @@ func (s *session) bound(g garbage) (release func()) {
 // collection, whatever lives in it.
 const leastHeap = 4 << 20
 
-// followEach is how often it is looked whether the heap was collected: in that time a master allocates a few MB at most.
-const followEach = 50 * time.Millisecond
+const (
+	// followEach is how often it is looked whether the heap was collected: in that time a master allocates a few MB at most.
+	followEach = 50 * time.Millisecond
+	// followQuiet is how many looks find nothing before they come seldom, every followSeldom: a master at rest is to wake
+	// for little else than its watches.
+	followQuiet  = 20
+	followSeldom = 250 * time.Millisecond
+)
 
 // follow turns the slack into percent, which is all that the collector takes, anew after each collection, until ended is
 // closed. (A ballast, an allocation that is never touched, would say it once, but for the runtime, which clears one that it
 // lays over memory that was used before. A finalizer would tell of a collection, but on a busy machine not before the next.)
 func (g garbage) follow(ended <-chan struct{}) {
-	ticker := time.NewTicker(followEach)
-	defer ticker.Stop()
-	for of := uint64(0); ; {
+	timer := time.NewTimer(followEach)
+	defer timer.Stop()
+	of, quiet := uint64(0), 0
+	for {
 		if live := max(living(), leastHeap); live != of {
-			of = live
+			of, quiet = live, 0
 			debug.SetGCPercent(int(g.percent + 100*g.slack/live))
+		}
+		if quiet++; quiet < followQuiet {
+			timer.Reset(followEach)
+		} else {
+			timer.Reset(followSeldom)
 		}
 		select {
 		case <-ended:
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 	}
 }
