@@ -131,8 +131,9 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 		t.Errorf("the diagnostics are %v", lines["diagnostic"])
 	}
 	const why = "It failed: process failed in worker[0]: exit code 3."
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it anew", "Plan: 1 to add, 0 to change, 0 to destroy.")
-	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**What failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it anew",
+		"# an earlier job.bad will be cleared away", "\nPlan: 1 to add, 0 to change, 0 to destroy.\n")
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "eltrain plan:** 1 to add, 0 to change, 0 to destroy.\n", "**What failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
 	if failed := linesOf(t, eltrain(t, dir, "plan", "-json").out)["planned_failed"]; len(failed) != 1 || failed[0]["failed"].(map[string]any)["starts_anew"] != true {
 		t.Errorf("plan -json has %v", failed)
 	}

@@ -302,6 +302,8 @@ func address(b block) string {
 	switch {
 	case c.Action == plan.NoOp && c.Import == "":
 		return "job." + c.From
+	case c.remains:
+		return "an earlier job." + c.Job
 	case c.ofJob():
 		return "job." + c.Job
 	}
@@ -336,7 +338,10 @@ func verb(b block) string {
 		}
 		return "will be replaced"
 	}
-	if c.ofJob() {
+	switch {
+	case c.remains:
+		return "will be cleared away"
+	case c.ofJob():
 		return "will be removed from the state"
 	}
 	return "will be destroyed"
@@ -735,7 +740,7 @@ func (t *planText) unlike(waits, held []PlanWait) string {
 func (m *PlanModel) counts() string {
 	text, records := planCounts(m.Eltrain.Summary), 0
 	for _, c := range m.changes() {
-		if c.Action == plan.Delete && c.ofJob() {
+		if c.Action == plan.Delete && c.ofJob() && !c.remains {
 			records++
 		}
 	}

@@ -474,8 +474,18 @@ func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
 	return &PlannedChange{
 		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.redactor.Texts(c.Reasons),
 		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
-		Wave: c.Wave, Follows: b.follows(c), index: c.Slot.Index, at: b.at[c],
+		Wave: c.Wave, Follows: b.follows(c), remains: b.remains(c), index: c.Slot.Index, at: b.at[c],
 	}
+}
+
+// remains tells whether a change removes what is left of a job without its record, which is another job's by then or was
+// never there.
+func (b *planBuilder) remains(c *plan.Change) bool {
+	if c.Action != plan.Delete || !ofJob(c) {
+		return false
+	}
+	rec := b.facts.Input.Records[c.Job]
+	return rec == nil || rec.UID != c.UID || b.facts.Plan.Records[c.Job] != nil
 }
 
 func (b *planBuilder) fields(c *plan.Change) []FieldShown {

@@ -183,11 +183,12 @@ type PlannedChange struct {
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	drift  bool   // it has happened, and nobody of ours did it
-	index  int    // of the slot; 0 for a job
-	at     int    // in the plan's own order, which is that of the declarations
-	was    string // the node so far, of a replacement; "" if none is known
-	hinted bool   // its node is where it fits now: a scheduler chooses
+	drift   bool   // it has happened, and nobody of ours did it
+	remains bool   // it clears away what is left of a job that had the name: no record goes with it
+	index   int    // of the slot; 0 for a job
+	at      int    // in the plan's own order, which is that of the declarations
+	was     string // the node so far, of a replacement; "" if none is known
+	hinted  bool   // its node is where it fits now: a scheduler chooses
 }
 
 // FieldShown is one difference, as HCL texts; "" is nothing.
