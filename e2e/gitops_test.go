@@ -104,6 +104,12 @@ func (r *reader) follow(name string) string {
 		r.t.Fatalf("%s has no step %q", gitopsPage, name)
 	}
 	delete(r.steps, name)
+	return r.enter(name, commands)
+}
+
+// enter runs commands in the page's shell and gives their output. They have to succeed.
+func (r *reader) enter(name, commands string) string {
+	r.t.Helper()
 	const done = "::done::"
 	if _, err := io.WriteString(r.in, commands+"\necho "+done+"\n"); err != nil {
 		r.t.Fatalf("the shell does not go on: %v", err)
@@ -151,6 +157,34 @@ func (r *reader) close() {
 	}
 }
 
+// overtakenInAModule is the page's step "overtaken" where all edits are in a module outside of the job directory.
+const overtakenInAModule = `
+git checkout -q -b modular main
+mkdir base
+printf 'output "grace" {\n  value = "4s"\n}\n' > base/grace.hcl
+printf 'output "priority" {\n  value = 0\n}\n' > base/priority.hcl
+sed -i -e 's/"4s"/module.base.grace/' -e 's/  role "worker" {/  priority = module.base.priority\n\n  role "worker" {/' jobs/digits.hcl
+printf '\nmodule "base" {\n  source = "../base"\n}\n' >> jobs/digits.hcl
+git add base jobs
+git commit -q -m "A base for all"
+
+git checkout -q -b longer-base
+sed -i 's/"4s"/"6s"/' base/grace.hcl
+git commit -q -a -m "All stop in six seconds"
+head=$(git rev-parse HEAD)
+"$examples/gitops/pull-request.sh" jobs ../plans
+eltrain show ../plans/plan.bin
+
+git checkout -q -b merged-base modular
+sed -i 's/0/7/' base/priority.hcl
+git commit -q -a -m "All go first"
+git merge -q --no-ff -m "Merge: all stop in six seconds" longer-base
+if "$examples/gitops/merge.sh" jobs ../plans/plan.bin "$head"; then
+	exit 1
+fi
+git checkout -q main
+`
+
 // site looks at the jobs from a job directory of the page.
 func (r *reader) site(dir string) *site { return &site{t: r.t, dir: filepath.Join(r.root, dir)} }
 
@@ -181,7 +215,9 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	same(t, merged, work.job("digits"))
 
 	// Nor does the plan of a branch run that others overtook, though the state has not moved since.
-	has(t, r.follow("overtaken"), "The job files are not those that the plan was made of: plan again.")
+	const overtaken = "The job files are not those that the plan was made of: plan again."
+	has(t, r.follow("overtaken"), overtaken)
+	has(t, r.enter("overtaken in a module", overtakenInAModule), "Plan: 2 to add", overtaken)
 	same(t, merged, work.job("digits"))
 
 	// A master that follows the checkout, which is replaced with each commit.

@@ -155,6 +155,8 @@ func (p *pass) whyStopping(w *work, s *job.Slot) string {
 	switch {
 	case s.Why != "":
 		return s.Why
+	case s.Phase == job.Succeeded:
+		return "the job succeeded, and its agent has not ended"
 	case s.Phase == job.Canceled:
 		return "it was stopped before, and runs"
 	case s.Phase == job.Canceling: // the state is of a version that did not keep why

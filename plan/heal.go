@@ -446,6 +446,8 @@ func HowLost(s *job.Slot) string {
 		return "its agent ended"
 	case s.Cause == job.OutOfMemory:
 		return "it ran out of memory"
+	case e != nil && e.NotStarted != "":
+		return "it could not be started"
 	case e != nil && e.Signal != "":
 		return "a process ended by signal: " + e.Signal
 	case e != nil:

@@ -643,6 +643,8 @@ func (w *world) hurt(words []string) error {
 		inc.Member.Silent, inc.Member.Expired = true, true
 	case "finish":
 		w.end(inc, job.EndFinished, &job.Exit{})
+	case "lingers": // its processes have succeeded, and its agent stays
+		inc.Member.State, inc.Member.Exit = job.MemberSucceeded, &job.Exit{At: w.now}
 	default:
 		return fmt.Errorf("no such fault: %s", key)
 	}

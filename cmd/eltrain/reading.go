@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -121,9 +122,9 @@ func brief(cfg *lang.Config, diags hcl.Diagnostics) string {
 		if d.Severity != hcl.DiagError {
 			continue
 		}
-		at := ""
-		if d.Subject != nil && d.Subject.Filename != "" {
-			at = fmt.Sprintf(" on %s line %d", strings.TrimPrefix(d.Subject.Filename, dir), d.Subject.Start.Line)
+		at := view.DiagnoseHCL(hcl.Diagnostics{d}, cfg.Files)[0].Place()
+		if at != "" {
+			at = " on " + strings.TrimPrefix(at, dir)
 		}
 		return fmt.Sprintf("%s%s: %s", d.Summary, at, strings.Join(strings.Fields(d.Detail), " "))
 	}

@@ -278,9 +278,9 @@ func WriteWarnings(s Screen, diags []Diagnostic) {
 		first, more := of[summary][0], len(of[summary])-1
 		switch {
 		case first.Range != nil && more > 0:
-			fmt.Fprintf(&b, "  on %s line %d (and %d more)\n", first.Range.Filename, first.Range.Start.Line, more)
+			fmt.Fprintf(&b, "  on %s (and %d more)\n", first.Place(), more)
 		case first.Range != nil:
-			fmt.Fprintf(&b, "  on %s line %d\n", first.Range.Filename, first.Range.Start.Line)
+			fmt.Fprintf(&b, "  on %s\n", first.Place())
 		case more > 0:
 			fmt.Fprintf(&b, "  (%d occurrences of this warning)\n", more+1)
 		}
@@ -316,6 +316,21 @@ func (s Screen) diagnostic(d Diagnostic) string {
 	return boxed.String()
 }
 
+// Place is where a diagnostic is, as "main.hcl line 3"; "" if it has no place. The beginning of what has no lines, a file
+// that cannot be read for example, or a flag, is all of it: no line is named.
+func (d Diagnostic) Place() string {
+	switch {
+	case d.Range == nil || d.Range.Filename == "":
+		return ""
+	case d.quoted() || d.Range.Start.Byte > 0 || d.Range.Start.Line > 1:
+		return fmt.Sprintf("%s line %d", d.Range.Filename, d.Range.Start.Line)
+	}
+	return d.Range.Filename
+}
+
+// quoted tells whether lines of its file can be shown.
+func (d Diagnostic) quoted() bool { return d.Snippet != nil && d.Snippet.Code != "" }
+
 func (s Screen) headline(d Diagnostic) string {
 	name := "Error: "
 	if d.Severity == severityWarning {
@@ -334,15 +349,11 @@ func severityStyle(severity string) style {
 // source is where a diagnostic is, and the lines there.
 func (s Screen) source(d Diagnostic) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  on %s", d.Range.Filename)
-	quoted := d.Snippet != nil && d.Snippet.Code != ""
-	if quoted || d.Range.Start.Byte > 0 || d.Range.Start.Line > 1 { // the beginning of no lines is the file, or the flag, as a whole
-		fmt.Fprintf(&b, " line %d", d.Range.Start.Line)
-	}
+	b.WriteString("  on " + d.Place())
 	if d.Snippet != nil && d.Snippet.Context != nil {
 		b.WriteString(", in " + *d.Snippet.Context)
 	}
-	if !quoted {
+	if !d.quoted() {
 		return b.String() + "\n"
 	}
 	b.WriteString(":\n")

@@ -239,7 +239,8 @@ func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 	}
 }
 
-// Watches that break all the time are opened again, and what happened between is not missed.
+// Watches that break all the time are opened again, and what happened between is not missed: a pod that is deleted just
+// after they broke is seen to be deleted, not found to be silent, and replaced once.
 func TestWatchesBreakAllTheTime(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -255,14 +256,22 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 		}
 		broken <- n
 	}()
-	s.Write("job.hcl", settings+provider()+s.training(2, 2, 15))
+	s.Write("job.hcl", settings+provider()+s.training(workers, workers, 40))
 	m := s.Watch()
+	before := s.AwaitWorld(workers, 1)
+	victim := before.Worker(1)
+	pod := s.Pod(victim.Name)
+	g.Proxy.BreakWatches()
+	s.DeletePod(victim.Name, site.AtOnce())
+	after := s.AwaitWorld(workers, before.Generation+1)
+	s.Blamed(after, "deleted", []site.Slot{victim}, "pod "+victim.Name)
+	s.replacedOnce(*pod)
 	s.EndsRight(steps)
 	cancel()
 	if n := <-broken; n < 10 {
 		t.Errorf("%d watches were broken", n)
 	}
-	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
+	if starts := s.starts(); starts["worker[0]"] != 2 || starts["worker[1]"] != 2 {
 		t.Errorf("training processes were started: %v", starts)
 	}
 	m.Interrupt()

@@ -115,10 +115,16 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 			t.Errorf("%s is incarnation %d, wanted %d", slot.Address, slot.Incarnation, want)
 		}
 	}
+	var culprits []string // of one incident, or of two: a lease may be over before the other
 	for _, i := range after.Incidents {
 		if i.Cause != "lease_lost" {
 			t.Errorf("an incident is %+v", i)
 		}
+		culprits = append(culprits, i.Culprits...)
+	}
+	slices.Sort(culprits)
+	if want := []string{before.Worker(2).Address, before.Worker(3).Address}; !slices.Equal(culprits, want) {
+		t.Errorf("the incidents %+v blame %q, wanted %q", after.Incidents, culprits, want)
 	}
 	s.EndsRight(steps)
 	m.Interrupt()

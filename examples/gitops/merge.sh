@@ -7,9 +7,19 @@ set -eu
 jobs=$1 head=$3
 plan=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 
-# The plan has the files of the pull request in it. What else was merged meanwhile must not be undone by it.
-if ! git -C "$jobs" diff --quiet "$head" HEAD -- .; then
+refuse() {
 	echo "The job files are not those that the plan was made of: plan again." >&2
 	exit 1
-fi
+}
+
+# The plan has the files of the pull request in it. What else was merged meanwhile must not be undone by it: in the job
+# directory nothing may be another, and with what is read from elsewhere, as modules, the same plan comes out.
+git -C "$jobs" diff --quiet "$head" HEAD -- . || refuse
+again=$(mktemp -d)
+trap 'rm -rf "$again"' EXIT
+eltrain -chdir="$jobs" plan -input=false -observed="$plan" -out="$again/plan.bin" >"$again/shown"
+eltrain show -json "$plan" >"$again/approved.json"
+eltrain show -json "$again/plan.bin" >"$again/merged.json"
+cmp -s "$again/approved.json" "$again/merged.json" || refuse
+
 eltrain -chdir="$jobs" apply -input=false -lock-timeout=60s "$plan"

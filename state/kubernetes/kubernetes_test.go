@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -670,9 +671,18 @@ func TestANamespaceThatEndsIsNotCalledAMissingRight(t *testing.T) {
 	t.Cleanup(func() {
 		admin.ConfigMaps(p.namespace).Patch(context.Background(), "keeper", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	})
-	// The rights go with the namespace, so the administrator's are used.
-	p.options.Kubeconfig, p.options.Namespace = cluster.AdminKubeconfig(), p.namespace
-	_, err := p.open().Lock(t.Context(), who, 0)
+	// The Role goes with the namespace, so its rules are given to an account of another one, as a ClusterRole.
+	installed, err := os.ReadFile(rights[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere := filepath.Join(t.TempDir(), "rbac.yaml")
+	if err := os.WriteFile(everywhere, bytes.ReplaceAll(installed, []byte("\nkind: Role\n"), []byte("\nkind: ClusterRole\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.options.Kubeconfig = cluster.Kubeconfig(t, testbed.User{Namespace: cluster.Namespace(t), Roles: []string{everywhere}})
+	p.options.Namespace = p.namespace
+	_, err = p.open().Lock(t.Context(), who, 0)
 	if err == nil || errors.As(err, new(*ForbiddenError)) || !strings.Contains(err.Error(), "being terminated") {
 		t.Fatalf("%v", err)
 	}
