@@ -258,10 +258,12 @@ type introduced struct {
 // tell gives the service what it is to form.
 func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 	now := map[string]bool{}
-	leaving := map[incarnation]bool{}
-	for _, c := range p.Changes {
-		for _, n := range c.Stop {
-			leaving[incarnationOf(c.UID, c.Slot, n)] = c.Launch == nil && c.Wave == 0
+	leaving := map[incarnation]*plan.Change{}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 {
+			for _, n := range c.Stop {
+				leaving[incarnationOf(c.UID, c.Slot, n)] = c
+			}
 		}
 	}
 	uids := map[string]bool{}
@@ -288,8 +290,9 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
 				continue
 			}
+			stop := leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)]
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
-				Leave: leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)] || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
+				Leave: stop != nil && !r.preparations.holds(stop) || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}

@@ -92,11 +92,19 @@ func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
 // listener is a service without agents, and a view. It keeps what it is told.
 type listener struct {
 	tokens map[string]string
-	ready  int // times that it was said to be
+	leave  []string // slots that were told to leave when a job was set last
+	ready  int      // times that it was said to be
 	warned []string
 }
 
-func (l *listener) Set(name string, d elastic.Desired)          { l.tokens[name] = d.Token }
+func (l *listener) Set(name string, d elastic.Desired) {
+	l.tokens[name], l.leave = d.Token, nil
+	for _, s := range d.Slots {
+		if s.Leave {
+			l.leave = append(l.leave, s.Address.Short())
+		}
+	}
+}
 func (l *listener) SetReady()                                   { l.ready++ }
 func (l *listener) Remove(name string)                          { delete(l.tokens, name) }
 func (l *listener) Gone(job.Address, int)                       {}
@@ -270,6 +278,9 @@ func TestSlotsWaitForWhatTheirGangIsToBe(t *testing.T) {
 			}
 			if n := len(b.cluster.Agents()); n != 2 {
 				t.Fatalf("%d slots while their provider knows of 2", n)
+			}
+			if len(b.leave) > 0 {
+				t.Errorf("%v are told to leave while their provider knows of 2", b.leave)
 			}
 			b.cluster.prepare = func(job.Group) error { return nil }
 			for range 3 {

@@ -103,14 +103,22 @@ func (r *Reconciler) enterRefusals(p *plan.Plan) {
 		}
 	}
 	for name, rec := range p.Records {
-		differs := func(s job.Slot) bool { return s.Refused != why[s.Address] }
-		if !slices.ContainsFunc(rec.Slots, differs) {
+		refused := func(s *job.Slot) string {
+			switch {
+			case why[s.Address] != "":
+				return why[s.Address]
+			case s.Phase != job.Scheduling, r.live[incarnationOf(rec.UID, s.Address, s.Incarnation)] != nil:
+				return "" // it is launched, or is to be no more
+			}
+			return s.Refused // by a run before, and this one has not tried it
+		}
+		if !slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return s.Refused != refused(&s) }) {
 			continue
 		}
 		told := *rec // of a job that the plan left alone it is the stored one, which others read
 		told.Slots = slices.Clone(rec.Slots)
 		for i := range told.Slots {
-			told.Slots[i].Refused = why[told.Slots[i].Address]
+			told.Slots[i].Refused = refused(&told.Slots[i])
 		}
 		p.Records[name], p.Dirty = &told, true
 	}

@@ -35,6 +35,16 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 	if got := recordedRefusals(b.Records(), &snapshot); !reflect.DeepEqual(got, want) || b.state.Serial != serial {
 		t.Errorf("the records say %+v, want %+v; serial %d after %d", got, want, b.state.Serial, serial)
 	}
+	// A run that does not try it knows no better.
+	o := b.o
+	o.Scope = plan.Scope{Excludes: []job.Selector{{Job: "a"}}}
+	next, err := New(t.Context(), o)
+	must(t, err)
+	_, _, err = next.Turn(t.Context())
+	must(t, err)
+	if got := recordedRefusals(next.Records(), &snapshot); !reflect.DeepEqual(got, want) {
+		t.Errorf("after a run that left it out the records say %+v, want %+v", got, want)
+	}
 	b.cluster.launch = func(_ context.Context, l job.Launch) error {
 		if l.Slot.Index == 0 {
 			return nil
