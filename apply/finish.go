@@ -132,8 +132,12 @@ func (f *flights) tellFailed() {
 		return
 	}
 	slices.Sort(slots)
+	which := slots[0]
+	if len(slots) > 1 {
+		which = fmt.Sprintf("%s, first of %d", which, len(slots))
+	}
 	f.r.view(func(v View) {
-		v.Warned("What was told to leave could not be stopped", fmt.Sprintf("%s, first of %d: %v. The next run tries it again.", slots[0], len(slots), why))
+		v.Warned("What was told to leave could not be stopped", fmt.Sprintf("%s: %v. The next run tries it again.", which, why))
 	})
 }
 

@@ -207,7 +207,7 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
 	b, view := guarded(t, func(*Options) {})
 	gone := &UnsteadyError{Text: "Jobs are in the files no more.", Since: b.now, Again: b.now.Add(filesStill), Lost: []string{"b"}}
-	told := []string{"job.b: it is not in the files any more: it is destroyed in 5s, unless it comes back"}
+	told := []string{"job.b: it is not in the files any more, which is believed in 5s, unless it comes back"}
 	for range 2 { // somebody writes on
 		b.heed(reading(Files{}, gone))
 		if p := b.turn(t); len(removed(p)) > 0 {
@@ -217,7 +217,7 @@ func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 	}
-	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "is destroyed once nobody has written there for 5s") {
+	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "is believed once nobody has written there for 5s") {
 		t.Errorf("it waits for %+v", live.Waits)
 	}
 	b.heed(reading(Files{Jobs: two(2)}, nil))
@@ -225,10 +225,20 @@ func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
 	if got := view.messages("withheld"); !slices.Equal(got, append(told, "job.b: over: it is in the files again")) || len(b.Live().Waits) > 0 {
 		t.Errorf("once it is back told is %q, and it waits for %+v", got, b.Live().Waits)
 	}
+	view.notices = view.notices[:0]
+	both := *gone
+	both.Lost = []string{"a", "b"}
+	b.heed(reading(Files{}, &both))
+	b.heed(reading(Files{}, gone)) // a has come back, and b has not yet
+	b.heed(reading(Files{Jobs: two(2)}, nil))
+	b.turn(t)
+	if got := view.messages("withheld"); len(got) != 4 || got[2] != "job.a: over: it is in the files again" || got[3] != "job.b: over: it is in the files again" {
+		t.Errorf("of two that come back one after the other is told %q", got)
+	}
 	b.heed(reading(Files{}, gone))
 	b.heed(reading(Files{}, &UnusableError{Brief: "A typo.", Text: "A typo."}))
 	b.turn(t)
-	if waits := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); strings.Contains(waits, "is destroyed") {
+	if waits := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); strings.Contains(waits, "is believed") {
 		t.Errorf("with an error in the files it waits for %q", waits)
 	}
 	view.notices = view.notices[:0]

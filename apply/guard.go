@@ -103,12 +103,22 @@ func (r *Reconciler) tellLost(names []string) {
 	known := r.lost
 	r.lost = slices.Clone(names)
 	r.mu.Unlock()
+	for _, name := range known {
+		if !slices.Contains(names, name) {
+			r.noteFound(name)
+		}
+	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			r.note(job.Notice{Time: r.o.Clock(), Type: "withheld", Address: "job." + name, Message: fmt.Sprintf(
-				"it is not in the files any more: it is destroyed in %s, unless it comes back", filesStill)})
+				"it is not in the files any more, which is believed in %s, unless it comes back", filesStill)})
 		}
 	}
+}
+
+// noteFound has it told that a job has come back.
+func (r *Reconciler) noteFound(name string) {
+	r.note(job.Notice{Time: r.o.Clock(), Type: "withheld", Address: "job." + name, Message: "over: it is in the files again"})
 }
 
 // takeLost ends the wait for the jobs that tellLost told of, and gives their names.
@@ -123,7 +133,7 @@ func (r *Reconciler) takeLost() (names []string) {
 func (r *Reconciler) tellFound() {
 	for _, name := range r.takeLost() {
 		if slices.ContainsFunc(r.o.Jobs, func(j job.Job) bool { return j.Name == name }) {
-			r.note(job.Notice{Time: r.o.Clock(), Type: "withheld", Address: "job." + name, Message: "over: it is in the files again"})
+			r.noteFound(name)
 		}
 	}
 }
@@ -133,7 +143,7 @@ func (r *Reconciler) lostJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range r.lost {
 		waits = append(waits, plan.Wait{Job: name, Reasons: []string{fmt.Sprintf(
-			"It is not in the files any more, and is destroyed once nobody has written there for %s, unless it comes back.", filesStill)}})
+			"It is not in the files any more, which is believed once nobody has written there for %s, unless it comes back.", filesStill)}})
 	}
 	return waits
 }

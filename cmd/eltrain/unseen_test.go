@@ -152,7 +152,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")
 	eventually(t, "it is told that it is gone", func() bool {
-		return strings.Contains(eltrain(t, dir, "status").out, "It is not in the files any more, and is destroyed once")
+		return strings.Contains(eltrain(t, dir, "status").out, "It is not in the files any more, which is believed once")
 	})
 	rewrite(t, dir, sleepers)
 	eventually(t, "it is back", func() bool { return strings.Contains(w.out.String(), "over: it is in the files again") })
@@ -162,7 +162,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	if code := w.code(t); code != exitDone {
 		t.Errorf("it exits with %d", code)
 	}
-	for _, text := range []string{"job.tiny: it is not in the files any more: it is destroyed in 5s, unless it comes back", "Watch ended. Resources: ",
+	for _, text := range []string{"job.tiny: it is not in the files any more, which is believed in 5s, unless it comes back", "Watch ended. Resources: ",
 		"job.tiny keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."} {
 		if !strings.Contains(w.out.String(), text) {
 			t.Errorf("it does not say %q", text)

@@ -240,7 +240,7 @@ func (s *Store) accept(next state.State, l state.Lock) (state.State, error) {
 	if err != nil {
 		return next, err
 	}
-	if err := s.fenced(held, l.Info().ID); err != nil {
+	if err := s.fenced(held, l.Info()); err != nil {
 		return next, err
 	}
 	stored, err := s.head()

@@ -315,7 +315,7 @@ func (l *lock) touch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.store.fenced(h, l.Info().ID); err != nil {
+	if err := l.store.fenced(h, l.Info()); err != nil {
 		return err
 	}
 	// It has to change, whatever the clock does.
@@ -326,12 +326,12 @@ func (l *lock) touch(ctx context.Context) error {
 	return os.Chtimes(l.store.lockPath(), stamp, stamp)
 }
 
-// fenced says how the lock with an ID was lost if the holder is another by now, or nobody is. It is nil if none of both.
-func (s *Store) fenced(now held, id string) error {
+// fenced says how a lock was lost if the holder is another by now, or nobody is. It is nil if none of both.
+func (s *Store) fenced(now held, lost state.LockInfo) error {
 	switch {
-	case now.ID == id:
+	case now.ID == lost.ID:
 		return nil
-	case now.free() && s.lastUnlocked().ID != id: // nor was it broken
+	case now.free() && s.lastUnlocked().Epoch < lost.Epoch: // nor was it broken, or another's since
 		return &state.VanishedError{Path: s.lockPath()}
 	}
 	return state.ErrFenced

@@ -281,6 +281,18 @@ func TestLostIsClosed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, DefaultRenew, false},
+		{"when the lock was broken, and taken and given back since", func(t *testing.T, s *Store) {
+			holder, err := s.Holder(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Break(t.Context(), holder.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(t, s).Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, DefaultRenew, false},
 		{"when the lock file alone is gone", func(t *testing.T, s *Store) {
 			if err := os.Remove(s.lockPath()); err != nil {
 				t.Fatal(err)
