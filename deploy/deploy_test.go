@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"debug/elf"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +49,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/lang"
 	provider "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/testbed"
@@ -238,20 +241,71 @@ func role(t *testing.T, objects []*unstructured.Unstructured) {
 		rules []rbacv1.PolicyRule
 		used  map[string]map[string]string
 	}{"Role": {local.Rules, used}, "ClusterRole": {whole.Rules, inCluster}} {
-		given := map[string][]string{}
-		for _, rule := range c.rules {
-			for _, resource := range rule.Resources {
-				given[resource] = append(given[resource], rule.Verbs...)
-				slices.Sort(given[resource])
-			}
-		}
 		want := map[string][]string{}
 		for resource, verbs := range c.used {
 			want[resource] = slices.Sorted(maps.Keys(verbs))
 		}
-		if diff := cmp.Diff(want, given); diff != "" {
+		if diff := cmp.Diff(want, given(c.rules)); diff != "" {
 			t.Errorf("%s (-used +given):\n%s", name, diff)
 		}
+	}
+}
+
+// given are the verbs of rules by resource, in order.
+func given(rules []rbacv1.PolicyRule) map[string][]string {
+	verbs := map[string][]string{}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			verbs[resource] = append(verbs[resource], rule.Verbs...)
+			slices.Sort(verbs[resource])
+		}
+	}
+	return verbs
+}
+
+// Who installs reads on the page what eltrain may do: all of it, and what it is for.
+func TestPageHasEveryRight(t *testing.T) {
+	objects := build(t, ".")
+	var local rbacv1.Role
+	find(t, objects, "Role", &local)
+	var whole rbacv1.ClusterRole
+	find(t, objects, "ClusterRole", &whole)
+	page, err := os.ReadFile("../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n| where | resource | verbs | for |\n|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	aside := regexp.MustCompile(` \([^)]*\)`) // "configmaps (one name)", "get (its own)"
+	words := func(cell string) []string {
+		return slices.Sorted(strings.SplitSeq(aside.ReplaceAllString(cell, ""), ", "))
+	}
+	told, where := map[string]map[string][]string{}, ""
+	for row := range strings.SplitSeq(table, "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) != 6 { // with what is outside of the first and the last bar
+			t.Fatalf("a row is %q", row)
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if cells[1] != "" {
+			where = cells[1]
+			told[where] = map[string][]string{}
+		}
+		for _, resource := range words(cells[2]) {
+			told[where][resource] = words(cells[3])
+			if name := onlyNamed[resource]; where == "the cluster" && !strings.Contains(cells[2], name) {
+				t.Errorf("%q: it is %s alone", row, name)
+			}
+		}
+		if cells[4] == "" {
+			t.Errorf("%q: it is not said what for", row)
+		}
+	}
+	want := map[string]map[string][]string{"its namespace": given(local.Rules), "the cluster": given(whole.Rules)}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("(-given +told):\n%s", diff)
 	}
 }
 
@@ -363,7 +417,7 @@ func gitSync(t *testing.T, c *testbed.Cluster) {
 	}
 }
 
-// What selects, selects; what is probed is there.
+// What selects, selects; what is probed is there; what is needed can be reached.
 func TestManifestsFitTogether(t *testing.T) {
 	for _, dir := range []string{".", "tls", "git-sync"} {
 		t.Run(dir, func(t *testing.T) { fitTogether(t, build(t, dir)) })
@@ -403,6 +457,37 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	// A policy is for the pod's port, whatever the Service calls it.
 	if in := policy.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.IntVal != port.ContainerPort || *in[0].Ports[0].Protocol != corev1.ProtocolTCP {
 		t.Errorf("the NetworkPolicy lets in %+v, the pod listens on %d", in, port.ContainerPort)
+	}
+	needed := []string{"TCP 443", "TCP 53", "TCP 6443", "UDP 53"} // the API server and DNS, wherever they are
+	if len(pod.Spec.Containers) > 1 {
+		needed = append(needed, "TCP 22") // git-sync's repository, which may be at 443 too
+	}
+	var reached []string
+	for _, rule := range policy.Spec.Egress {
+		for _, p := range rule.Ports {
+			if len(rule.To) == 0 {
+				reached = append(reached, fmt.Sprintf("%s %d", *p.Protocol, p.Port.IntVal))
+			}
+		}
+	}
+	slices.Sort(needed)
+	slices.Sort(reached)
+	if diff := cmp.Diff(needed, reached); diff != "" {
+		t.Errorf("what the NetworkPolicy lets out to (-needed +reached):\n%s", diff)
+	}
+	if want := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}; !slices.Equal(policy.Spec.PolicyTypes, want) {
+		t.Errorf("the NetworkPolicy is about %v only", policy.Spec.PolicyTypes)
+	}
+	waits := elastic.NewServer(elastic.ServerOptions{}).Handler() // of a master that is alive and does not lead yet
+	for _, probed := range []struct {
+		by   *corev1.Probe
+		want int
+	}{{master.LivenessProbe, http.StatusOK}, {master.ReadinessProbe, http.StatusServiceUnavailable}} {
+		answer := httptest.NewRecorder()
+		waits.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probed.by.HTTPGet.Path, nil))
+		if answer.Code != probed.want || probed.by.HTTPGet.Port.StrVal != port.Name {
+			t.Errorf("a master that waits answers the probe of %+v with %d, wanted %d", probed.by.HTTPGet, answer.Code, probed.want)
+		}
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil && v.Name == "jobs" && v.ConfigMap.Name != "eltrain-jobs" {
@@ -513,6 +598,8 @@ type master struct {
 	cmd   *exec.Cmd
 	out   *bytes.Buffer
 	ended chan error
+	// What the kubelet asks.
+	liveness, readiness string
 }
 
 func buildEltrain(t *testing.T) (binary string) {
@@ -522,6 +609,39 @@ func buildEltrain(t *testing.T) (binary string) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return binary
+}
+
+// The programs run in an image with nothing else in it: no libc and no loader.
+func TestProgramsAreStatic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds both programs: not with -short")
+	}
+	says := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-n", "build")
+	says.Dir = ".."
+	recipe, err := says.Output()
+	if err != nil {
+		t.Fatalf("make -n build: %v", err)
+	}
+	dir := t.TempDir()
+	elsewhere := strings.Replace(string(recipe), " -o bin/ ", " -o "+dir+"/ ", 1)
+	if elsewhere == string(recipe) {
+		t.Fatalf("make build does not build into bin/: %s", recipe)
+	}
+	making := exec.CommandContext(t.Context(), "sh", "-e", "-c", elsewhere)
+	making.Dir = ".."
+	if out, err := making.CombinedOutput(); err != nil {
+		t.Fatalf("%s\n%v\n%s", elsewhere, err, out)
+	}
+	for _, name := range []string{"eltrain", "eltrain-agent"} {
+		program, err := elf.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer program.Close()
+		if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+			t.Errorf("%s needs a loader", name)
+		}
+	}
 }
 
 func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructured.Unstructured, env ...string) *master {
@@ -536,7 +656,9 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 	}
 	address := freeAddress(t)
 	m.url = "http://" + address
-	command := slices.Clone(masterPod(t, objects).Spec.Containers[0].Command)
+	container := masterPod(t, objects).Spec.Containers[0]
+	m.liveness, m.readiness = container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path
+	command := slices.Clone(container.Command)
 	for i, word := range command {
 		switch {
 		case strings.HasPrefix(word, "-chdir="):
@@ -644,8 +766,8 @@ func TestMasterWithTLS(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	m.http = &http.Client{Transport: transport}
 	m.url = "https" + strings.TrimPrefix(m.url, "http")
-	eventually(t, "the master is ready", func() bool { return m.probe("/readyz") == http.StatusOK })
-	if got := plain.probe("/readyz"); got == http.StatusOK {
+	eventually(t, "the master is ready", func() bool { return m.probe(m.readiness) == http.StatusOK })
+	if got := plain.probe(plain.readiness); got == http.StatusOK {
 		t.Error("it answers without TLS too")
 	}
 	for _, probe := range []*corev1.Probe{main.LivenessProbe, main.ReadinessProbe} {
@@ -727,18 +849,18 @@ func TestMasterAndItsSuccessor(t *testing.T) {
 		return found
 	}
 	first := startMaster(t, binary, kubeconfig, objects)
-	eventually(t, "the first master is ready", func() bool { return first.probe("/readyz") == http.StatusOK })
+	eventually(t, "the first master is ready", func() bool { return first.probe(first.readiness) == http.StatusOK })
 	eventually(t, "the job has its pods", func() bool { return len(pods()) >= 2 })
 	before := pods()
 	admits(t, c, objects)
 
 	second := startMaster(t, binary, kubeconfig, objects)
-	eventually(t, "the second master is alive", func() bool { return second.probe("/healthz") == http.StatusOK })
-	if got := second.probe("/readyz"); got != http.StatusServiceUnavailable {
-		t.Errorf("a master that waits answers /readyz with %d", got)
+	eventually(t, "the second master is alive", func() bool { return second.probe(second.liveness) == http.StatusOK })
+	if got := second.probe(second.readiness); got != http.StatusServiceUnavailable {
+		t.Errorf("a master that waits answers %s with %d", second.readiness, got)
 	}
 	first.end()
-	eventually(t, "the second master is ready", func() bool { return second.probe("/readyz") == http.StatusOK })
+	eventually(t, "the second master is ready", func() bool { return second.probe(second.readiness) == http.StatusOK })
 	if diff := cmp.Diff(before, pods()); diff != "" {
 		t.Errorf("the hand-over changed the job's pods (-before +after):\n%s", diff)
 	}

@@ -2,7 +2,9 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,7 +258,8 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 		}
 		broken <- n
 	}()
-	s.Write("job.hcl", settings+provider()+s.training(workers, workers, 40))
+	// A watch that breaks again and again is opened again ever later, up to 5 s: the lease is to be longer than that.
+	s.Write("job.hcl", settings+provider()+strings.Replace(s.training(workers, workers, 40), fmt.Sprintf("lease = %q", briefly), `lease = "30s"`, 1))
 	m := s.Watch()
 	before := s.AwaitWorld(workers, 1)
 	victim := before.Worker(1)

@@ -11,12 +11,12 @@ import (
 
 // A headless Service and a PodDisruptionBudget cost their controllers work with every pod that they select and that
 // changes: while 10,000 pods come up, more than the scheduler needs for them. So both are there from the beginning, and
-// select nothing until the job's pods are up. Nobody misses them before: a world has not formed yet, or forms anew with
-// each pod, and there is no training that a drain could interrupt.
+// select nothing until the job's pods are up. A world may form before, at once when the last wanted slot joins: agents meet
+// by addresses and need no names, and a drain can interrupt only what has just begun.
 
 const (
 	// calm is for how long no pod has come up when a job that has enough of them counts as up. It is less than a world
-	// waits for more slots to join (job.Rendezvous.Settle).
+	// waits for more slots to join by default (job.Rendezvous.Settle).
 	calm = time.Second
 	// ascentMost is the most that names and budgets wait for, from when enough pods are up.
 	ascentMost = time.Minute
