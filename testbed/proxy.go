@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -52,7 +53,7 @@ type Fault struct {
 	Status     int           // answered instead of the API server: 409, 429, 500; zero: the request goes on
 	RetryAfter time.Duration // said with Status, in whole seconds
 	LoseAnswer bool          // the API server does it, and the connection breaks before the answer
-	CutAnswer  bool          // half of the answer comes, and then the connection breaks
+	CutAnswer  bool          // half of the answer comes, and then the connection breaks; of a watch, half of its first list
 	Lag        time.Duration // of a watch: whatever it tells comes so much later, in order
 }
 
@@ -217,6 +218,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.LoseAnswer:
 		p.forward.ServeHTTP(&deaf{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
+	case fault.CutAnswer && verb == "watch":
+		p.cutWatch(w, r)
 	case fault.CutAnswer:
 		whole := httptest.NewRecorder()
 		p.forward.ServeHTTP(whole, r)
@@ -280,6 +283,31 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, lag time.Dura
 	}
 }
 
+// cutWatch breaks the connection in the middle of the list that a watch begins with, or at once if there is none.
+func (p *Proxy) cutWatch(w http.ResponseWriter, r *http.Request) {
+	if streamed, _ := strconv.ParseBool(r.URL.Query().Get("sendInitialEvents")); streamed {
+		p.forward.ServeHTTP(&halfList{ResponseWriter: w}, r)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// halfList keeps what comes until the list is whole, passes half of it on, and fails.
+type halfList struct {
+	http.ResponseWriter
+	text []byte
+}
+
+// Write implements http.ResponseWriter. Its error ends the answer.
+func (h *halfList) Write(text []byte) (int, error) {
+	h.text = append(h.text, text...)
+	if !bytes.Contains(h.text, []byte(metav1.InitialEventsAnnotationKey)) { // of the bookmark at the list's end
+		return len(text), nil
+	}
+	_, _ = h.ResponseWriter.Write(h.text[:len(h.text)/2]) // the client went away
+	_ = http.NewResponseController(h.ResponseWriter).Flush()
+	return 0, io.ErrShortWrite
+}
+
 // refuse answers as the API server does when it will not.
 func refuse(w http.ResponseWriter, fault Fault) {
 	status := metav1.Status{
@@ -305,6 +333,7 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusNotFound:            metav1.StatusReasonNotFound,
 	http.StatusConflict:            metav1.StatusReasonConflict,
 	http.StatusGone:                metav1.StatusReasonExpired,
+	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 	http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
 	http.StatusInternalServerError: metav1.StatusReasonInternalError,
 	http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,

@@ -189,6 +189,53 @@ func TestProxyCutsAnswers(t *testing.T) {
 	}
 }
 
+func TestProxyCutsTheFirstListOfAWatch(t *testing.T) {
+	p, client, namespace := throughProxy(t)
+	const pods = 4
+	for n := range pods {
+		if _, err := shared.Admin().CoreV1().Pods(namespace).Create(t.Context(), pod(fmt.Sprintf("p-%d", n)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	streamed := true
+	listed := func() (came int, whole bool) {
+		t.Helper()
+		watch, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{
+			SendInitialEvents: &streamed, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Stop()
+		for end := time.After(patience); ; {
+			select {
+			case event, open := <-watch.ResultChan():
+				switch {
+				case event.Type == apiwatch.Added:
+					came++
+				case !open, event.Type == apiwatch.Error:
+					return came, false
+				case event.Type == apiwatch.Bookmark:
+					return came, true
+				}
+			case <-end:
+				t.Fatal("the watch is still open")
+			}
+		}
+	}
+	fault := p.Inject(testbed.Fault{Verb: "watch", CutAnswer: true})
+	if came, whole := listed(); whole || came == 0 || came == pods {
+		t.Errorf("%d of %d came, and the list is whole: %v", came, pods, whole)
+	}
+	if _, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("a watch that begins with no list is open")
+	}
+	fault.Remove()
+	if came, whole := listed(); !whole || came != pods {
+		t.Errorf("afterwards %d of %d came, and the list is whole: %v", came, pods, whole)
+	}
+}
+
 func TestProxyBreaksWatches(t *testing.T) {
 	p, client, namespace := throughProxy(t)
 	watch, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})

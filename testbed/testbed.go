@@ -142,10 +142,12 @@ func Start(t testing.TB, options Options) *Cluster {
 	if testing.Short() {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}
+	began := time.Now()
 	c, err := New(options)
 	if err != nil {
 		t.Fatalf("testbed: %v", err)
 	}
+	t.Logf("testbed: the cluster is up after %s", time.Since(began).Round(time.Millisecond))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(c.Logs())

@@ -156,6 +156,19 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	}
 }
 
+// What it writes of a pod is told apart from what others edit by the name that it writes under.
+func TestPodsAreWrittenUnderEltrainsName(t *testing.T) {
+	w := newPaperwork(t)
+	w.prepare(job.GroupRole{Role: "worker", Min: 1})
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	pod := w.pod("worker", 0, 1)
+	for _, path := range [][]any{{"metadata", "labels", labelUID}, {"spec", "restartPolicy"}} {
+		if by := managers(pod, path...); !slices.Equal(by, []string{FieldManager}) {
+			t.Errorf("%s is written by %q", fmt.Sprint(path...), by)
+		}
+	}
+}
+
 // Masters that race, as in a failover, must not give agents and service two tokens.
 func TestMastersThatRaceGiveOneToken(t *testing.T) {
 	w := newPaperwork(t)

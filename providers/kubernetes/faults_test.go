@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -47,6 +48,47 @@ func TestALostAnswerStartsNothingTwice(t *testing.T) {
 	w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second))
 	if n := w.podCount(); n != 0 {
 		t.Errorf("%d pods after the stop", n)
+	}
+}
+
+// No more pods are created at once than the provider's parallelism, however often the API server said that all is well.
+func TestNoMoreAreCreatedAtOnceThanParallelism(t *testing.T) {
+	const parallelism, first, later = 3, 12, 12
+	w, proxy := newFaultyWork(t)
+	w.config.Parallelism = parallelism
+	w.p = w.open()
+	w.prepare(job.GroupRole{Role: "worker", Min: first + later})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	launch := func(index int, judge func(error)) {
+		all.Go(func() { judge(w.p.Launch(ctx, w.launch("worker", index, 1))) })
+	}
+	for index := range first {
+		launch(index, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	before := proxy.Requests("create", "pods")
+	held := proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", Delay: time.Hour})
+	for index := range later {
+		launch(first+index, func(err error) {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("it was given up, and its launch says %v", err)
+			}
+		})
+	}
+	defer all.Wait()
+	defer cancel()
+	w.until("as many are under way as may be", func() bool { return held.Hits() >= parallelism })
+	time.Sleep(500 * time.Millisecond) // for those that must not come
+	if n := proxy.Requests("create", "pods") - before; n != parallelism {
+		t.Errorf("%d are created at once, want %d", n, parallelism)
+	}
+	if most := w.p.Capabilities().Parallelism; most != parallelism {
+		t.Errorf("it says that it takes %d at once", most)
 	}
 }
 

@@ -88,7 +88,6 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		err  error
 		want verdict
 	}{
-		"created":            {nil, done},
 		"there already":      {apierrors.NewAlreadyExists(pods, "p"), done},
 		"not there":          {apierrors.NewNotFound(pods, "p"), done},
 		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // what it means is for insist
@@ -103,9 +102,12 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"invalid":            {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), refusedAll},
 	}
 	for name, test := range tests {
-		if got := judge(fmt.Errorf("create: %w", test.err)); test.err != nil && got.verdict != test.want {
+		if got := judge(fmt.Errorf("create: %w", test.err)); got.verdict != test.want {
 			t.Errorf("%s: verdict %d, want %d", name, got.verdict, test.want)
 		}
+	}
+	if got := judge(nil); got.verdict != done {
+		t.Errorf("created: verdict %d, want %d", got.verdict, done)
 	}
 	if got := judge(tooMany(3)); got.wait != 3*time.Second {
 		t.Errorf("Retry-After of 3 s is a wait of %s", got.wait)
