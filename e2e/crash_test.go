@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +30,9 @@ func twoRoles(word string) string {
 }
 `
 }
+
+// declared is how many slots twoRoles has.
+const declared = 3
 
 // crashing is a site whose runs are killed.
 type crashing struct {
@@ -102,19 +107,32 @@ func promised(planned string, did [3]int) bool {
 }
 
 // settled checks what is there after a run was killed: nobody has to break a lock, the next apply does what the next plan
-// says and completes what was begun, and each slot runs once, on what is declared now.
+// says (nothing, if that has no changes) and completes what was begun, and each slot runs once, on what is declared now.
 func (c *crashing) settled(moment string) {
 	c.t.Helper()
+	// Between its fork and its exec a child has all descriptors of the run that was killed, the locks of other slots too:
+	// for that long these look as if they were being started.
+	c.until(moment+": what it forked has become an agent", func() bool { return c.runs(binary+" ") == 0 })
 	planned, code := c.run("plan", "-detailed-exitcode")
 	if code != 0 && code != 2 {
 		c.t.Fatalf("%s: plan: exit code %d\n%s", moment, code, planned)
 	}
+	atRest := code == 0
+	for _, n := range counts(planCounts, planned) {
+		if n > declared {
+			c.t.Errorf("%s: of %d slots the plan is\n%s", moment, declared, planned)
+		}
+	}
+	found := c.processes()
 	applied, code := c.run("apply", "-auto-approve")
 	if code != 0 || !applyCounts.MatchString(applied) {
 		c.t.Fatalf("%s: apply: exit code %d\n%s", moment, code, applied)
 	}
 	if did := counts(applyCounts, applied); !promised(planned, did) {
 		c.t.Errorf("%s: the plan was\n%s\nand the apply did\n%s", moment, planned, applied)
+	}
+	if atRest {
+		c.untouched(moment, found, applied)
 	}
 	if out, code := c.run("plan", "-detailed-exitcode"); code != 0 {
 		c.t.Fatalf("%s: there is more to do after the apply\n%s", moment, out)
@@ -125,6 +143,21 @@ func (c *crashing) settled(moment string) {
 		return fmt.Sprint(agents) == once && fmt.Sprint(trainers) == once
 	})
 	c.neverTwice(moment)
+}
+
+// untouched checks that an apply has done nothing: the agents and programs that it found run on.
+func (c *crashing) untouched(moment string, found map[int]string, applied string) {
+	c.t.Helper()
+	if did := counts(applyCounts, applied); did != [3]int{} {
+		c.t.Errorf("%s: the plan has no changes, and the apply did\n%s", moment, applied)
+	}
+	now := c.processes()
+	for _, pid := range slices.Sorted(maps.Keys(found)) {
+		passing := !strings.Contains(found[pid], " -slot=") && !strings.HasPrefix(found[pid], "sleep ") // what a program begins with
+		if !passing && now[pid] == "" {
+			c.t.Errorf("%s: the plan has no changes, and the apply ended %s:\n%s", moment, found[pid], applied)
+		}
+	}
 }
 
 // neverTwice checks that no slot's program was started while another was at work in it.

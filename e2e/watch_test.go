@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,79 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 	// It has taken them up again: an edit has its effect.
 	s.write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))
 	s.await("s", "the edit", func(j jobStatus) bool { return s.runs("sleep 601") == 2 && j.trains(2, before.Generation+1) })
+
+	// Nor does what is begun in such a directory.
+	s.signalMaster(syscall.SIGTERM)
+	running := s.processes()
+	for _, c := range []struct {
+		name  string
+		spoil func(path string) error
+	}{
+		{"removed", os.Remove},
+		{"cut to nothing", func(path string) error { return os.WriteFile(path, nil, 0o644) }},
+	} {
+		for name := range files {
+			if err := c.spoil(filepath.Join(s.dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range [][]string{{"plan"}, {"plan", "-refresh-only"}, {"apply", "-auto-approve"}, {"apply", "-watch", "-auto-approve"}} {
+			if out, code := s.run(args...); code != 1 {
+				t.Errorf("%s: eltrain %v: exit code %d\n%s", c.name, args, code, out)
+			}
+			if now := s.processes(); !maps.Equal(running, now) {
+				t.Errorf("%s: eltrain %v: there ran %v, and now %v", c.name, args, running, now)
+			}
+		}
+	}
+	for name, text := range files {
+		s.write(name, text)
+	}
+}
+
+// Where its directory was, there is for a while what is none: a loop of links, a file.
+func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("ELTRAIN_DATA_DIR", filepath.Join(home, "run"))
+	s := newSite(t, map[string]string{
+		"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": nodes("n1", "n2"),
+		"eltrain.hcl": fmt.Sprintf("eltrain {\n  state \"file\" { path = %q }\n}\n", filepath.Join(home, "eltrain.state")),
+	})
+	way := t.TempDir()
+	place := func(leave func(at string) error) {
+		t.Helper()
+		if err := leave(filepath.Join(way, "next")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(way, "next"), filepath.Join(way, "jobs")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	real := s.dir
+	back := func(at string) error { return os.Symlink(real, at) }
+	place(back)
+	s.dir = filepath.Join(way, "jobs")
+	s.watch()
+	s.dir = real // all else is seen from where the files are
+	before := s.awaitWorld("s", 2, 1)
+	const kept = "The configuration has errors; the last good one stays in force"
+	for _, c := range []struct {
+		name  string
+		leave func(at string) error
+	}{
+		{"a loop of links", func(at string) error { return os.Symlink("jobs", at) }},
+		{"a file", func(at string) error { return os.WriteFile(at, []byte("job \"s\" {\n}\n"), 0o644) }},
+	} {
+		s.out.reset()
+		place(c.leave)
+		s.heard("Warning: " + kept)
+		broken := s.await("s", c.name, func(j jobStatus) bool { return j.Phase == "Degraded" })
+		has(t, strings.Join(broken.Reasons, " "), kept)
+		same(t, before, broken)
+		place(back)
+		s.heard("Over: " + kept)
+		same(t, before, s.awaitWorld("s", 2, before.Generation))
+	}
 }
 
 // runs counts the processes of the directory whose command line has this.
@@ -350,7 +424,7 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	// With nothing in flight one interrupt ends it: the lock is free, jobs run.
 	master := s.master
 	s.signalMaster(syscall.SIGINT)
-	has(t, s.out.String(), "Interrupt received.", "jobs keep running")
+	has(t, s.out.String(), "Interrupt received.", "the rest keeps running")
 	if code := master.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d after one interrupt", code)
 	}

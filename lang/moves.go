@@ -32,6 +32,9 @@ type Removed struct {
 	// Destroy is whether it is ended. If not, it goes on, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
+	// Was is what that was before by the moved blocks, if it is not ended: jobs that still have such an address, or are named
+	// like this once they are moved, go on with it.
+	Was []Removed `json:",omitempty"`
 }
 
 // Import says that something that runs, known to its provider by ID, is to be looked after as To: a job, or
@@ -65,7 +68,7 @@ type importBlock struct {
 
 // moves reads the moved and removed blocks of the directory and of its modules.
 func (l *loader) moves() {
-	moved := moves{from: map[string]*move{}, onto: map[string]*move{}}
+	moved := moves{from: map[string]*move{}, onto: map[string]*move{}, written: map[string][]severalMove{}}
 	l.collectMoves(&moved)
 	l.followMoves(&moved)
 	l.collectRemoved(&moved)
@@ -76,6 +79,7 @@ type moves struct {
 	from    map[string]*move // by the name that was
 	onto    map[string]*move // those written for a job, by the name that is
 	several []severalMove
+	written map[string][]severalMove // all of them, by the outermost block of what is moved to
 }
 
 // everyModule calls f for this module and all in it, in the order of their blocks.
@@ -149,6 +153,32 @@ func block(address string) (text string, keys int) {
 	return job.Declared(steps), keys
 }
 
+// outermost is the block that all of an address is in, without its key.
+func outermost(address string) string {
+	text, _ := block(job.Declared(job.Steps(address)[:1]))
+	return text
+}
+
+// overlap is the address of what two addresses both stand for, "" if that is nothing. Where a key is left out it is any, and a
+// module is all that is in it.
+func overlap(a, b string) string {
+	long, short := job.Steps(a), job.Steps(b)
+	if len(long) < len(short) {
+		long, short = short, long
+	}
+	for i, st := range short {
+		switch {
+		case st.Kind != long[i].Kind || st.Name != long[i].Name:
+			return ""
+		case long[i].Key == "":
+			long[i].Key = st.Key
+		case st.Key != "" && st.Key != long[i].Key:
+			return ""
+		}
+	}
+	return job.Declared(long)
+}
+
 func (l *loader) collectMoves(moved *moves) {
 	onto := map[string][]severalMove{} // of jobs, by the address that is, without keys
 	l.everyModule(func(m *loader) {
@@ -157,6 +187,9 @@ func (l *loader) collectMoves(moved *moves) {
 			m.decode(b, reflect.ValueOf(&decl).Elem(), m.plain)
 			from, ok1 := m.target(decl.From, m.ctx, jobsAndModules)
 			to, ok2 := m.target(decl.To, m.ctx, jobsAndModules)
+			if ok1 && ok2 {
+				moved.written[outermost(to.text)] = append(moved.written[outermost(to.text)], severalMove{from, to, b.DefRange()})
+			}
 			switch at := b.DefRange(); {
 			case !ok1 || !ok2:
 			case from.module != to.module:
@@ -225,9 +258,9 @@ func (l *loader) enterSeveral(moved *moves, m severalMove) {
 	for name, other := range moved.from {
 		within[name] = other.address
 	}
-	outermost, _ := block(job.Declared(job.Steps(m.to.text)[:1]))
+	outer := outermost(m.to.text)
 	for _, name := range slices.Sorted(maps.Keys(within)) {
-		if !strings.HasPrefix(within[name], outermost) {
+		if !strings.HasPrefix(within[name], outer) {
 			continue
 		}
 		address := m.origin(within[name])
@@ -358,6 +391,9 @@ func (l *loader) collectRemoved(moved *moves) {
 			if from.module {
 				removed.Job, removed.Module = "", from.name
 			}
+			if !removed.Destroy {
+				removed.Was = l.formerly(removal{from, b.DefRange()}, moved)
+			}
 			l.cfg.Removed = append(l.cfg.Removed, removed)
 		}
 	})
@@ -413,6 +449,58 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 		}
 	}
 	return true
+}
+
+// stepsOfMove is how many steps of the meter it counts to follow one move back: it reads and writes addresses. Moves of a module
+// into itself could be followed in ever more ways.
+const stepsOfMove = 200
+
+// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is declared no more has
+// no keys here, so its jobs are not known by name; those that are recorded have the address that they were moved from.
+func (l *loader) formerly(r removal, moved *moves) []Removed {
+	var was []Removed
+	seen := map[string]bool{r.from.text: true}
+	for next := []string{r.from.text}; len(next) > 0; next = next[1:] {
+		blocks := moved.written[outermost(next[0])]
+		if !l.meter.spend(stepsOfMove * len(blocks)) {
+			l.meter.blame(r.at)
+			return nil
+		}
+		for _, m := range blocks {
+			now := overlap(next[0], m.to.text)
+			before := m.origin(now)
+			if now == m.to.text {
+				before = m.from.text
+			}
+			for _, address := range []string{now, before} {
+				t, err := addressed(address)
+				if err != nil || seen[address] { // there is none, or its name is longer than any
+					continue
+				}
+				seen[address] = true
+				next = append(next, address)
+				if m := moved.from[t.name]; m != nil && l.declares(m.last) {
+					continue // that goes on as another
+				}
+				was = append(was, letGo(t, r.at))
+			}
+		}
+	}
+	return was
+}
+
+// declares tells whether a job of that name is declared.
+func (l *loader) declares(name string) bool {
+	_, declared := l.names[name]
+	return declared
+}
+
+// letGo is a removed block of what is not to be ended.
+func letGo(t target, at hcl.Range) Removed {
+	if t.module {
+		return Removed{Module: t.name, Address: t.text, Source: sourceOf(at)}
+	}
+	return Removed{Job: t.name, Address: t.text, Source: sourceOf(at)}
 }
 
 // declaredBlocks are the declared jobs by their addresses without keys, in the order of their addresses.
@@ -591,8 +679,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 	case !declared && (l.anyTorn() || l.unsettled(to.jobText())):
 		return false
 	case !declared:
-		l.complain(t.at("to"), t, "Import to an undeclared job", "No job %q is declared.%s Declare it as it is to run; import says which running one it is.",
-			to.name, suggestKey(to.name, l.names))
+		l.complain(t.at("to"), t, "Import to an undeclared job", "%s", l.undeclared(to.jobText()))
 		return false
 	}
 	if to.selector.Role == "" {
@@ -625,6 +712,25 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 		return false
 	}
 	return true
+}
+
+// undeclared tells what is wrong with the address of a job that nothing is declared under.
+func (l *loader) undeclared(address string) string {
+	var known []string
+	if len(l.names) <= maxKnown {
+		for _, p := range l.names {
+			known = append(known, p.address)
+		}
+	}
+	slices.Sort(known)
+	if i := slices.IndexFunc(known, func(of string) bool { return job.Selector{Declared: address}.Covers(of) }); i >= 0 {
+		return fmt.Sprintf("%s stands for all jobs that for_each makes: write the key of the one that is meant, as in %s.", address, known[i])
+	}
+	hint := ""
+	if meant := closest(address, known); meant != "" {
+		hint = fmt.Sprintf(" Did you mean %s?", meant)
+	}
+	return fmt.Sprintf("%s is not declared.%s Declare it as it is to run; import says which running one it is.", address, hint)
 }
 
 // decode reads a block that has no scope of its own.
@@ -685,45 +791,36 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 		})
 		return target{}, false
 	}
-	if l.unknownKey(expr, ctx) {
+	if !l.settledKeys(expr, ctx) {
 		return target{}, false
 	}
 	text, ok := l.addressText(expr, ctx)
 	if !ok {
 		return bad("")
 	}
-	t := target{text: l.address + text}
-	_, hasJob, _ := cutJob(text)
-	if !hasJob {
-		// A module's jobs have its name before theirs, whatever that is.
-		const some = "x"
-		sel, err := job.ParseSelector(t.text + ".job." + some)
-		if err != nil || kind != jobsAndModules || strings.HasPrefix(text, "job.") {
-			return bad("")
-		}
-		t.module, t.name = true, strings.TrimSuffix(sel.Job, some)
-		return t, true
-	}
-	sel, err := job.ParseSelector(t.text)
-	switch {
-	case err != nil:
+	t, err := addressed(l.address + text)
+	switch sel := t.selector; {
+	case err != nil, t.module && kind != jobsAndModules:
 		return bad("")
 	case sel.Role != "" && kind != jobsAndSlots:
 		return bad("A role is a part of its job, and cannot be named by itself here. ")
 	case sel.Role != "" && (len(sel.Ranges) != 1 || sel.Ranges[0][0] != sel.Ranges[0][1]):
 		return bad("")
 	}
-	t.name, t.selector = sel.Job, sel
 	return t, true
 }
 
-// cutJob finds the job in an address: what comes before "job." is modules.
-func cutJob(text string) (before string, found bool, after string) {
-	if after, ok := strings.CutPrefix(text, "job."); ok {
-		return "", true, after
+// addressed is what a whole address stands for.
+func addressed(text string) (target, error) {
+	sel, err := job.ParseTarget(text)
+	if err != nil || sel.Job != "" {
+		sel.Declared = ""
+		return target{text: text, name: sel.Job, selector: sel}, err
 	}
-	before, after, found = strings.Cut(text, ".job.")
-	return before, found, after
+	// A module's jobs have its name before theirs, whatever that is.
+	const some = "x"
+	sel, err = job.ParseSelector(text + ".job." + some)
+	return target{text: text, module: true, name: strings.TrimSuffix(sel.Job, some)}, err
 }
 
 // addressText writes an address that is given as an expression, with its keys evaluated: job.gpt["a"].worker[0].
@@ -738,11 +835,8 @@ func (l *loader) addressText(expr hcl.Expression, ctx *hcl.EvalContext) (string,
 	case *hclsyntax.IndexExpr:
 		before, ok := l.addressText(e.Collection, ctx)
 		key, diags := e.Key.Value(ctx)
-		if l.report(diags...); diags.HasErrors() || !ok {
-			return "", false
-		}
-		step, ok := keyText(key)
-		return before + step, ok
+		step, isKey := keyText(key)
+		return before + step, ok && isKey && !diags.HasErrors()
 	}
 	return "", false
 }

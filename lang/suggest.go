@@ -14,6 +14,14 @@ const maxKnown = 1000
 
 // suggest is ` Did you mean "x"?` for the known name closest to the given one, or "".
 func suggest(given string, known []string) string {
+	if name := closest(given, known); name != "" {
+		return fmt.Sprintf(" Did you mean %q?", name)
+	}
+	return ""
+}
+
+// closest is the known name that the given one may be a slip of, or "".
+func closest(given string, known []string) string {
 	if len(given) > 64 || len(known) > maxKnown {
 		return "" // no slip of a name, or too many to hold it against at every slip
 	}
@@ -32,10 +40,7 @@ func suggest(given string, known []string) string {
 			best, bestDistance = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" Did you mean %q?", best)
+	return best
 }
 
 // list names things for a sentence: "a", "b" and "c".

@@ -338,3 +338,74 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 		})
 	}
 }
+
+// What a removed block lets go on is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
+// that is declared no more nobody else knows which jobs it stood for.
+func TestRemovedAfterMoved(t *testing.T) {
+	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
+	long := strings.Repeat("j", 57) // with "b-x-y-" before it the longest name that there is
+	for name, c := range map[string]struct{ moved, from, was string }{
+		"a job":                    {moved("job.ev", "job.ev2"), "job.ev2", "ev job.ev"},
+		"by way of others":         {moved("job.ev", "job.ev1") + moved("job.ev1", "job.ev2"), "job.ev2", "ev1 job.ev1, ev job.ev"},
+		"one key":                  {moved("job.ev", "job.ev2"), `job.ev2["a"]`, `ev-a job.ev["a"]`},
+		"into one key":             {moved("job.ev", `job.ev2["a"]`), "job.ev2", `ev2-a job.ev2["a"], ev job.ev`},
+		"another key":              {moved("job.ev", `job.ev2["a"]`), `job.ev2["b"]`, ""},
+		"a module":                 {moved("module.a", "module.b"), "module.b", "a- module.a"},
+		"a module's job":           {moved("module.a", "module.b"), `module.b.job.ev["k"]`, `a-ev-k module.a.job.ev["k"]`},
+		"a job that went into one": {moved("job.ev", "module.b.job.ev2"), "module.b", "b-ev2 module.b.job.ev2, ev job.ev"},
+		"a module's, of its keys":  {moved("module.a", `module.b["k"]`), "module.b.job.ev", `b-k-ev module.b["k"].job.ev, a-ev module.a.job.ev`},
+		"something else":           {moved("job.ev", "job.ev3") + moved("module.a", "module.c"), "job.ev2", ""},
+		"what goes on as another":  {moved("job.ev", "job.ev2") + moved(`job.ev["a"]`, "job.j"), `job.ev2["a"]`, ""},
+		"rounds that grow":         {moved("module.b.module.x", "module.b"), "module.b.module.y.job." + long, "b-x-y-" + long + " module.b.module.x.module.y.job." + long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeTree(t, map[string]string{"job.hcl": inJob("") + c.moved + fmt.Sprintf("removed {\n  from    = %s\n  destroy = false\n}\n", c.from)})
+			cfg, diags := Load(dir, options())
+			if len(diags) > 0 || len(cfg.Removed) != 1 {
+				t.Fatal(render(cfg, diags))
+			}
+			var was []string
+			for _, r := range cfg.Removed[0].Was {
+				if r.Destroy || r.Source != cfg.Removed[0].Source || (r.Job == "") == (r.Module == "") {
+					t.Errorf("it was %+v", r)
+				}
+				was = append(was, r.Job+r.Module+" "+r.Address)
+			}
+			if got := strings.Join(was, ", "); got != c.was {
+				t.Errorf("it was %q, want %q", got, c.was)
+			}
+			destroyed := writeTree(t, map[string]string{"job.hcl": inJob("") + c.moved + fmt.Sprintf("removed {\n  from = %s\n}\n", c.from)})
+			if cfg, _ := Load(destroyed, options()); len(cfg.Removed) != 1 || cfg.Removed[0].Was != nil {
+				t.Errorf("ended are %+v", cfg.Removed)
+			}
+		})
+	}
+}
+
+// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is told once.
+func TestMistakesInAddresses(t *testing.T) {
+	repeated := strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"train"`, 1)
+	within := "module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"k\"])\n}\n"
+	importTo := func(to string) string { return fmt.Sprintf("import {\n  to = %s\n  id = \"1\"\n}\n", to) }
+	for name, c := range map[string]struct{ files, want string }{
+		"no key":              {repeated + importTo("job.train"), `Import to an undeclared job: job.train stands for all jobs that for_each makes: write the key of the one that is meant, as in job.train["a"].`},
+		"no key, of a slot":   {repeated + importTo("job.train.worker[0]"), `as in job.train["a"].`},
+		"no key, of a module": {within + importTo("module.x.job.j"), `as in module.x["k"].job.j.`},
+		"a slip":              {repeated + importTo(`job.tarin["b"]`), `job.tarin["b"] is not declared. Did you mean job.train["b"]? Declare it`},
+		"another key":         {repeated + importTo(`job.train["z"]`), `job.train["z"] is not declared. Did you mean job.train["a"]?`},
+		"something else":      {repeated + importTo("job.other"), "job.other is not declared. Declare it"},
+		"each, in moved":      {inJob("") + "moved {\n  from = job.a\n  to   = job.b[each.key]\n}\n", "each"},
+		"each, in removed":    {inJob("") + "removed {\n  from = module.a[each.key].job.b\n}\n", "each"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantOne(t, writeTree(t, map[string]string{"job.hcl": c.files, "m/main.hcl": inJob("")}), c.want)
+		})
+	}
+}
+
+// Moves of a module into itself could be followed back in ever more ways: that is too much, and is told soon.
+func TestMovesThatGrowAreTooMuch(t *testing.T) {
+	wantOne(t, writeTree(t, map[string]string{"job.hcl": inJob("") +
+		"moved {\n  from = module.b.module.x\n  to = module.b\n}\nmoved {\n  from = module.b.module.y\n  to = module.b\n}\nremoved {\n  from = module.b\n  destroy = false\n}\n"}),
+		"Too much to evaluate")
+}

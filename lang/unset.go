@@ -96,14 +96,17 @@ func (s *shared) unsettled(address string) bool {
 	return false
 }
 
-// unknownKey tells whether a key in an address is not known.
-func (l *loader) unknownKey(expr hcl.Expression, ctx *hcl.EvalContext) bool {
+// settledKeys tells whether all keys in an address have values, and reports what is wrong with one. Of one that is not known
+// yet nothing is said.
+func (l *loader) settledKeys(expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	for _, key := range keysOf(expr) {
-		if val, diags := (*key).Value(ctx); !diags.HasErrors() && !val.IsKnown() && !val.IsMarked() {
-			return true
+		val, diags := (*key).Value(ctx)
+		l.report(diags...)
+		if diags.HasErrors() || !val.IsKnown() && !val.IsMarked() {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // unknownOf is an unknown value of a variable's type.

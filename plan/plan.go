@@ -163,7 +163,8 @@ type Wait struct {
 	// Unheard: what ran has ended, and how is known to its agents alone, who tell a master. An apply hears them, and does
 	// what follows.
 	Unheard bool `json:"unheard,omitempty"`
-	// Held: it could be done now, and the plan's scope has only a part of what goes together.
+	// Held: it could be done now, and is held back: the plan's scope has only a part of what goes together, or -max-destroy or
+	// files that cannot be used keep it from being done.
 	Held bool `json:"held,omitempty"`
 }
 

@@ -168,6 +168,8 @@ func endedBy(inc *job.Incarnation) job.Cause {
 		return job.OutOfMemory
 	case inc.Ended == job.EndLeft:
 		return job.AgentLeft
+	case inc.Ended == job.EndFailed: // its processes had ended before their agent did, and it could still say how
+		return causeOf(inc.Exit)
 	}
 	return job.AgentGone
 }

@@ -88,10 +88,11 @@ func Withhold(in Input, why map[string]string) Input {
 	return in
 }
 
-// withheld makes a job that is not what the files say, or may say, Degraded, with the reason.
+// withheld makes a job that is not what the files say, or may say, Degraded, with the reason. What is withheld waits for
+// nothing: no waiting brings it about.
 func (p *pass) withheld(w *work) {
-	if why := p.in.Withheld[w.name]; why != "" && w.active() {
-		p.wait(w, "", why)
+	if why := p.in.Withheld[w.name]; why != "" && w.active() && !p.frozen[w.name] {
+		p.holdBack(w.name, "", why)
 	}
 	for _, r := range p.out.Refusals {
 		if r.Job == w.name && w.active() {

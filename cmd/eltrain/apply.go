@@ -173,7 +173,7 @@ its service answers /healthz and not yet /readyz, and when it gets the lock it r
 anew. A provider that cannot be reached at the start for 30 seconds is an error, with -watch too: run it under a
 supervisor that starts it again. One that is lost later is waited for.
 
-The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves jobs running; the second
+The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves the rest running; the second
 exits at once.`,
 		exits: []string{
 			"All jobs run as asked for, or have succeeded. Or a watch was interrupted.",

@@ -32,6 +32,9 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 
 // letGo enters what a removed block says. What is declared no more is ended anyway, so one with destroy = true says nothing new.
 func letGo(b *plan.Blocks, r lang.Removed) {
+	for _, was := range r.Was {
+		letGo(b, was)
+	}
 	switch {
 	case r.Destroy:
 	case r.Module != "":

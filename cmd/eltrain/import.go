@@ -35,7 +35,7 @@ func parseImport(s *session, args []string) (importArgs, error) {
 	others, err := s.parse(newFlags("import", a.declare), args, 1)
 	switch {
 	case err != nil:
-		return a, err
+		return a, launcherHint(err, args)
 	case len(others) == 1 && a.command != nil:
 		return a, fmt.Errorf("either a file or a command line is imported: %q is one too many", others[0])
 	case len(others) == 1:
@@ -44,6 +44,14 @@ func parseImport(s *session, args []string) (importArgs, error) {
 		return a, errors.New("a file is needed, or - for the standard input, or a command line after --")
 	}
 	return a, nil
+}
+
+// launcherHint tells how a command line is imported, if that is what the arguments look like: "--" is easily left out.
+func launcherHint(err error, args []string) error {
+	if !slices.ContainsFunc(args, importer.Launches) {
+		return err
+	}
+	return fmt.Errorf("%s A command line is imported with:\n\n  eltrain import -- torchrun …", sentence(err))
 }
 
 func importCommand() *command {
@@ -108,7 +116,7 @@ func (a *importArgs) read(stdin io.Reader) (importer.Result, error) {
 	}
 	f, err := os.Open(a.file)
 	if err != nil {
-		return importer.Result{}, err
+		return importer.Result{}, launcherHint(err, []string{a.file})
 	}
 	defer f.Close()
 	return importer.Manifests(a.file, f, podChecks), nil

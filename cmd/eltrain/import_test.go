@@ -25,6 +25,7 @@ spec:
 `
 
 func TestParseImport(t *testing.T) {
+	const hint = "A command line is imported with"
 	for _, c := range []struct{ args, err string }{
 		{"job.yaml", ""},
 		{"-", ""},
@@ -36,8 +37,15 @@ func TestParseImport(t *testing.T) {
 		{"job.yaml -- torchrun train.py", "one too many"},
 		{"a.yaml b.yaml", `"b.yaml" is not expected`},
 		{"-outt=x job.yaml", `Did you mean "-out"?`},
+		{"torchrun", ""}, // a file may be called so
+		{"torchrun --nnodes=2 t.py", "-nnodes. A command line is imported with:\n\n  eltrain import -- torchrun …"},
+		{"-out=x.hcl dlrover-run t.py", hint},
+		{"/opt/bin/python3.11 -m torch.distributed.run t.py", hint},
 	} {
 		_, err := parseImport(&newScreenless("").session, strings.Fields(c.args))
+		if err != nil && !strings.Contains(c.err, hint) && strings.Contains(err.Error(), hint) {
+			t.Errorf("import %s: %v", c.args, err)
+		}
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("import %s: %v, want %q", c.args, err, c.err)
 		}
@@ -212,6 +220,11 @@ func TestImportOfNothingFails(t *testing.T) {
 	s := newScreenless("")
 	if code := s.run([]string{"import", filepath.Join(t.TempDir(), "nothing.yaml")}); code != exitError || !strings.Contains(s.err.String(), "no such file") {
 		t.Errorf("a file that is not there: %d, %s", code, s.err.String())
+	}
+	t.Chdir(t.TempDir())
+	s = newScreenless("")
+	if code := s.run([]string{"import", "torchrun"}); code != exitError || !strings.Contains(s.err.String(), "no such file or directory. A command line is imported with:\n\n  eltrain import -- torchrun") {
+		t.Errorf("a launcher without --: %d, %s", code, s.err.String())
 	}
 	// One job that cannot be imported beside one that can: the one is written, and the other is not forgotten.
 	s = newScreenless(manifest + "---\n" + strings.Replace(manifest, "completions: 2", "completions: 0", 1))

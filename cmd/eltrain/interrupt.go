@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished
-// and jobs keep running. The second one ends the process at once. stop gives the signals back; it is
+// interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
+// and the rest keeps running. The second one ends the process at once. stop gives the signals back; it is
 // called once.
 func (s *session) interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -32,7 +32,7 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 const (
 	interruptedAtWork = `
 Interrupt received.
-Please wait for eltrain to finish what is in flight; jobs keep running.
+Please wait for eltrain to finish what is in flight; the rest keeps running.
 A second interrupt exits at once.
 
 `

@@ -72,7 +72,7 @@ ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Li
 with the slot's address.
 
 Sensitive values are hidden in it that the files and variables give now; if those are not the ones that the job was
-started with, a warning says so.`,
+started with, or which those were is not known, a warning says so.`,
 		declare: new(logsArgs).declare,
 		run:     runLogs,
 	}
@@ -139,7 +139,8 @@ func runLogs(s *session, args []string) int {
 	return exitDone
 }
 
-// unrecorded finds what runs of a job that the state has no record of, and says that it has none.
+// unrecorded finds what runs of a job that the state has no record of, and says that it has none: nor has it seals of its
+// sensitive values.
 func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*job.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -149,7 +150,8 @@ func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*j
 	}
 	record, err := findJob(name, facts)
 	if err == nil && facts.Records[name] == nil {
-		s.diagnose(view.Caution("The state has no record of job."+name, "What is shown is of that which runs. eltrain status says how to go on with it."))
+		s.diagnose(view.Caution("The state has no record of job."+name, "What is shown is of that which runs. eltrain status says how to go on with it. "+
+			"Which sensitive values it was started with is not known: it is searched only for those that the files and variables give now."))
 	}
 	return record, err
 }

@@ -535,7 +535,7 @@ func TestTwoInterrupts(t *testing.T) {
 	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 	}
-	for _, text := range []string{"Interrupt received.", "jobs keep running", "Two interrupts received. Exiting immediately."} {
+	for _, text := range []string{"Interrupt received.", "what is in flight; the rest keeps running", "Two interrupts received. Exiting immediately."} {
 		if !strings.Contains(s.err.String(), text) {
 			t.Errorf("%q is missing in\n%s", text, s.err.String())
 		}

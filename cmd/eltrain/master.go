@@ -440,7 +440,11 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	case ctx.Err() != nil && m.args.destroy:
 		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped has ended, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
 	case ctx.Err() != nil:
-		return m.fail("Apply was interrupted", m.soFar("jobs keep running, and the next apply goes on from here"))
+		next := "jobs keep running, and the next apply goes on from here"
+		if m.progress.Done().Remove > 0 {
+			next = "what was begun to be stopped has ended, the rest runs on; the next apply starts again what of it is declared, and goes on from here"
+		}
+		return m.fail("Apply was interrupted", m.soFar(next))
 	case m.args.destroy && len(last.Changes) > 0:
 		return m.fail("Destroy ended early", left(last))
 	case m.args.destroy:
@@ -502,11 +506,12 @@ func left(last plan.Plan) error {
 	return fmt.Errorf("%s could not be destroyed, for the reason given above; the next destroy goes on from here", address)
 }
 
-// heldBack is what the scope asks for and was not done, because it cannot be done alone.
+// heldBack is what the scope asks for and was not done, because it cannot be done alone. What -max-destroy holds back is
+// told by problems.
 func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
-		if w.Held {
+		if w.Held && !slices.Equal(w.Reasons, []string{m.withheld[w.Job]}) {
 			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", w.Reasons...))
 		}
 	}

@@ -236,6 +236,17 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	if n := strings.Count(o.out+o.err, warned); n != 1 {
 		t.Errorf("it is warned of %d times", n)
 	}
+	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
+	for _, renamed := range []string{ // in the same step: by the block, by a key of it, and with its module
+		moved("job.ev", "job.ev2") + removed("job.ev2") + moved("module.m", "module.n") + removed("module.n"),
+		moved(`job.ev["a"]`, `job.ev2["x"]`) + removed("job.ev2") + removed("job.ev") + moved("module.m.job.ev", "module.n.job.e") + removed("module.n"),
+	} {
+		rewrite(t, dir, renamed)
+		o = eltrain(t, dir, "plan").check(t, exitDone, "m-de-ev-a will no longer be managed", "m-de-ev-b will no longer be managed", "0 to destroy")
+		if strings.Contains(o.out+o.err, warned) {
+			t.Errorf("it is warned of nothing:\n%s", o.err)
+		}
+	}
 	rewrite(t, dir, removed("job.ev")+removed("module.m.job.ev"))
 	o = eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "# job.ev-a will no longer be managed", "# job.m-de-ev-b will no longer be managed", "0 destroyed")
 	if strings.Contains(o.out+o.err, warned) {
@@ -373,10 +384,10 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 }
 
 // Of a removed block only what is not to be ended concerns the planner: a job by its name and its address, a module by its address and
-// by how the names of its jobs begin.
+// by how the names of its jobs begin; and what it was before it was moved in the same way.
 func TestRemovedBlocksReachThePlanner(t *testing.T) {
-	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a", Address: "job.a"}, {Job: "b", Address: "job.b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
-	if !maps.Equal(b.Forget, map[string]bool{"a": true}) || !slices.Equal(b.ForgetDeclared, []string{"job.a"}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.m", Begins: "m-"}}) {
+	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a", Address: "job.a", Was: []lang.Removed{{Job: "o", Address: "job.o"}, {Module: "p-", Address: "module.p"}}}, {Job: "b", Address: "job.b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
+	if !maps.Equal(b.Forget, map[string]bool{"a": true, "o": true}) || !slices.Equal(b.ForgetDeclared, []string{"job.o", "job.a"}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.p", Begins: "p-"}, {Address: "module.m", Begins: "m-"}}) {
 		t.Errorf("forgotten are %v, %v and all within %v", b.Forget, b.ForgetDeclared, b.ForgetWithin)
 	}
 }

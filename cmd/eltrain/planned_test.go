@@ -299,7 +299,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 		left job.Records
 		want string
 	}{
-		"nothing": {job.Records{"a": {Phase: job.JobSucceeded, Slots: []job.Slot{{Phase: job.Succeeded, Incarnation: 1}}}, "b": {Phase: job.JobPending, Slots: []job.Slot{{Phase: job.Pending}}}}, "Nothing is left running.\n"},
+		"nothing": {job.Records{"a": {Phase: job.JobSucceeded, Slots: []job.Slot{{Phase: job.Succeeded, Incarnation: 1}}}, "b": {Phase: job.JobPending, Slots: []job.Slot{{Phase: job.Pending}}}}, "No job of the state is left running.\n"},
 		"one":     {job.Records{"a": {Phase: job.JobRunning, Slots: running}, "b": {Phase: job.JobFailed}}, "job.a keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy.\n"},
 		"some":    {job.Records{"a": {Slots: running}, "b": {Slots: running}, "c": {Slots: running}}, "job.a, job.b and job.c keep running, and nothing heals them. To"},
 	} {

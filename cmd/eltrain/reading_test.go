@@ -178,6 +178,37 @@ func TestLoopsOfLinksAreDiagnostics(t *testing.T) {
 	}
 }
 
+// What status and events say of files that cannot be taken up names a line where there is one, and no other.
+func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
+	mistake := func(text string) func(dir string) {
+		return func(dir string) { put(t, filepath.Join(dir, "main.hcl"), text) }
+	}
+	for name, c := range map[string]struct {
+		leave func(dir string)
+		told  string
+	}{
+		"a mistake":             {mistake("job \"s\" {\n  role \"worker\" {\n    replicas = \"two\"\n    command  = [\"true\"]\n  }\n}\n"), " on main.hcl line 3: "},
+		"one in the first line": {mistake("job {\n}\n"), " on main.hcl line 1: "},
+		"a file without content": {func(dir string) {
+			put(t, filepath.Join(dir, "x.hcl"), "")
+			link(t, "main.hcl", filepath.Join(dir, "main.hcl"))
+		}, " on main.hcl: "},
+		"no directory": {func(dir string) { put(t, dir, "") }, " on DIR: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "jobs")
+			c.leave(dir)
+			t.Chdir(t.TempDir()) // read from elsewhere, as a directory that is exchanged
+			s := &session{streams: view.Standard(), way: dir}
+			cfg, diags := s.load(nil)
+			told, want := brief(cfg, diags), strings.Replace(c.told, "DIR", dir, 1)
+			if !strings.Contains(told, want) {
+				t.Errorf("told is %q, which has no %q", told, want)
+			}
+		})
+	}
+}
+
 func TestTheWebhooksTokenIsForItsOwnerAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")

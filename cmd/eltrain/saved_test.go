@@ -98,6 +98,41 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
 }
 
+// What a plan was made with is in it: another environment, where it is applied, makes no other job of it.
+func TestASavedPlanHoldsItsVariables(t *testing.T) {
+	text := "variable \"n\" {\n  type    = number\n  default = 1\n}\n" + strings.Replace(twoWorkers, "replicas   = 2", "replicas   = var.n", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": text})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "plan", "-var=n=2", "-out=p").check(t, exitDone, "Plan: 2 to add")
+	in(t, dir, []string{"ELTRAIN_VAR_n=3"}, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
+	eltrain(t, dir, "plan", "-var=n=2", "-detailed-exitcode").check(t, exitDone, "No changes.")
+}
+
+// A state that was made anew may have the serial that the plan knows: it is another all the same.
+func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "plan", "-destroy", "-out=p").check(t, exitDone, "2 to destroy")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
+	left, err := filepath.Glob(filepath.Join(dir, defaultState+"*"))
+	if err != nil || len(left) == 0 {
+		t.Fatalf("the state's files are %v, %v", left, err)
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	before := read(t, filepath.Join(dir, defaultState))
+	eltrain(t, dir, "apply", "p").unwrapped().check(t, exitError, "Error: Saved plan is stale", "different state lineage", "Nothing was changed.")
+	if after := read(t, filepath.Join(dir, defaultState)); after != before {
+		t.Error("a plan that was refused changed the state")
+	}
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
+}
+
 func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })

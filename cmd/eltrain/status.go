@@ -114,7 +114,7 @@ func findJob(name string, facts view.Facts) (*job.Record, error) {
 		names = append(names, u.Name)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("nothing has been applied in this directory yet, so there is no job %q", name)
+		return nil, fmt.Errorf("there is no job %q: the state has none, and nothing runs that it has no record of", name)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)

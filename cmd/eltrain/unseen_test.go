@@ -51,7 +51,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply does, and then what follows", ended)
 	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply does, and then what follows", ended)
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-json").check(t, exitChanges, `"unheard":true`)
-	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes.") // there is nothing to record
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "process killed in worker", "signal: killed", "Apply complete!")
 	for i, rank := range []string{"0", "1"} {
 		if pid := pidIn(t, filepath.Join(dir, "pid."+rank)); pid == before[i] || !alive(pid) {

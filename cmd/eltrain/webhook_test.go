@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/elastic"
 )
 
 // A token's file that is no good any more is the master's fault, not the caller's: it is answered 503, and the master says
@@ -70,4 +75,55 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 			t.Errorf("with the file %q, mode %v, it has warned %d times, want %d", c.text, c.mode, n, warnings)
 		}
 	}
+}
+
+// An edit that no watcher sees, of what file() reads, is taken up by the request, and not only by the look that comes some
+// time anyway.
+func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
+	const token = "0123456789abcdef0123"
+	tokenAt := filepath.Join(t.TempDir(), "token")
+	put(t, tokenAt, token)
+	if err := os.Chmod(tokenAt, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job := strings.NewReplacer("stop_grace", "env        = { W = file(\"word.txt\") }\n    stop_grace", "replicas   = 2", "replicas   = 1").Replace(twoWorkers)
+	dir := directoryWith(t, map[string]string{
+		"main.hcl": "eltrain {\n  service {\n    reconcile_token_file = \"" + tokenAt + "\"\n  }\n}\n" + job, "word.txt": "one",
+	})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	ask := func() (reply elastic.ReconcileReply) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, w.url+"/v1/reconcile", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return reply // it is not there yet
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
+			t.Fatalf("%s: %v", resp.Status, err)
+		}
+		return reply
+	}
+	// At rest: a look at the files now changes nothing, and the next is in half a minute.
+	eventually(t, "its job is as declared", func() bool {
+		r := ask()
+		return r.Status == elastic.ReconcilePlanned && r.Changes != nil && *r.Changes == elastic.ReconcileChanges{}
+	})
+	begun := time.Now()
+	put(t, filepath.Join(dir, "word.txt"), "two") // in its place: the directory stays as it is
+	reply := ask()
+	if took := time.Since(begun); took > apply.Rescan/2 {
+		t.Errorf("it was answered after %v", took)
+	}
+	if reply.Status != elastic.ReconcilePlanned || reply.Changes == nil || reply.Changes.Add != 1 {
+		t.Errorf("the answer is %+v, with the changes %+v", reply, reply.Changes)
+	}
+	eventually(t, "the slot is replaced", func() bool {
+		return strings.Contains(eltrain(t, dir, "status", "-json").out, `"incarnation": 2`)
+	})
 }

@@ -333,7 +333,11 @@ func (e *Exchange) ranks() string {
 	case 1:
 		return " of rank " + itoa(e.Ranks[0])
 	}
-	return " of ranks " + strings.Trim(fold("", e.Ranks), "[]")
+	ranks := strings.Trim(job.Fold("", e.Ranks), "[]")
+	if len(ranks) > maxFolded {
+		ranks = ranks[:strings.LastIndexByte(ranks[:maxFolded], ',')+1] + "…"
+	}
+	return " of ranks " + ranks
 }
 
 // what becomes of the world, and where it was then.

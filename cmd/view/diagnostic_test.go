@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -75,10 +76,21 @@ func TestNoLineIsShownWhereThereIsNone(t *testing.T) {
 	} {
 		name := strings.TrimPrefix(strings.Split(strings.TrimSpace(want), " line ")[0], "on ")
 		var out bytes.Buffer
-		WriteDiagnostics(Screen{Writer: &out, Width: 60}, DiagnoseHCL(hcl.Diagnostics{{Summary: "Wrong", Detail: "It is.", Subject: &hcl.Range{Filename: name, Start: at, End: at}}}, files))
+		told := DiagnoseHCL(hcl.Diagnostics{{Summary: "Wrong", Detail: "It is.", Subject: &hcl.Range{Filename: name, Start: at, End: at}}}, files)
+		WriteDiagnostics(Screen{Writer: &out, Width: 60}, told)
 		if got := "\nError: Wrong\n\n" + want + "\nIt is.\n"; out.String() != got {
 			t.Errorf("told is %q, want %q", out.String(), got)
 		}
+		for n, more := range map[int]string{1: "", 2: " (and 1 more)"} { // in short
+			out.Reset()
+			WriteWarnings(Screen{Writer: &out}, slices.Repeat(told, n))
+			if got := "- Wrong\n" + strings.TrimSuffix(want, "\n") + more + "\n\nTo see"; !strings.Contains(out.String(), got) {
+				t.Errorf("in short %d of them are %q, want %q", n, out.String(), got)
+			}
+		}
+	}
+	if at := Problem("Wrong", "It is.").Place(); at != "" {
+		t.Errorf("what has no place is at %q", at)
 	}
 }
 

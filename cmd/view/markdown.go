@@ -46,9 +46,17 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	return err
 }
 
+// headline is what the plan comes to. What bounds it is listed further down.
 func headline(m *PlanModel) string {
+	bounds := ""
+	switch {
+	case len(m.Eltrain.Targets) > 0:
+		bounds = "-target"
+	case len(m.Eltrain.Excludes) > 0:
+		bounds = "-exclude"
+	}
 	t := planText{}
-	if text := t.conclusion(m); text != "" {
+	if text := t.conclusion(m, bounds); text != "" {
 		return strings.TrimPrefix(text, "Plan: ")
 	}
 	return "Changes to outputs only. Nothing that runs is changed."

@@ -40,7 +40,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.list("Left as it is:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
 	t.list("Failed checks:", m.failedChecks())
-	if text := t.conclusion(m); text != "" {
+	if text := t.conclusion(m, someOf(m.boundItems())); text != "" {
 		t.line("\n%s", text)
 	}
 	t.outputs(m)
@@ -433,8 +433,9 @@ func nodesRow(changes []*PlannedChange) row {
 		}
 	}
 	switch {
-	case r.value != "" && changes[0].hinted:
+	case changes[0].hinted && slices.ContainsFunc(changes, func(c *PlannedChange) bool { return c.Node != "" }):
 		r.note = schedulerChooses
+	case changes[0].hinted: // nothing of it fits now
 	case strings.Contains(r.value, knownLater):
 		r.note = placesInUse
 	}
@@ -680,6 +681,15 @@ func folded(reasons []string) []string {
 	return out
 }
 
+// planWaits are waits as they are shown.
+func planWaits(all []plan.Wait, r *Redactor) []PlanWait {
+	var out []PlanWait
+	for _, w := range all {
+		out = append(out, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never, w.Held, w.Unheard})
+	}
+	return out
+}
+
 func waitAddress(w plan.Wait) string {
 	if w.Role == "" {
 		return "job." + w.Job
@@ -687,13 +697,27 @@ func waitAddress(w plan.Wait) string {
 	return "job." + w.Job + "." + w.Role
 }
 
-// conclusion is what a plan comes to; "" if that is what follows on its outputs.
-func (t *planText) conclusion(m *PlanModel) string {
+// maxBounds is how many addresses that bound a plan its text names.
+const maxBounds = 4
+
+// someOf are the first of what bounds a plan, in a row.
+func someOf(bounds []string) string {
+	if more := len(bounds) - maxBounds; more > 0 {
+		return strings.Join(bounds[:maxBounds], " ") + " and " + itoa(more) + " more"
+	}
+	return strings.Join(bounds, " ")
+}
+
+// conclusion is what a plan comes to; "" if that is what follows on its outputs. bounds is by what it is bounded: "-target",
+// with addresses or without; "" if it is of everything.
+func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	switch {
 	case m.Eltrain.RefreshOnly && m.Applyable:
 		return "This is a refresh-only plan, so eltrain will not take any actions to undo these. If you were expecting these changes then you can apply this plan to record them in the eltrain state without changing anything that runs."
 	case m.Eltrain.RefreshOnly && len(m.ResourceDrift) > 0:
 		return t.paint("No changes.", bold, green) + " Nothing of this is for the eltrain state to record: the next apply mends it."
+	case m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard }):
+		return t.paint("No changes.", bold, yellow) + " Nothing of this is for the state to record: what ran has ended, and an apply hears how."
 	case m.Eltrain.RefreshOnly:
 		return t.paint("No changes.", bold, green) + " What runs still matches the state: eltrain has checked that it is as your most recent changes left it, and found no differences."
 	case m.Applyable && len(m.changes()) > 0:
@@ -711,7 +735,7 @@ func (t *planText) conclusion(m *PlanModel) string {
 	case m.destroy:
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
 	}
-	if bounds := strings.Join(m.boundItems(), " "); bounds != "" {
+	if bounds != "" {
 		rest := " Left out is all that " + bounds + " does not name, and that it does not depend on."
 		if len(m.Eltrain.Excludes) > 0 {
 			rest = " Left out is what " + bounds + " names, and what depends on it."

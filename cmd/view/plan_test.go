@@ -153,6 +153,60 @@ func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	}
 }
 
+// Many ranks are told in part.
+func TestRanksThatAreGivenUpStayALine(t *testing.T) {
+	var even []int
+	for rank := range 60 {
+		even = append(even, 2*rank)
+	}
+	for _, c := range []struct {
+		ranks []int
+		want  string
+	}{
+		{[]int{3}, "gives up 1 slot of rank 3: why."},
+		{[]int{1, 2, 3, 5}, "gives up 4 slots of ranks 1-3,5: why."},
+		{even, "gives up 60 slots of ranks 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,…: why."},
+	} {
+		cost := JobCost{Address: "job.a", GivesUp: &Exchange{Slots: len(c.ranks), Ranks: c.ranks, Reasons: []string{"why"}}}
+		if got := cost.sentences()[0]; got != "job.a: "+c.want {
+			t.Errorf("it says %q, want %q", got, c.want)
+		}
+	}
+}
+
+// Where a scheduler chooses, a note says what the nodes that are named are worth; where none is named it says nothing of them.
+func TestANoteOnNodesNeedsNodes(t *testing.T) {
+	slot := func(node string) *PlannedChange {
+		return &PlannedChange{Action: plan.Replace, was: "k1", Node: node, hinted: true}
+	}
+	for _, c := range []struct {
+		changes []*PlannedChange
+		want    row
+	}{
+		{[]*PlannedChange{slot("")}, row{mark: "~", name: "nodes", value: "k1 -> " + knownLater}},
+		{[]*PlannedChange{slot("k2"), slot("")}, row{mark: "~", name: "nodes", value: "k1 (2 slots) -> k2, " + knownLater, note: schedulerChooses}},
+		{[]*PlannedChange{{Action: plan.Replace, was: "k1"}}, row{mark: "~", name: "nodes", value: "k1 -> " + knownLater, note: placesInUse}},
+	} {
+		if got := nodesRow(c.changes); got != c.want {
+			t.Errorf("it is %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+// A plan that only looks does not say that all is as it was where it has seen that processes ended.
+func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
+	for want, waits := range map[string][]plan.Wait{
+		"found no differences": nil,
+		"No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.": {{Job: "a", Unheard: true, Reasons: []string{"worker[0]: no process runs there any more."}}},
+	} {
+		model := NewPlan(PlanFacts{Input: plan.Input{Refresh: true}, Plan: plan.Plan{Waits: waits}}, NewRedactor(nil))
+		var text bytes.Buffer
+		if WritePlan(Screen{Writer: &text, Width: 200}, model); !strings.Contains(text.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, text.String())
+		}
+	}
+}
+
 // HashiCorp's own library finds the conditions with what they came to, each instance under what is declared once.
 func TestChecksAreThoseOfTerraform(t *testing.T) {
 	_, m := readPlanCase(t, "checks")
@@ -471,26 +525,36 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
-// A plan of a part in which nothing is to be done does not say that all is well: the rest was not looked at.
+// A plan of a part in which nothing is to be done does not say that all is well: the rest was not looked at. A comment names
+// the part in a list.
 func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
 	a := []job.Selector{{Job: "a", Role: "ps"}}
+	many := make([]job.Selector, 2000)
+	for i := range many {
+		many[i] = job.Selector{Job: fmt.Sprintf("a-job-with-a-name-of-some-length-%d", i)}
+	}
+	named := " -target=" + strings.Join([]string{many[0].String(), many[1].String(), many[2].String(), many[3].String()}, " -target=")
 	for _, c := range []struct {
-		scope plan.Scope
-		want  string
+		scope         plan.Scope
+		text, comment string
 	}{
-		{plan.Scope{}, "What runs matches the configuration."},
-		{plan.Scope{Excludes: a}, "Left out is what -exclude=job.a.ps names, and what depends on it."},
-		{plan.Scope{Targets: a}, "Left out is all that -target=job.a.ps does not name, and that it does not depend on."},
+		{plan.Scope{}, "What runs matches the configuration.", "What runs matches the configuration."},
+		{plan.Scope{Excludes: a}, "Left out is what -exclude=job.a.ps names, and what depends on it.", "Left out is what -exclude names, and what depends on it."},
+		{plan.Scope{Targets: a}, "Left out is all that -target=job.a.ps does not name, and that it does not depend on.", "Left out is all that -target does not name, and that it does not depend on."},
+		{plan.Scope{Targets: many}, "Left out is all that" + named + " and 1996 more does not name,", "Left out is all that -target does not name,"},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Scope: c.scope}}, NewRedactor(nil))
 		var text, comment bytes.Buffer
-		WritePlan(Screen{Writer: &text, Width: 200}, model)
+		WritePlan(Screen{Writer: &text}, model)
 		if err := WritePlanMarkdown(&comment, model); err != nil {
 			t.Fatal(err)
 		}
-		for _, shown := range []string{text.String(), comment.String()} {
-			if !strings.Contains(shown, c.want) || c.scope.Limited() && strings.Contains(shown, "matches the configuration") {
-				t.Errorf("the scope %+v is shown as\n%s", c.scope, shown)
+		if n := utf8.RuneCount(comment.Bytes()); n > maxMarkdown {
+			t.Errorf("a comment on %d targets has %d characters", len(c.scope.Targets), n)
+		}
+		for shown, want := range map[string]string{text.String(): c.text, comment.String(): c.comment} {
+			if !strings.Contains(strings.Join(strings.Fields(shown), " "), want) || c.scope.Limited() && strings.Contains(shown, "matches the configuration") {
+				t.Errorf("it does not say %q:\n%.2000s", want, shown)
 			}
 		}
 	}

@@ -29,9 +29,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 		destroy:   f.Input.Destroy,
 		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
 	}
-	for _, w := range f.Plan.Waits {
-		m.Eltrain.Waits = append(m.Eltrain.Waits, planWaits(w, f.Input.Withheld[w.Job], r)...)
-	}
+	m.Eltrain.Waits = planWaits(f.Plan.Waits, r)
 	for _, w := range plan.Left(&f.Input) {
 		m.Eltrain.Left = append(m.Eltrain.Left, waitAddress(w))
 	}
@@ -594,18 +592,4 @@ func (b *planBuilder) values(changes []ResourceChange, side func(*ObjectChange) 
 		m.Resources = append(m.Resources, ResourceValues{Resource: changes[i].Resource, Values: values, Sensitive: marks})
 	}
 	return m
-}
-
-// planWaits are a wait as it is shown. What of it is withheld, which is why its job is left as it was last applied, waits
-// for nothing.
-func planWaits(w plan.Wait, withheld string, r *Redactor) []PlanWait {
-	rest := slices.DeleteFunc(slices.Clone(w.Reasons), func(why string) bool { return why == withheld })
-	var out []PlanWait
-	if len(rest) > 0 {
-		out = append(out, PlanWait{waitAddress(w), r.Texts(rest), w.Never, w.Held, w.Unheard})
-	}
-	if len(rest) < len(w.Reasons) {
-		out = append(out, PlanWait{Address: waitAddress(w), Reasons: r.Texts([]string{withheld}), Held: true})
-	}
-	return out
 }

@@ -409,7 +409,7 @@ func (p *Progress) Unwatched(left job.Records) {
 	}
 	switch n := len(names); {
 	case n == 0:
-		p.tell("Nothing is left running.")
+		p.tell("No job of the state is left running.") // what the state was told to forget may be
 	case n == 1:
 		p.tell(names[0] + " keeps running, and nothing heals it" + afterWatch)
 	default:

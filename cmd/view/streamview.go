@@ -70,12 +70,16 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 	open, still, more := maps.Clone(p.flying), map[deed]bool{}, false
 	for i := range next.Changes {
 		c := &next.Changes[i]
+		at, was := ChangeAddress(c), p.open[ChangeAddress(c)]
 		switch {
 		case p.done[deedOf(c)]:
 			still[deedOf(c)] = true
+			if was == deedOf(c) {
+				open[at] = was // a stop: what starts there is still to come
+			}
 		case c.Wave == 0: // later waves come in a later plan
-			more = more || p.open[ChangeAddress(c)] != deedOf(c)
-			open[ChangeAddress(c)] = deedOf(c)
+			more = more || was != deedOf(c)
+			open[at] = deedOf(c)
 		}
 	}
 	p.open, p.done, p.planned = open, still, next.Summary()
@@ -87,11 +91,7 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 			p.stream.scaleDecision(&size)
 		}
 	}
-	waits := make([]PlanWait, len(next.Waits))
-	for i, w := range next.Waits {
-		waits[i] = PlanWait{waitAddress(w), p.redactor.Texts(w.Reasons), w.Never, w.Held, w.Unheard}
-	}
-	p.stream.waits(waits)
+	p.stream.waits(planWaits(next.Waits, p.redactor))
 	p.complete()
 }
 
@@ -152,7 +152,9 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 		return
 	}
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, in))
-	p.close(c)
+	if !stops(c) { // else what starts there comes by a later plan, which may also give it up
+		p.close(c)
+	}
 	p.done[deedOf(c)] = true
 	p.complete()
 }

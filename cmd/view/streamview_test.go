@@ -103,6 +103,14 @@ func TestStreamTellsAWaitOnce(t *testing.T) {
 		return strings.Count(out.String(), `"planned_wait"`)
 	}
 	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: []string{"No room."}}}}}, NewRedactor(nil)))
+	// What is held back is held back in both.
+	held := plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: []string{"Its files have errors."}, Held: true}, {Job: "j", Reasons: []string{"No room."}, Unheard: true}, {Job: "j", Reasons: []string{"No node."}, Never: true}}}
+	s.Plan(NewPlan(PlanFacts{Input: plan.Input{Withheld: map[string]string{"j": "Its files have errors."}}, Plan: held}, NewRedactor(nil)))
+	out.Reset()
+	if p.Planned(&held); out.Len() > 0 {
+		t.Errorf("what was shown is told again:\n%s", out.String())
+	}
+	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: []string{"No room."}}}}}, NewRedactor(nil)))
 	for i, step := range []struct {
 		reasons []string
 		want    int
@@ -174,5 +182,48 @@ func TestStreamReconcilesOnce(t *testing.T) {
 		p.Started(&restart)
 		p.Finished(&restart, 0, nil)
 		expect("a restart in place", 3+n, 3+n)
+	}
+}
+
+// A slot that is to start anew is not done once it was stopped: a run that is interrupted then has not reconciled, and none does
+// before it starts, whatever else is planned meanwhile. If its start is given up, that is the end of it.
+func TestAStopIsHalfOfAReplacement(t *testing.T) {
+	stop, start, other := change(plan.Replace, "worker", 0), change(plan.Create, "worker", 0), change(plan.Create, "worker", 1)
+	start.Incarnation++
+	finish := func(p *StreamProgress, c *plan.Change) {
+		p.Started(c)
+		p.Finished(c, 0, nil)
+	}
+	for name, c := range map[string]struct {
+		then func(p *StreamProgress)
+		want string
+	}{
+		"interrupted":     {func(*StreamProgress) {}, "start"},
+		"not seen yet":    {func(p *StreamProgress) { p.Planned(&plan.Plan{Changes: []plan.Change{stop}}) }, "start"},
+		"given up":        {func(p *StreamProgress) { p.Planned(&plan.Plan{}) }, "start complete"},
+		"seen, and waits": {func(p *StreamProgress) { p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "mnist"}}}) }, "start complete"},
+		"started": {func(p *StreamProgress) {
+			p.Planned(&plan.Plan{Changes: []plan.Change{start}})
+			finish(p, &start)
+		}, "start overtaken start complete"},
+		"with another meanwhile": {func(p *StreamProgress) {
+			p.Planned(&plan.Plan{Changes: []plan.Change{stop, other}})
+			finish(p, &other)
+		}, "start overtaken start"},
+	} {
+		var out bytes.Buffer
+		p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+		p.Planned(&plan.Plan{Changes: []plan.Change{stop}})
+		finish(p, &stop)
+		c.then(p)
+		var told []string
+		for _, l := range uiLines(t, out.Bytes()) {
+			if kind, is := strings.CutPrefix(l.kind(), "reconcile_"); is {
+				told = append(told, kind)
+			}
+		}
+		if got := strings.Join(told, " "); got != c.want {
+			t.Errorf("%s: told is %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -27,6 +27,7 @@ const (
 	adopted   fate = iota // while its job is declared; it is stopped where it is not
 	shared                // the same, and left alone where it is not
 	released              // the state was told to forget it: it is nobody's
+	displaced             // the same, and the state has another job of that name by now
 	earlier               // the state has another job of that name: it is stopped
 	slotsOnly             // its job is recorded and takes it up again
 )
@@ -72,6 +73,8 @@ func (f Facts) fateOf(in *job.Incarnation, rec *job.Record, can job.Capabilities
 	switch _, let := f.Released[in.UID]; {
 	case rec != nil:
 		return slotsOnly
+	case let && f.Records[in.Slot.Job] != nil:
+		return displaced
 	case let:
 		return released
 	case f.Records[in.Slot.Job] != nil:
@@ -89,14 +92,23 @@ func (u *Unrecorded) advice() string {
 	case slotsOnly:
 		return "It runs on. Its job is recorded, and the next eltrain apply takes it up again."
 	case released:
-		return fmt.Sprintf("It runs on and holds its places, and nothing heals, scales or stops it: the state was told to forget it. "+
-			"To have it back, or to destroy it after that, declare it and apply this:\nimport {\n  to = %s\n  id = %q\n}", address, u.UID)
+		return forgotten + "To have it back, or to destroy it after that, declare it" + u.back(address)
+	case displaced:
+		return forgotten + "Its name is another job's by now: to have it back, or to destroy it after that, declare it under another one" + u.back("job.OTHER")
 	case earlier:
 		return "The state has another job of this name: eltrain apply, or destroy, stops this one."
 	case shared:
 		return fmt.Sprintf("It runs on, and nothing heals it. While %s is in the files, eltrain apply adopts it as it runs; eltrain destroy finds it once that was done.", address)
 	}
 	return fmt.Sprintf("It runs on, and nothing heals it. While %s is in the files, eltrain apply adopts it as it runs; if it is not, apply stops it. eltrain destroy stops it in any case.", address)
+}
+
+// forgotten is what becomes of what the state was told to forget.
+const forgotten = "It runs on and holds its places, and nothing heals, scales or stops it: the state was told to forget it. "
+
+// back ends a sentence with what is to be applied to have it back as the job at an address.
+func (u *Unrecorded) back(address string) string {
+	return fmt.Sprintf(" and apply this:\nimport {\n  to = %s\n  id = %q\n}", address, u.UID)
 }
 
 // UnrecordedStatus is what runs of one job and is in no record.
@@ -122,7 +134,7 @@ type UnrecordedSlot struct {
 }
 
 func unrecordedStatus(u *Unrecorded) UnrecordedStatus {
-	out := UnrecordedStatus{Address: "job." + u.Name, UID: u.UID, Provider: u.Provider, Released: u.fate == released,
+	out := UnrecordedStatus{Address: "job." + u.Name, UID: u.UID, Provider: u.Provider, Released: u.fate == released || u.fate == displaced,
 		Slots: []UnrecordedSlot{}, Reasons: []string{u.advice()}, partly: u.fate == slotsOnly}
 	for _, in := range u.Slots {
 		if out.Since.IsZero() || !in.Started.IsZero() && in.Started.Before(out.Since) {

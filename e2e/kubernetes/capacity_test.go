@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +35,8 @@ func resumed(s *site.Demo, world int) (n int) {
 func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(2 * site.Steps)
+	// No checkpoint is due by itself before the last step: those that there are were asked for.
+	s.Edit("job.hcl", `"--steps=${var.steps}"`, `"--steps=${var.steps}", "--ckpt-every=100000"`)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
 	leaver := before.On(s.Node(4))
@@ -46,12 +50,50 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 		t.Errorf("a planned shrink is no incident: %+v", three.Incidents)
 	}
 	m.Heard("node " + s.Node(4) + " is drained (cordoned)")
-	// The script itself makes one every 50 steps, and the first step that the status shows is 10.
-	site.Until(t, "those that stay go on from a checkpoint that was asked for", func() bool { return resumed(s, 3) == 3 })
+	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == 3 })
 	site.Has(t, s.Must("plan"), "No changes.")
 	cluster.Uncordon(t, s.Node(4))
 	four := s.AwaitWorld(4, three.Generation+1)
 	s.Untouched(three, four, four.On(s.Node(4)))
+	s.EndsRight(2 * site.Steps)
+}
+
+// A drain goes by the eviction API, which keeps to the job's PodDisruptionBudget: it takes what the job can spare, and no
+// slot of the least with which it can train, 2.
+func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
+	s := newDemo(t, 3)
+	s.SetSteps(2 * site.Steps)
+	cluster.Cordon(t, s.Node(3))
+	s.Watch()
+	// counted waits until the cluster's own controller has counted the pods: before that it refuses all evictions.
+	counted := func(healthy int32) {
+		t.Helper()
+		site.Until(t, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
+			budgets, err := cluster.Admin().PolicyV1().PodDisruptionBudgets(s.Namespace).List(t.Context(), metav1.ListOptions{})
+			s.OK(err)
+			return len(budgets.Items) == 1 && budgets.Items[0].Status.ObservedGeneration == budgets.Items[0].Generation &&
+				budgets.Items[0].Status.CurrentHealthy == healthy
+		})
+	}
+	evict := func(slot site.Slot) error {
+		return cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: slot.Name}})
+	}
+	two := s.AwaitWorld(2, 1)
+	counted(2)
+	for _, slot := range two.Running() {
+		if err := evict(slot); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("the eviction of %s, one of the two that are needed: %v", slot.Address, err)
+		}
+	}
+	cluster.Uncordon(t, s.Node(3))
+	three := s.AwaitWorld(3, two.Generation+1)
+	s.Untouched(two, three, three.On(s.Node(3)))
+	counted(3)
+	victim := three.On(s.Node(3))
+	s.OK(evict(victim))
+	after := s.AwaitWorld(3, three.Generation+1)
+	s.Untouched(three, after, victim)
+	s.Blamed(after, "evicted", []site.Slot{victim})
 	s.EndsRight(2 * site.Steps)
 }
 

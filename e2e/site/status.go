@@ -196,3 +196,16 @@ func (s *Site) Replaced(before, after Job, victims ...Slot) {
 		}
 	}
 }
+
+// ReplacedOnce is Replaced where there was room for the next pods at once: their incarnations are one more. A slot that
+// has to wait for room counts that, too.
+func (s *Site) ReplacedOnce(before, after Job, victims ...Slot) {
+	s.T.Helper()
+	s.Replaced(before, after, victims...)
+	for _, victim := range victims {
+		now := after.slot(func(s Slot) bool { return s.Address == victim.Address })
+		if now.Incarnation != victim.Incarnation+1 {
+			s.T.Errorf("%+v -> %+v: it was replaced more than once", victim, now)
+		}
+	}
+}

@@ -50,6 +50,10 @@ func TestCommandLines(t *testing.T) {
 		{words: "python -m torch.distributed.launch --use_env --master_port=1 train.py", command: "python train.py"},
 		{words: "numactl --membind=0 torchrun train.py", command: "numactl --membind=0 python3 train.py"},
 		{words: "env A=1 torchrun train.py", command: "env A=1 python3 train.py"},
+		{words: "OMP_NUM_THREADS=1 A= RANK=3 torchrun --nproc_per_node=2 t.py B=1", command: "python3 t.py B=1",
+			set: func(_ *job.Job, r *job.Role) {
+				r.Env, r.Processes = map[string]string{"OMP_NUM_THREADS": "1", "A": ""}, 2
+			}, told: "1: warning: Not imported: command[2]: eltrain sets RANK for each process"},
 	}
 	for _, c := range cases {
 		r := CommandLine(strings.Fields(c.words))
@@ -92,6 +96,7 @@ func TestJobOfACommandLineIsCalledAfterItsScript(t *testing.T) {
 		"torchrun -m pkg.sub.run":                "run",
 		"torchrun --no-python /bin/x.bin":        "x",
 		"python -u -m torch.distributed.run .py": "train",
+		"OMP_NUM_THREADS=1 torchrun t.py":        "t",
 	} {
 		r := CommandLine(strings.Fields(words))
 		jobs := mustBeValid(t, r.HCL)
@@ -102,7 +107,7 @@ func TestJobOfACommandLineIsCalledAfterItsScript(t *testing.T) {
 }
 
 func TestNoLauncherIsAnError(t *testing.T) {
-	for _, words := range []string{"python3 train.py", "", "pip install torchrun", "echo"} {
+	for _, words := range []string{"python3 train.py", "", "pip install torchrun", "echo", "A=1", "A=1 python3 train.py"} {
 		r := CommandLine(strings.Fields(words))
 		if r.Jobs != 0 || len(r.HCL) != 0 || !r.Diagnostics.HasErrors() {
 			t.Errorf("%q gives %d jobs: %s", words, r.Jobs, told(r.Diagnostics))
@@ -221,6 +226,23 @@ spec:
 			if !strings.Contains(text, part) {
 				t.Errorf("%q: told is\n%swithout %q", c.script, text, part)
 			}
+		}
+	}
+}
+
+// Kubernetes takes a command and its arguments as lists.
+func TestCommandsThatAreTextsAreTold(t *testing.T) {
+	for command, want := range map[string]string{
+		"command: torchrun --nnodes=2 t.py":          "containers[0].command: Kubernetes refuses a text here",
+		"command: [torchrun], args: --nnodes=2":      "containers[0].args: Kubernetes refuses a text here",
+		"command: [torchrun], args: [t.py]":          "",
+		"command: [torchrun], args: [t.py, '--a b']": "",
+	} {
+		r := Manifests("in.yaml", strings.NewReader(strings.Replace(least, "command: [x]", command, 1)), Checks{})
+		mustBeValid(t, r.HCL)
+		const summary = "A list is expected: "
+		if text := told(r.Diagnostics); !strings.Contains(text, want) || strings.Count(text, summary) != min(len(want), 1) {
+			t.Errorf("%s: told is\n%s", command, text)
 		}
 	}
 }

@@ -147,8 +147,12 @@ func TestBudgetsOfVolcanoJobs(t *testing.T) {
 	}{
 		"a task that ends it beside one that is tried again": {"  maxRetry: 3\n", abort + ", maxRetry: 4, ", "", 3, []string{
 			"One budget for all roles: spec.tasks[0].policies[0]: A failure of the role a was to end the job", "Not imported: spec.tasks[0].maxRetry: A policy ends the job"}, "spec.maxRetry"},
-		"tasks that all end it":          {"  maxRetry: 3\n", abort + ", ", abort + ", ", 0, []string{"Not imported: spec.maxRetry: A policy ends the job"}, "One budget"},
-		"a job that ends":                {"  " + abort + "\n", "", "", 0, nil, "spec."},
+		"tasks that all end it": {"  maxRetry: 3\n", abort + ", ", abort + ", ", 0, []string{"Not imported: spec.maxRetry: A policy ends the job"}, "One budget"},
+		"a job that ends":       {"  " + abort + "\n", "", "", 0, nil, "spec."},
+		"as Volcano writes it": {"  maxRetry: 3\n  " + abort + "\n", "maxRetry: 3, ", "maxRetry: 3, ", 0, []string{
+			"Not imported: spec.tasks[0].maxRetry: A policy ends the job", "Not imported: spec.tasks[1].maxRetry: A policy ends the job", "Not imported: spec.maxRetry: A policy ends the job"}, "One budget"},
+		"a task's own policy and number": {"  " + abort + "\n", restart + ", maxRetry: 3, ", "maxRetry: 3, ", 3, []string{
+			"One budget for all roles: spec.policies[0]: A failure of the role b was to end the job", "Not imported: spec.tasks[1].maxRetry: A policy ends the job"}, "role a "},
 		"a task's own policy goes first": {"  maxRetry: 3\n  " + abort + "\n", restart + ", ", "", 3, []string{"One budget for all roles: spec.policies[0]: A failure of the role b was to end the job"}, "role a "},
 		"all tasks have their own":       {"  maxRetry: 3\n  " + abort + "\n", restart + ", ", restart + ", ", 3, nil, "spec."},
 		"one is more patient":            {"", "maxRetry: 2, ", "maxRetry: 5, ", 5, []string{"One budget for all roles: spec.tasks[0].maxRetry: The role a was to be restarted 2 times at most"}, "role b "},
@@ -171,6 +175,33 @@ func TestBudgetsOfVolcanoJobs(t *testing.T) {
 			}
 			if strings.Contains(text, c.untold) {
 				t.Errorf("%q is told:\n%s", c.untold, text)
+			}
+		})
+	}
+}
+
+// The pods of all tasks are one world, and its rank 0 is in the first role.
+func TestWorldsOfVolcanoJobs(t *testing.T) {
+	task := func(name string, replicas int) string {
+		return fmt.Sprintf("    - {name: %s, replicas: %d, template: {spec: {containers: [{name: main, image: i, command: [sh, -c, 'torchrun --nnodes=$WORLD_SIZE t.py']}]}}}\n", name, replicas)
+	}
+	master, worker := task("master", 1), task("worker", 2)
+	for name, c := range map[string]struct{ plugin, tasks, told string }{
+		"master first":              {"[]", master + worker, ""},
+		"as it is written":          {`["--master=master", "--worker=worker"]`, master + worker, ""},
+		"master last":               {"[]", worker + master, "spec.plugins.pytorch: Rank 0 is in the first role, which is worker."},
+		"no master":                 {"[]", worker, ""},
+		"another one":               {`["--master=worker"]`, worker + master, ""},
+		"another one that is last":  {`["--master=worker"]`, master + worker, "spec.plugins.pytorch[0]: Rank 0 is in the first role, which is master."},
+		"the default one, and last": {`["--master=master"]`, worker + master, "spec.plugins.pytorch[0]: Rank 0 is in the first role, which is worker."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\nspec:\n  plugins: {pytorch: " + c.plugin + "}\n  tasks:\n" + c.tasks
+			r := Manifests("in.yaml", strings.NewReader(src), Checks{})
+			mustBeValid(t, r.HCL)
+			text := told(r.Diagnostics)
+			if strings.Count(text, "\n") != min(len(c.told), 1) || !strings.Contains(text, c.told) {
+				t.Errorf("told is\n%s", text)
 			}
 		})
 	}

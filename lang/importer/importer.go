@@ -562,6 +562,7 @@ func (im *importer) command(words []string) {
 	setDefaults(&j.Job)
 	r := im.newRole(j, "worker", nil)
 	r.program = line
+	argv = im.assignments(r, argv, line)
 	im.program(r, argv, line.children, nil)
 	if r.launch == nil {
 		im.fail(place{line: 1, column: 1}, "Not a launcher", "A command line is imported if it starts %s.", launcherNames)
@@ -579,6 +580,20 @@ func (im *importer) command(words []string) {
 	im.leftovers(line)
 	j.Name = jobName(r.Command)
 	im.add(j)
+}
+
+// assignments takes what a shell would set for the program out of the words of a command line, and gives the others.
+func (im *importer) assignments(r *role, argv []string, line *value) []string {
+	for len(argv) > 0 && assignment.MatchString(argv[0]) {
+		name, text, _ := strings.Cut(argv[0], "=")
+		if slices.Contains(ownVariables, name) {
+			im.warn(line.children[0], "Not imported", ownVariable, name)
+		} else {
+			r.set(name, text, line)
+		}
+		argv, line.children = argv[1:], line.children[1:]
+	}
+	return argv
 }
 
 // jobName calls a job after its script.

@@ -51,6 +51,12 @@ var launcherModules = []string{
 	"dlrover.trainer.torch.elastic_run", "dlrover.trainer.torch.main",
 }
 
+// Launches tells whether a word may be the first of a launcher's command line.
+func Launches(word string) bool {
+	name := path.Base(word)
+	return slices.Contains(launcherPrograms, name) || python.MatchString(name)
+}
+
 // wrappers run the command that follows them, and may stay where they are.
 var wrappers = []string{"env", "exec", "nohup", "numactl", "stdbuf", "nice", "ionice", "tini", "dumb-init", "taskset", "catchsegv"}
 

@@ -181,13 +181,13 @@ func (im *importer) image(r *role, v *value) {
 // commandOf puts command and args together, as the kubelet does.
 func (im *importer) commandOf(r *role, command, args, c *value, known map[string]string) {
 	r.program = c
-	words := wordsOf(command)
+	words := im.wordsOf(command)
 	if command != nil {
 		r.program = command
 	} else if args != nil {
 		r.program = args
 	}
-	words = append(words, wordsOf(args)...)
+	words = append(words, im.wordsOf(args)...)
 	argv, written := im.expandWords(r, words, known)
 	im.program(r, argv, written, known)
 	im.references(r, c)
@@ -202,11 +202,12 @@ func (im *importer) commandOf(r *role, command, args, c *value, known map[string
 }
 
 // wordsOf are the words of a command: a list, or a text that should have been one.
-func wordsOf(v *value) []*value {
+func (im *importer) wordsOf(v *value) []*value {
 	if v == nil {
 		return nil
 	}
 	if v.kind == scalar {
+		im.warn(v, "A list is expected", "Kubernetes refuses a text here, and it is taken for one word. Write each word as an item of its own.")
 		return []*value{v}
 	}
 	return v.open().list()

@@ -40,6 +40,9 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 	}
 	im.minAvailable(spec.get("minAvailable"), tasks, total)
 	im.policies(spec.get("policies"), slices.DeleteFunc(slices.Clone(j.roles), func(r *role) bool { return r.onFailure }))
+	for _, r := range j.roles {
+		im.retries(r)
+	}
 	im.plugins(plugins, tasks, names)
 	im.volcanoQueue(spec.get("queue"), j)
 	im.priorityClass(j, spec.get("priorityClassName"))
@@ -79,7 +82,7 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 	}
 	im.template(r, t, nil, known)
 
-	s := size{replicas: replicas}
+	s := size{replicas: replicas, world: total}
 	if n, ok := im.number(t.get("minAvailable"), 1, maxSlots); ok {
 		s.least, s.most = min(n, replicas), replicas
 	} else if n, err := strconv.Atoi(scalarOf(spec.get("minAvailable"))); only && err == nil && n > 0 && n < total {
@@ -88,14 +91,25 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 	im.launched(j, r, s)
 	im.policies(t.get("policies"), []*role{r})
 	r.onFailure = hasPolicy(t.get("policies"), podFailed)
-	if v := t.get("maxRetry"); r.ends != nil {
-		im.drop(v, abortsFirst)
-	} else if n, ok := im.number(v, 0, maxRestarts); ok {
-		r.addRestarts(n)
-		r.healed = v
-	}
+	r.healed = t.get("maxRetry") // counts unless a policy ends the job first, perhaps the job's own: see retries
 	im.drop(t.get("topologyPolicy"), "NUMA nodes are the kubelet's business: use guaranteed resources.")
 	return r
+}
+
+// retries counts a task's own, unless its first failure ends the job. All policies are known by now: Volcano writes a
+// number of retries into every task.
+func (im *importer) retries(r *role) {
+	if r.ends != nil {
+		im.drop(r.healed, abortsFirst)
+		r.healed = nil
+		return
+	}
+	n, ok := im.number(r.healed, 0, maxRestarts)
+	if !ok {
+		r.healed = nil
+		return
+	}
+	r.addRestarts(n)
 }
 
 // defaultQueue is the one of jobs that name none.
@@ -221,6 +235,9 @@ func (im *importer) plugins(v *value, tasks []*value, names map[string]string) {
 	}
 }
 
+// defaultMaster is the task with rank 0 where the plugin pytorch is not told which it is (its DefaultMaster).
+const defaultMaster = "master"
+
 // pytorchPlugin reads what sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK: eltrain's service does, and rank 0 is in the first
 // role, whatever it is called.
 func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]string) {
@@ -230,7 +247,14 @@ func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]str
 			first = name
 		}
 	}
+	const notFirst = "Rank 0 is in the first role, which is %s. Write the role that is to have it first."
 	p.open()
+	told := slices.ContainsFunc(p.list(), func(arg *value) bool {
+		return strings.HasPrefix(strings.TrimLeft(scalarOf(arg), "-"), "master")
+	})
+	if !told && names[defaultMaster] != "" && first != defaultMaster {
+		im.warn(p, "Not imported", notFirst, names[first])
+	}
 	for _, arg := range p.list() {
 		text, _ := arg.scalar()
 		name, value, _ := strings.Cut(strings.TrimLeft(text, "-"), "=")
@@ -239,7 +263,7 @@ func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]str
 		case name == "port" && port == nil, name == "worker" && names[value] != "", name == "master" && value == first:
 			arg.use()
 		case name == "master":
-			im.drop(arg, "Rank 0 is in the first role, which is %s. Write the role that is to have it first.", names[first])
+			im.drop(arg, notFirst, names[first])
 		default:
 			im.drop(arg, "It is no argument of the plugin that is known here.")
 		}

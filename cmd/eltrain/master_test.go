@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// An apply that is interrupted does not say that all runs on where it has stopped something, be it to start it anew.
+func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	at := job.Address{Job: "a", Role: "w"}
+	for name, c := range map[string]struct {
+		done []plan.Change
+		want string
+	}{
+		"nothing was done":  {nil, "jobs keep running, and the next apply goes on from here"},
+		"one was added":     {[]plan.Change{{Action: plan.Create, Job: "a", Slot: at}}, "jobs keep running, and the next apply goes on from here"},
+		"one was stopped":   {[]plan.Change{{Action: plan.Replace, Job: "a", Slot: at, Incarnation: 1}}, "0 added, 0 changed, 1 destroyed before that; what was begun to be stopped has ended, the rest runs on; the next apply starts again what of it is declared"},
+		"one was destroyed": {[]plan.Change{{Action: plan.Delete, Job: "a", Slot: at, Incarnation: 1}}, "1 destroyed before that; what was begun to be stopped has ended, the rest runs on"},
+	} {
+		s := newScreenless("")
+		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		for i := range c.done {
+			m.progress.Started(&c.done[i])
+			m.progress.Finished(&c.done[i], 0, nil)
+		}
+		if code := m.conclude(ctx, plan.Plan{}, nil); code != exitError {
+			t.Errorf("%s: exit code %d", name, code)
+		}
+		if said := strings.Join(strings.Fields(s.err.String()), " "); !strings.Contains(said, "Apply was interrupted") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: it says\n%s", name, said)
+		}
+	}
+}
+
+// What -max-destroy holds back waits for nothing, to programs as to people: it is told once, by the plan and by the run.
+func TestWhatMaxDestroyHoldsBackIsToldOnceAndAsHeld(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	rewrite(t, dir, strings.Split(twoJobs, "job \"other\"")[0])
+	o := eltrain(t, dir, "apply", "-auto-approve", "-max-destroy=0", "-json").check(t, exitError)
+	lines := linesOf(t, o.out)
+	if waits := lines["planned_wait"]; len(waits) != 1 || waits[0]["wait"].(map[string]any)["held"] != true {
+		t.Errorf("told is %v", waits)
+	}
+	if errs := lines["diagnostic"]; len(errs) != 1 || errs[0]["@message"] != "Error: job.other is Degraded" {
+		t.Errorf("it ends with %v", errs)
+	}
+}
