@@ -332,7 +332,7 @@ func TestScriptWithABugFailsTheJobWithItsEvidence(t *testing.T) {
 	failed := s.await("mnist", "failure", func(j jobStatus) bool { return j.Phase == "Failed" })
 	last := failed.Incidents[len(failed.Incidents)-1]
 	evidence := strings.Join(last.Evidence, "\n")
-	if last.Action != "fail" || last.Cause != "process_failed" || !strings.Contains(evidence, "exit code 1") ||
+	if last.Action != "fail" || last.Cause != "process_failed" || !slices.ContainsFunc(last.Evidence, func(e string) bool { return strings.HasSuffix(e, ": exit code 1") }) ||
 		!strings.Contains(evidence, "error file: ") || !strings.Contains(evidence, "output: ") {
 		t.Errorf("incident %+v", last)
 	}

@@ -173,6 +173,9 @@ func (p *pass) incident(w *work, f fault) {
 		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
 		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
 		switch {
+		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
+			// What was heard first was its echo. By their hosts' clocks, as among those that are heard at once: see enterFaults.
+			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
 		case heavy < known && heavy <= mostEcho, heavy == 0 && f.generation > 0:
 			return // an echo
 		case heavy <= known && named:
@@ -207,6 +210,15 @@ func (p *pass) incident(w *work, f fault) {
 	if f.cause.Users() {
 		w.rec.Charges = append(w.rec.Charges, p.in.Now)
 	}
+}
+
+// precedes tells whether a fault of a world came before the one end that is known of it.
+func precedes(w *work, f fault, known job.Incident) bool {
+	if f.generation == 0 || f.exit == nil || len(known.Culprits) != 1 {
+		return false
+	}
+	first := w.rec.Slot(known.Culprits[0].Role, known.Culprits[0].Index)
+	return first != nil && first.Exit != nil && f.exit.At.Before(first.Exit.At)
 }
 
 // sameIncident tells whether a fault belongs to the newest incident: it breaks the same world, or it is like
