@@ -13,6 +13,17 @@ import (
 	"github.com/eltrain/eltrain/elastic"
 )
 
+// askToReconcile asks a master at a URL to read its files now.
+func askToReconcile(t *testing.T, url, token string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/reconcile", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	return http.DefaultClient.Do(req)
+}
+
 // A token's file that is no good any more is the master's fault, not the caller's: it is answered 503, and the master says
 // why, once for as long as that is so.
 func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
@@ -34,12 +45,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
 	ask := func() int {
 		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, w.url+"/v1/reconcile", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := askToReconcile(t, w.url, token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,12 +100,7 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	w := startWatch(t, dir)
 	ask := func() (reply elastic.ReconcileReply) {
 		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, w.url+"/v1/reconcile", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := askToReconcile(t, w.url, token)
 		if err != nil {
 			return reply // it is not there yet
 		}
