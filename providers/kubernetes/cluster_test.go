@@ -267,6 +267,11 @@ func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 	}
 	forget := func(w *work, p *Provider) error {
 		w.ok(w.p.Stop(w.Context(), testUID, first, 1, time.Second))
+		w.until("the other one sees that it has ended", func() bool {
+			o, err := p.Observe(w.Context())
+			w.ok(err)
+			return !slices.ContainsFunc(o.Incarnations, func(i job.Incarnation) bool { return i.State != job.Gone })
+		})
 		return p.Forget(w.Context(), testUID, "gpt")
 	}
 	for _, c := range []struct {
