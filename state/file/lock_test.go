@@ -264,6 +264,18 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 	})
 }
 
+// breakHeld breaks the lock, whoever holds it.
+func breakHeld(t *testing.T, s *Store) {
+	t.Helper()
+	holder, err := s.Holder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Break(t.Context(), holder.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestLostIsClosed(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -272,23 +284,9 @@ func TestLostIsClosed(t *testing.T) {
 		gone   bool // nobody took it
 	}{
 		{"when the lock file is another's", func(t *testing.T, s *Store) { foreign(t, s, func(*record) {}) }, DefaultRenew, false},
-		{"when the lock is broken", func(t *testing.T, s *Store) {
-			holder, err := s.Holder(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Break(t.Context(), holder.ID); err != nil {
-				t.Fatal(err)
-			}
-		}, DefaultRenew, false},
+		{"when the lock is broken", breakHeld, DefaultRenew, false},
 		{"when the lock was broken, and taken and given back since", func(t *testing.T, s *Store) {
-			holder, err := s.Holder(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Break(t.Context(), holder.ID); err != nil {
-				t.Fatal(err)
-			}
+			breakHeld(t, s)
 			if err := take(t, s).Unlock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
