@@ -35,7 +35,7 @@ func (a *ascent) risen(now time.Time, g job.Group, pods []*pod) (done bool, due 
 	up, coming := liveByRole{}, false
 	for _, p := range pods {
 		switch {
-		case p.over() || p.deleting:
+		case !p.live():
 		case p.seen.State == job.Up:
 			up[p.key.role]++
 		default:

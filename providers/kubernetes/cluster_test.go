@@ -460,7 +460,7 @@ func TestAGangIsLetGoTogether(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("ps", 0, 1)))
 	w.until("let go", func() bool { return w.gated() == 0 })
 	// A whole gang's further pods are not held.
-	w.until("known to be whole", func() bool { made, _ := w.p.jobs.get(testUID); return made.whole.Load() })
+	w.until("known to be whole", func() bool { made, _ := w.p.jobs.get(testUID); return w.p.index.whole(made.group) })
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 3, 1)))
 	if gatedBy(w.pod("worker", 3, 1), gangGate) {
 		t.Error("a pod that the gang does not wait for is held")

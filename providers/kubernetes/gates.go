@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -45,8 +44,8 @@ func (*gates) Prepare(context.Context, Job) error { return nil }
 
 // Schedule implements Gang.
 func (g *gates) Schedule(group job.Group, _ job.Address) Scheduling {
-	made, known := g.p.jobs.get(group.UID)
-	return Scheduling{Gated: least(group) > 1 && !(known && made.whole.Load())}
+	_, known := g.p.jobs.get(group.UID)
+	return Scheduling{Gated: least(group) > 1 && !(known && g.p.index.whole(group))}
 }
 
 // Complete implements Gang: pods say themselves that a gate holds them, and not why it still does where it cannot be
@@ -69,8 +68,7 @@ func (g *gates) Complete(o *providers.Observation) {
 func (*gates) Forget(context.Context, Job) error { return nil }
 
 const (
-	// gatePause is the least time between two looks at the gates: while thousands of pods are created, each look
-	// goes over all of them.
+	// gatePause is the least time between two looks at the gates: many pods change at once.
 	gatePause = 50 * time.Millisecond
 	// gateRetry is when a gate that could not be lifted is tried again.
 	gateRetry = time.Second
@@ -78,18 +76,8 @@ const (
 	gateTimeout = 30 * time.Second
 )
 
-// liveByRole counts a job's pods that run or will.
+// liveByRole counts pods of a job.
 type liveByRole map[string]int
-
-func live(pods []*pod) liveByRole {
-	n := liveByRole{}
-	for _, p := range pods {
-		if !p.over() && !p.deleting {
-			n[p.key.role]++
-		}
-	}
-	return n
-}
 
 // whole tells whether, of every role, the least that starts together exist.
 func whole(g job.Group, have liveByRole) bool {
@@ -168,16 +156,7 @@ func (g *gates) liftWhole(ctx context.Context) map[string]string {
 	p := g.p
 	var gated []*pod
 	for _, j := range p.jobs.all() {
-		pods := p.index.ofJob(j.group.UID)
-		j.whole.Store(whole(j.group, live(pods)))
-		if !j.whole.Load() {
-			continue
-		}
-		for _, one := range pods {
-			if one.gated && !one.over() && !one.deleting {
-				gated = append(gated, one)
-			}
-		}
+		gated = append(gated, p.index.releasable(j.group)...)
 	}
 	next := make(chan *pod)
 	var mu sync.Mutex
@@ -213,11 +192,13 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	var lifted *corev1.Pod
+	var answer metav1.PartialObjectMetadata
 	gone, err := p.insist(ctx, gated, func() error {
-		return p.pacer.do(ctx, class{gated.key.uid, "lift the gates of pods"}, func(ctx context.Context) (err error) {
-			lifted, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, gated.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
-			return err
+		return p.pacer.do(ctx, class{gated.key.uid, "lift the gates of pods"}, func(ctx context.Context) error {
+			core := p.client.CoreV1()
+			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).
+				VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, core.Parameters).
+				SetHeader("Accept", metadataAlone).Body(patch).MaxRetries(0).Do(ctx).Into(&answer)
 		})
 	})
 	switch {
@@ -227,6 +208,6 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	case err != nil:
 		return explain(err)
 	}
-	p.index.put(lifted)
+	p.index.released(answer.UID, answer.ResourceVersion)
 	return nil
 }

@@ -38,6 +38,8 @@ type index struct {
 // podsOf is what is known of one job's pods.
 type podsOf struct {
 	slots map[place][]*entry // those of a slot, few
+	live  liveByRole
+	gated int // of the live ones, those that a gate of ours holds
 	// texts and records hold what many pods share once: names, and the record in their annotation.
 	texts   map[string]string
 	records map[string]launched
@@ -129,6 +131,34 @@ func (x *index) ofJob(uid string) []*pod {
 	return all
 }
 
+// whole tells whether a gang exists, as whole of its live pods.
+func (x *index) whole(g job.Group) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	j := x.jobs[g.UID]
+	return j != nil && whole(g, j.live)
+}
+
+// releasable lists the pods of a whole gang that a gate of ours still holds. It looks at the pods only if there are some: it
+// is asked with every change, while thousands of them come up.
+func (x *index) releasable(g job.Group) []*pod {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	j := x.jobs[g.UID]
+	if j == nil || j.gated == 0 || !whole(g, j.live) {
+		return nil
+	}
+	held := make([]*pod, 0, j.gated)
+	for _, entries := range j.slots {
+		for _, e := range entries {
+			if e.pod != nil && e.pod.live() && e.pod.gated {
+				held = append(held, e.pod)
+			}
+		}
+	}
+	return held
+}
+
 // subscribe gives a channel that gets a value after each change of a pod of ours, and what ends that. Values
 // coalesce: subscribe, then look, then wait.
 func (x *index) subscribe() (<-chan struct{}, func()) {
@@ -160,9 +190,22 @@ func (x *index) made(o *corev1.Pod) {
 	}
 	if e := x.outdated(o); e != nil {
 		p := x.read(o, e)
-		p.unadmitted = true
+		p.partial = true
 		x.renew(e, p)
 	}
+}
+
+// released enters that a pod's gate was lifted as of a version. The watch brings what else is new of it.
+func (x *index) released(uid types.UID, version string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entries[uid]
+	if e == nil || !newer(version, e.pod.version) {
+		return
+	}
+	free := *e.pod
+	free.gated, free.version, free.partial = false, version, true
+	x.renew(e, &free)
 }
 
 // ordered marks a pod whose deletion this process is about to ask for: its end is not told as somebody else's deed.
@@ -317,7 +360,7 @@ func (x *index) outdated(o *corev1.Pod) *entry {
 		e = x.entryOf(k, slot)
 	}
 	// Which incarnation it is was said when it was first seen. Labels that say otherwise since are drift.
-	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.unadmitted && o.ResourceVersion == e.pod.version) {
+	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.partial && o.ResourceVersion == e.pod.version) {
 		return nil
 	}
 	return e
@@ -335,7 +378,7 @@ func (x *index) entryOf(k key, slot job.Address) *entry {
 	}
 	j := x.jobs[k.uid]
 	if j == nil {
-		j = &podsOf{slots: map[place][]*entry{}, texts: map[string]string{}, records: map[string]launched{}}
+		j = &podsOf{slots: map[place][]*entry{}, live: liveByRole{}, texts: map[string]string{}, records: map[string]launched{}}
 		x.jobs[k.uid] = j
 	}
 	for _, s := range []*string{&k.uid, &k.role, &slot.Job} {
@@ -396,6 +439,7 @@ func (x *index) replacePod(e *entry, p *pod) {
 	if old != nil && old.uid != p.uid {
 		delete(x.entries, old.uid)
 	}
+	x.jobs[e.key.uid].count(old, p)
 	e.pod = p
 	x.entries[p.uid] = e
 	if x.cluster.move(old, p) || old == nil || old.deleting != p.deleting || !reflect.DeepEqual(&old.seen, &p.seen) {
@@ -404,10 +448,26 @@ func (x *index) replacePod(e *entry, p *pod) {
 	x.tell()
 }
 
+// count has a newer value of a pod counted in the place of an older one; nil is none.
+func (j *podsOf) count(old, p *pod) {
+	add := func(p *pod, n int) {
+		if p == nil || !p.live() {
+			return
+		}
+		j.live[p.key.role] += n
+		if p.gated {
+			j.gated += n
+		}
+	}
+	add(old, -1)
+	add(p, 1)
+}
+
 // bury turns the entry of a pod that is no more into what is remembered of it.
 func (x *index) bury(e *entry) {
 	p := e.pod
 	e.last = x.cluster.fate(p, vanished(p, x.asked.has(p.uid)))
+	x.jobs[e.key.uid].count(p, nil)
 	e.pod = nil
 	delete(x.entries, p.uid)
 	x.cluster.move(p, nil)

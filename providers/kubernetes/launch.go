@@ -56,8 +56,8 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	return nil
 }
 
-// metadataAlone asks for no more of an object that is made than its metadata: what it is beside was said in the request, and
-// a watch brings what admission made of it. So nobody encodes and reads whole pods once more.
+// metadataAlone asks for no more of an object that is written than its metadata: the request said what is new of it, and a
+// watch brings what admission made of that. So nobody encodes and reads whole pods once more.
 const metadataAlone = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // create makes the pod, or finds the one of an attempt whose answer was lost, or of another master, and enters it.

@@ -23,8 +23,9 @@ type pod struct {
 	gated    bool   // a scheduling gate of ours holds it
 	deleting bool   // its deletion was ordered, by anybody
 	launched launched
-	// unadmitted: it was read from the request that made it, and what admission added is not known yet.
-	unadmitted bool
+	// partial: an answer told of a write of this process without what else this version has, as what admission added. The
+	// watch brings that, under the same version.
+	partial bool
 	// disrupted is what the infrastructure says is ending it, and how it says so, also while it still runs.
 	disrupted job.Cause
 	evidence  []string
@@ -36,6 +37,9 @@ type pod struct {
 
 // over tells whether the pod has ended. It may still be there.
 func (p *pod) over() bool { return p.seen.State == job.Gone }
+
+// live tells whether the pod runs or will.
+func (p *pod) live() bool { return !p.over() && !p.deleting }
 
 // read makes the compact value of a pod with the key k. The record is what it was launched with; ordered is set if
 // its deletion was asked for by this process. What of it was edited is not read here.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/eltrain/eltrain/job"
@@ -447,5 +449,104 @@ func TestAdmissionIsSeenByTheWatch(t *testing.T) {
 		if got := x.entries[asked.UID].pod.requests.CPU; got != 3000 {
 			t.Errorf("%s: the pod takes %v", name, got)
 		}
+	}
+}
+
+// What is counted of a job's pods is what a walk over them finds, whichever news come in which order.
+func TestGangsAreCounted(t *testing.T) {
+	group := job.Group{Roles: []job.GroupRole{{Role: "worker", Min: 2}}}
+	rapid.Check(t, func(r *rapid.T) {
+		x := newIndex()
+		version := 0
+		pod := func() *corev1.Pod {
+			o := podFrom(t, "{}")
+			index, number := rapid.IntRange(0, 3).Draw(r, "index"), rapid.IntRange(1, 2).Draw(r, "incarnation")
+			slot := job.Address{Job: "gpt", Role: "worker", Index: index}
+			o.Labels = podLabels("0b0e9c52", slot, number)
+			o.Name = podName("0b0e9c52", slot, number)
+			o.UID = types.UID(fmt.Sprintf("%d-%d-%d", index, number, rapid.IntRange(0, 1).Draw(r, "again")))
+			version += rapid.IntRange(0, 2).Draw(r, "newer")
+			o.ResourceVersion = strconv.Itoa(1 + version)
+			if rapid.Bool().Draw(r, "gated") {
+				o.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gangGate}}
+			}
+			switch rapid.IntRange(0, 3).Draw(r, "life") {
+			case 0:
+				o.Status.Phase = corev1.PodFailed
+			case 1:
+				o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			}
+			group.UID = o.Labels[labelUID]
+			return o
+		}
+		for range rapid.IntRange(1, 100).Draw(r, "events") {
+			o := pod()
+			k, _, _ := identify(o)
+			switch rapid.IntRange(0, 6).Draw(r, "event") {
+			case 0:
+				x.made(o)
+			case 1:
+				x.released(o.UID, o.ResourceVersion)
+			case 2:
+				x.watched(o, true)
+			case 3:
+				x.deleted(k, o.UID)
+			case 4:
+				x.listed([]*corev1.Pod{o, pod()}, strconv.Itoa(rapid.IntRange(1, 2+version).Draw(r, "list")))
+			case 5:
+				x.forget(k.uid)
+			default:
+				x.watched(o, false)
+			}
+			have, held := 0, map[types.UID]bool{}
+			for _, p := range x.ofJob(k.uid) {
+				if !p.live() {
+					continue
+				}
+				have++
+				if p.gated {
+					held[p.uid] = true
+				}
+			}
+			if x.whole(group) != (have >= 2) {
+				r.Fatalf("whole is %t with %d live", x.whole(group), have)
+			}
+			if have < 2 {
+				held = nil
+			}
+			for _, p := range x.releasable(group) {
+				if !held[p.uid] {
+					r.Fatalf("%s is to be let go", p.uid)
+				}
+				delete(held, p.uid)
+			}
+			if len(held) > 0 {
+				r.Fatalf("%v are not to be let go", held)
+			}
+		}
+	})
+}
+
+// A gate is off by the word of who lifted it, and an event from before does not bring it back. What else the pod has by then
+// comes by the watch, under the same version.
+func TestALiftedGateStaysLifted(t *testing.T) {
+	gated := podFrom(t, "spec: {schedulingGates: [{name: eltrain.dev/gang}]}")
+	gated.ResourceVersion = "5"
+	between, free := gated.DeepCopy(), podFrom(t, "spec: {nodeName: node-1}")
+	between.ResourceVersion, free.ResourceVersion = "6", "7"
+	group := job.Group{UID: gated.Labels[labelUID], Roles: []job.GroupRole{{Role: "worker", Min: 1}}}
+	x := newIndex()
+	x.watched(gated, false)
+	if held := x.releasable(group); len(held) != 1 {
+		t.Fatalf("to be let go are %v", held)
+	}
+	x.released(gated.UID, "7")
+	x.watched(between, false)
+	if held := x.releasable(group); len(held) != 0 {
+		t.Errorf("it is to be let go again: %v", held)
+	}
+	x.watched(free, false)
+	if p := x.entries[free.UID].pod; p.node != "node-1" || p.partial {
+		t.Errorf("the watch's word on the version is not taken: %+v", p)
 	}
 }

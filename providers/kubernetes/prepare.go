@@ -41,7 +41,6 @@ type prepared struct {
 	group  job.Group
 	anchor anchor
 	token  string
-	whole  *atomic.Bool              // its gang, when the gates were looked at last
 	awake  *atomic.Bool              // its Service and budgets select its pods
 	around chan struct{}             // one place, taken while these are written
 	newest *atomic.Pointer[prepared] // what Prepare was asked for last, though not all of it may be there yet
@@ -167,7 +166,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, anchor: anchor{there.Name, there.UID},
-		whole: new(atomic.Bool), awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), ascent: new(ascent), look: make(chan looked, 1),
+		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), ascent: new(ascent), look: make(chan looked, 1),
 	}
 	if known {
 		made.awake, made.around, made.newest, made.ascent = before.awake, before.around, before.newest, before.ascent
