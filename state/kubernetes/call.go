@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -124,16 +122,14 @@ func forbidden(verb string, err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "+verb+" resource ")
 }
 
-// passing tells whether the same request may succeed later. Conflicts are for the caller, but for those of a
-// creation: they are about something else, a quota that others use too.
+// passing tells whether the same request may succeed later. Without a status nothing was answered: the API server was
+// not reached, or the connection broke, be it in the middle of an answer. Conflicts are for the caller, but for those of
+// a creation: they are about something else, a quota that others use too.
 func passing(verb string, err error) bool {
 	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || status.Status().Code >= 500 ||
-			verb == "create" && apierrors.IsConflict(err)
+	if !errors.As(err, &status) {
+		return true
 	}
-	// Anything else that went wrong on the way: refused, reset, timed out.
-	var network net.Error
-	var address *url.Error
-	return errors.As(err, &network) || errors.As(err, &address)
+	return apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || status.Status().Code >= 500 ||
+		verb == "create" && apierrors.IsConflict(err)
 }

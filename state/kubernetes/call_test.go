@@ -2,13 +2,20 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 // A refusal is a missing right once it stands. One that was followed by silence is told, and nobody acts on it.
@@ -46,6 +53,40 @@ func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {
 					t.Errorf("that the time was up is not said: %v", err)
 				}
 			})
+		})
+	}
+}
+
+// An API server that is killed in the middle of an answer has not answered.
+func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
+	for proto, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if asked.Add(1) == 1 {
+					io.WriteString(w, `{"kind": "Secret", `)
+					http.NewResponseController(w).Flush()
+					panic(http.ErrAbortHandler)
+				}
+				if r.Proto != proto {
+					t.Errorf("asked by %s", r.Proto)
+				}
+				w.WriteHeader(http.StatusNotFound)
+				json.NewEncoder(w).Encode(apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "s").ErrStatus)
+			}))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			s := &Store{namespace: "ml", name: "training"}
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			if err := s.connect(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Read(t.Context()); err != nil || asked.Load() != 2 {
+				t.Errorf("asked %d times: %v", asked.Load(), err)
+			}
 		})
 	}
 }

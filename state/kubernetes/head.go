@@ -361,7 +361,7 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
 	if l.unswept || old == nil {
-		found, err := s.unnamed(ctx)
+		found, err := s.unnamed(ctx, l.Info().Epoch)
 		if err != nil {
 			l.unswept = true
 			return onlyForbidden(err)
@@ -382,7 +382,7 @@ func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	return nil
 }
 
-// superseded are the parts of that state of a head which its successor does not name.
+// superseded are the parts of that state of a head which its successor does not name. No later one does.
 func superseded(old *corev1.Secret) []string {
 	which := backupState
 	if chosen(old) == backupState {
@@ -395,10 +395,30 @@ func superseded(old *corev1.Secret) []string {
 	return d.Parts
 }
 
-// unnamed lists the parts of this state that the head does not name: what writes left that were cut short. A
-// write that is under way elsewhere is none to wait for: its holder is fenced by the head that was just read.
-func (s *Store) unnamed(ctx context.Context) (names []string, err error) {
-	head := s.knownHead()
+// unnamed lists the parts of this state that no head names, now or ever: what writes left that were cut short, under
+// this epoch or an older one. It returns ErrFenced if the head is not of this epoch any more.
+//
+// The list comes before the head. A newer holder raises the fence before it makes parts: where the head that is read
+// then is still of this epoch, no part in the list is a newer holder's. An older holder's get into no head any more, and
+// this one's own are of writes that have ended, since it has one at a time. A name is of one write and is not used again
+// (see putParts), so a removal does no harm either that arrives late, under another holder.
+func (s *Store) unnamed(ctx context.Context, epoch uint64) (names []string, err error) {
+	var found *metav1.PartialObjectMetadataList
+	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
+	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {
+		found, err = s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	head, err := s.getHead(ctx) // the known one may be older: a Read may have put it there
+	if err != nil {
+		return nil, err
+	}
+	if fence(head) != epoch {
+		return nil, state.ErrFenced
+	}
 	named := map[string]bool{}
 	for which := range annotationOf {
 		d, _, err := described(head, which)
@@ -408,15 +428,6 @@ func (s *Store) unnamed(ctx context.Context) (names []string, err error) {
 		for _, name := range d.Parts {
 			named[name] = true
 		}
-	}
-	var found *metav1.PartialObjectMetadataList
-	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
-	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {
-		found, err = s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-		return err
-	})
-	if err != nil {
-		return nil, err
 	}
 	for i := range found.Items {
 		if name := found.Items[i].Name; !named[name] {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -301,7 +302,7 @@ func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 			for range written {
 				before = p.write(a, before.Next(statetest.Records(1)), first)
 			}
-			held := &stalled{reached: make(chan struct{}), release: make(chan struct{})}
+			held := stall(changesSecret)
 			stopped := p.through(held.trip)
 			late := make(chan error, 1)
 			go func() { late <- stopped.Write(context.Background(), before.Next(statetest.Records(2)), first) }()
@@ -317,6 +318,72 @@ func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 			}
 			p.write(b, before.Next(nil), second)
 		})
+	}
+}
+
+// A holder that was stopped while it removed what older writes had left removes nothing of its successor's, not even
+// the parts that no head names yet.
+func TestLateSweepOfALostHolderIsHarmless(t *testing.T) {
+	for name, stop := range map[string]func(*http.Request) bool{"before the list": listsParts, "before a removal": removes} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.options.Inline, p.options.Part = 100, 400
+			first := p.lock(p.open())
+			ctx, die := context.WithCancel(t.Context())
+			cut := p.through((&dying{left: 2, die: die}).trip)
+			if err := cut.Write(ctx, state.State{}.Next(statetest.Records(3)), first); err == nil {
+				t.Fatal("the write that is to leave parts was not cut short")
+			}
+			sweeping := stall(stop)
+			stopped := p.through(sweeping.trip)
+			late := make(chan error, 1)
+			go func() { late <- stopped.Write(context.Background(), state.State{}.Next(statetest.Records(1)), first) }()
+			<-sweeping.reached
+
+			b := p.open()
+			if _, err := b.Break(t.Context(), first.Info().ID); err != nil {
+				t.Fatal(err)
+			}
+			second := p.lock(b)
+			next := p.read().Next(statetest.Records(2))
+			naming := stall(putsHead)
+			successor := p.through(naming.trip)
+			written := make(chan error, 1)
+			go func() { written <- successor.Write(context.Background(), next, second) }()
+			<-naming.reached
+
+			close(sweeping.release)
+			if err := <-late; err != nil {
+				t.Errorf("the write that was stored before the lock was lost: %v", err)
+			}
+			close(naming.release)
+			if err := <-written; err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(next.Jobs, p.read().Jobs, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("the late sweep changed the state:\n%s", diff)
+			}
+			p.nothingLeft(successor)
+		})
+	}
+}
+
+// A Read whose answer is late makes the store take an older head for the newest.
+func TestASweepDoesNotTrustTheKnownHead(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.options.Inline, p.options.Part = 100, 400
+	s := p.open()
+	l := p.lock(s)
+	want := p.write(s, state.State{}.Next(statetest.Records(1)), l)
+	s.remember(nil) // as that Read does
+	l.unswept = true
+	if err := s.tidy(t.Context(), l, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, p.read(), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-written +read):\n%s", diff)
 	}
 }
 

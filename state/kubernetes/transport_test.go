@@ -57,14 +57,15 @@ func (d *dying) trip(r *http.Request, next http.RoundTripper) (*http.Response, e
 	return next.RoundTrip(r)
 }
 
-// stalled holds the first change of the head back until release is closed.
+// stalled holds the first request of some back until release is closed.
 type stalled struct {
+	holds            func(*http.Request) bool
 	once             sync.Once
 	reached, release chan struct{}
 }
 
 func (h *stalled) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/secrets") {
+	if h.holds(r) {
 		h.once.Do(func() {
 			close(h.reached)
 			<-h.release
@@ -72,6 +73,22 @@ func (h *stalled) trip(r *http.Request, next http.RoundTripper) (*http.Response,
 	}
 	return next.RoundTrip(r)
 }
+
+func stall(holds func(*http.Request) bool) *stalled {
+	return &stalled{holds: holds, reached: make(chan struct{}), release: make(chan struct{})}
+}
+
+func changesSecret(r *http.Request) bool {
+	return r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/secrets")
+}
+
+func putsHead(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/secrets")
+}
+
+func listsParts(r *http.Request) bool { return r.URL.Query().Has("labelSelector") }
+
+func removes(r *http.Request) bool { return r.Method == http.MethodDelete }
 
 // lossy carries every change out and loses every other answer about an object.
 type lossy struct {
