@@ -112,6 +112,16 @@ type Group struct {
 	scheme     *runtime.Scheme
 }
 
+// The verbs that write. client-go would repeat by itself, up to ten times, what the API server had no time for, and whoever
+// writes would not hear of it: the provider's pacer, which then asks less, and the state's calls, which are patient
+// themselves. Reads are repeated.
+
+func (g Group) Post() *rest.Request   { return g.Interface.Post().MaxRetries(0) }
+func (g Group) Put() *rest.Request    { return g.Interface.Put().MaxRetries(0) }
+func (g Group) Delete() *rest.Request { return g.Interface.Delete().MaxRetries(0) }
+
+func (g Group) Patch(t types.PatchType) *rest.Request { return g.Interface.Patch(t).MaxRetries(0) }
+
 // Shared gives a config of which groups that are made from it share one limit of requests.
 func Shared(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
@@ -161,7 +171,7 @@ func Of[T, L any, PT interface {
 	runtime.Object
 }](g Group, resource, namespace string) Resource[PT, PL] {
 	one, list := func() PT { return new(T) }, func() PL { return new(L) }
-	return Resource[PT, PL]{gentype.NewClientWithList(resource, g.Interface, g.Parameters, namespace, one, list), g}
+	return Resource[PT, PL]{gentype.NewClientWithList(resource, g, g.Parameters, namespace, one, list), g}
 }
 
 // Apply makes the object as it is said here, by server-side apply: fields that are zero are left to others, but for the

@@ -7,10 +7,13 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 )
@@ -81,6 +84,49 @@ func TestApplySendsWhatIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// What the API server has no time for is for whoever writes to repeat: client-go repeats reads alone.
+func TestNoWriteIsRepeatedBehindItsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		client, err := NewClient(&rest.Config{Host: "http://api", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			asked++
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}}, Body: http.NoBody}, nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := client.CoreV1().Pods("ml")
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "gpt"}}
+		for name, c := range map[string]struct {
+			ask   func() error
+			times int
+		}{
+			"create": {func() error { _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); return err }, 1},
+			"update": {func() error { _, err := pods.Update(t.Context(), pod, metav1.UpdateOptions{}); return err }, 1},
+			"patch": {func() error {
+				_, err := pods.Patch(t.Context(), "gpt", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+				return err
+			}, 1},
+			"apply":  {func() error { _, err := pods.Apply(t.Context(), pod, metav1.ApplyOptions{}); return err }, 1},
+			"delete": {func() error { return pods.Delete(t.Context(), "gpt", metav1.DeleteOptions{}) }, 1},
+			"delete all": {func() error {
+				return pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+			}, 1},
+			"create, by its group": {func() error { return client.CoreV1().Post().Resource("pods").Body(pod).Do(t.Context()).Error() }, 1},
+			"get":                  {func() error { _, err := pods.Get(t.Context(), "gpt", metav1.GetOptions{}); return err }, 11},
+		} {
+			asked = 0
+			if err := c.ask(); !apierrors.IsTooManyRequests(err) || asked != c.times {
+				t.Errorf("%s: asked %d times, not %d: %v", name, asked, c.times, err)
+			}
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
 
 // A limit of the user's is one for all that is asked, not one for each group.
 func TestGroupsShareALimit(t *testing.T) {

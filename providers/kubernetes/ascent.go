@@ -101,7 +101,6 @@ func (p *Provider) awaken() {
 		select {
 		case <-later:
 		case <-changes:
-		case <-p.jobs.changed:
 		case <-p.ctx.Done():
 			return
 		}
@@ -118,14 +117,11 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 		}
 		risen, due := j.ascent.risen(now, j.group, p.index.ofJob(j.group.UID))
 		if risen {
-			due = now.Add(ascentRetry)
 			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
-			if err := p.rouse(j); err != nil && p.ctx.Err() == nil {
-				j.awake.Store(false)
-				p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
-			}
+			p.owned.Go(func() { p.rouse(j) })
+			continue
 		}
-		if !due.IsZero() && !j.awake.Load() && (next.IsZero() || due.Before(next)) {
+		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 	}
@@ -135,11 +131,26 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	return time.After(time.Until(next))
 }
 
-// rouse has a job's Service and budgets select its pods.
-func (p *Provider) rouse(j prepared) error {
-	ctx, cancel := context.WithTimeout(p.ctx, ascentWrite)
-	defer cancel()
-	return p.surround(ctx, j)
+// rouse has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
+// is closed.
+func (p *Provider) rouse(j prepared) {
+	for {
+		ctx, cancel := context.WithTimeout(p.ctx, ascentWrite)
+		err := p.surround(ctx, j)
+		cancel()
+		if err == nil || p.ctx.Err() != nil {
+			return
+		}
+		p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+		select {
+		case <-time.After(ascentRetry):
+		case <-p.ctx.Done():
+			return
+		}
+		if now, known := p.jobs.get(j.group.UID); !known || now.awake != j.awake {
+			return
+		}
+	}
 }
 
 // surround makes the Service and the budgets of a job, as it was asked for last, or brings them up to date.

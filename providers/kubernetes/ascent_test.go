@@ -1,9 +1,15 @@
 package kubernetes
 
 import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -64,6 +70,46 @@ func TestAscent(t *testing.T) {
 	if took := at.Sub(start); took < ascentMost {
 		t.Errorf("risen after %v", took)
 	}
+}
+
+// Names and a budget that cannot be written keep no other job without, and are written in the end.
+func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs, quick := uidOf(1), uidOf(2)
+		var back atomic.Bool
+		var written sync.Map
+		p := answered(t, 4, func(r *http.Request) (*http.Response, error) {
+			if jobOfPath(r) == hangs[:5] && !back.Load() {
+				return slowly(r, time.Hour, named)
+			}
+			if strings.Contains(r.URL.Path, "/services/") {
+				written.Store(jobOfPath(r), true)
+			}
+			return named(r)
+		})
+		p.owned.Go(p.awaken)
+		selected := func(uid string) bool {
+			_, is := written.Load(uid[:5])
+			return is
+		}
+		for _, uid := range []string{hangs, quick} {
+			p.gangOf(t, uid, 1)
+			up := gatedPod(t, uid, 0, 1)
+			up.ResourceVersion, up.Spec = "200", corev1.PodSpec{NodeName: "n1"}
+			up.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: mainContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+			p.index.put(up)
+			time.Sleep(time.Second)
+		}
+		if !selected(quick) {
+			t.Error("another's hang, and it has no names")
+		}
+		time.Sleep(2 * ascentWrite)
+		back.Store(true)
+		time.Sleep(2 * (ascentWrite + ascentRetry))
+		if !selected(hangs) {
+			t.Error("they can be written again, and are not")
+		}
+	})
 }
 
 // While pods come up, the controllers of Services and budgets have nothing to do with them.

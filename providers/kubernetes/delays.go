@@ -76,7 +76,7 @@ func (w *writing) answered(now time.Time, a answer) {
 		if of.busy.IsZero() {
 			of.busy = now
 		}
-	case down:
+	case down, failedAll:
 		of.said = saying(a.err)
 		if !w.failed {
 			w.failed = true

@@ -92,6 +92,33 @@ func TestNoMoreAreCreatedAtOnceThanParallelism(t *testing.T) {
 	}
 }
 
+// A provider with qps makes no more requests a second than that, but for those of the first second.
+func TestQPSIsTheMostRequestsASecond(t *testing.T) {
+	const qps, n = 5, 20
+	w, proxy := newFaultyWork(t)
+	w.config.QPS = qps
+	w.p = w.open()
+	w.prepare(job.GroupRole{Role: "worker", Min: n})
+	before := proxy.Requests("create", "pods")
+	start := time.Now()
+	var all sync.WaitGroup
+	for index := range n {
+		all.Go(func() {
+			if err := w.p.Launch(t.Context(), w.launch("worker", index, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(start)
+	if asked := proxy.Requests("create", "pods") - before; asked != n {
+		t.Errorf("%d requests for %d pods", asked, n)
+	}
+	if least := time.Second * (n - qps) / qps; took < least {
+		t.Errorf("%d pods were created in %s, and at %d requests a second they take %s at least", n, took, qps, least)
+	}
+}
+
 // 429 with Retry-After: all wait as long, each is launched in the end, and few are asked in vain.
 func TestTooManyRequestsAreObeyed(t *testing.T) {
 	w, proxy := newFaultyWork(t)

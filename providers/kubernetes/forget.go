@@ -74,10 +74,13 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 		}
 	}
 	now := int64(0)
+	doubtful := false // as in remove
 	err := p.pacer.do(ctx, class{uid, "delete pods"}, func(ctx context.Context) error {
-		return p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: selectJob(uid)})
+		err := p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: selectJob(uid)})
+		doubtful = doubtful || judge(err).verdict == down
+		return err
 	})
-	if err != nil && judge(err).verdict != down { // else it may have been carried out
+	if err != nil && !doubtful {
 		for _, one := range marked {
 			p.index.unordered(one)
 		}

@@ -3,10 +3,10 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,13 +20,16 @@ import (
 type gates struct {
 	p *Provider
 
+	ended chan struct{} // gets a value when a pass over a job's pods has ended
+
 	mu     sync.Mutex
-	failed map[string]string // by UID of the job: why gates of it could not be lifted the last time
+	passes map[string]bool   // by UID of the job: one is under way
+	failed map[string]string // by UID of the job: why gates of it cannot be lifted
 }
 
 // newGates begins to lift gates.
 func newGates(s Site) (Gang, error) {
-	g := &gates{p: s.p}
+	g := &gates{p: s.p, ended: make(chan struct{}, 1), passes: map[string]bool{}, failed: map[string]string{}}
 	s.Go(g.lift)
 	return g, nil
 }
@@ -65,7 +68,10 @@ func (g *gates) Complete(o *providers.Observation) {
 }
 
 // Forget implements Gang.
-func (*gates) Forget(context.Context, Job) error { return nil }
+func (g *gates) Forget(_ context.Context, j Job) error {
+	g.note(j.Group.UID, "")
+	return nil
+}
 
 const (
 	// gatePause is the least time between two looks at the gates: many pods change at once.
@@ -98,12 +104,14 @@ func least(g job.Group) int {
 	return n
 }
 
-// lift lifts the gates of whole gangs until ctx ends. It goes by what there is, not by what happened, so a next master
-// goes on where this one ended.
+// lift lifts the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
+// other. It goes by what there is, not by what happened, so a next master goes on where this one ended.
 func (g *gates) lift(ctx context.Context) {
 	p := g.p
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
+	var passes sync.WaitGroup
+	defer passes.Wait()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -112,73 +120,89 @@ func (g *gates) lift(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		failed := g.liftWhole(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		g.note(failed)
-		if len(failed) > 0 {
-			pause.Reset(gateRetry)
-			continue
+		for _, j := range p.jobs.all() {
+			uid, gated := j.group.UID, p.index.releasable(j.group)
+			switch {
+			case len(gated) == 0:
+				g.note(uid, "")
+			case g.begin(uid):
+				passes.Go(func() {
+					defer g.end(uid)
+					g.pass(ctx, uid, gated)
+				})
+			}
 		}
 		pause.Reset(gatePause)
 		select {
 		case <-changes:
-		case <-p.jobs.changed:
+		case <-g.ended:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// note takes down of which jobs gates could not be lifted, and tells whoever looks.
-func (g *gates) note(failed map[string]string) {
+// begin has a job's pods to the caller alone until end; false if another has them.
+func (g *gates) begin(uid string) bool {
 	g.mu.Lock()
-	before := g.failed
-	g.failed = failed
+	defer g.mu.Unlock()
+	if g.passes[uid] {
+		return false
+	}
+	g.passes[uid] = true
+	return true
+}
+
+func (g *gates) end(uid string) {
+	g.mu.Lock()
+	delete(g.passes, uid)
 	g.mu.Unlock()
-	if maps.Equal(before, failed) {
+	wake(g.ended)
+}
+
+// pass lifts the gates of a job's pods, and ends after a while where it could not: then it is tried again.
+func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
+	var lifting errgroup.Group
+	lifting.SetLimit(g.p.config.parallelism())
+	for _, one := range gated {
+		lifting.Go(func() error {
+			err := g.p.lift(ctx, one)
+			if err != nil && ctx.Err() == nil {
+				g.note(uid, err.Error())
+			}
+			return err
+		})
+	}
+	if lifting.Wait() == nil {
+		g.note(uid, "")
+		return
+	}
+	select {
+	case <-time.After(gateRetry):
+	case <-ctx.Done():
+	}
+}
+
+// note takes down why gates of a job cannot be lifted, "" if they can, and tells whoever looks.
+func (g *gates) note(uid, why string) {
+	g.mu.Lock()
+	before := g.failed[uid]
+	if why != "" {
+		g.failed[uid] = why
+	} else {
+		delete(g.failed, uid)
+	}
+	g.mu.Unlock()
+	if why == before {
 		return
 	}
 	g.p.index.signal()
 	switch {
-	case len(before) == 0:
-		for uid, why := range failed {
-			g.p.log.Warn("Scheduling gates cannot be lifted; it is tried again.", "job", uid, "error", why)
-		}
-	case len(failed) == 0:
-		g.p.log.Info("Scheduling gates can be lifted again.")
+	case before == "":
+		g.p.log.Warn("Scheduling gates cannot be lifted; it is tried again.", "job", uid, "error", why)
+	case why == "":
+		g.p.log.Info("Scheduling gates can be lifted again.", "job", uid)
 	}
-}
-
-// liftWhole lifts what may be lifted now. It gives why it cannot, by job, for one pod of each that could not be let go.
-func (g *gates) liftWhole(ctx context.Context) map[string]string {
-	p := g.p
-	var gated []*pod
-	for _, j := range p.jobs.all() {
-		gated = append(gated, p.index.releasable(j.group)...)
-	}
-	next := make(chan *pod)
-	var mu sync.Mutex
-	failed := map[string]string{}
-	var workers sync.WaitGroup
-	for range min(p.config.parallelism(), len(gated)) {
-		workers.Go(func() {
-			for one := range next {
-				if err := p.lift(ctx, one); err != nil {
-					mu.Lock()
-					failed[one.key.uid] = err.Error()
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, one := range gated {
-		next <- one
-	}
-	close(next)
-	workers.Wait()
-	return failed
 }
 
 // lift takes our gate off one pod and leaves others' on it.
@@ -198,7 +222,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 			core := p.client.CoreV1()
 			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).
 				VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, core.Parameters).
-				SetHeader("Accept", metadataAlone).Body(patch).MaxRetries(0).Do(ctx).Into(&answer)
+				SetHeader("Accept", metadataAlone).Body(patch).Do(ctx).Into(&answer)
 		})
 	})
 	switch {

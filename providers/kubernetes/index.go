@@ -159,8 +159,8 @@ func (x *index) releasable(g job.Group) []*pod {
 	return held
 }
 
-// subscribe gives a channel that gets a value after each change of a pod of ours, and what ends that. Values
-// coalesce: subscribe, then look, then wait.
+// subscribe gives a channel that gets a value after each change of a pod of ours, and of which jobs are prepared, and what
+// ends that. Values coalesce: subscribe, then look, then wait.
 func (x *index) subscribe() (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	x.mu.Lock()
@@ -171,6 +171,13 @@ func (x *index) subscribe() (<-chan struct{}, func()) {
 		delete(x.subscribers, c)
 		x.mu.Unlock()
 	}
+}
+
+// announce has those who wait for changes look again: a job was prepared.
+func (x *index) announce() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tell()
 }
 
 // put enters a pod as the API server gave it: to a create, a patch, a get, a delete that leaves it time, or by a watch.
@@ -220,7 +227,7 @@ func (x *index) ordered(uid types.UID) bool {
 	return true
 }
 
-// unordered takes the mark off: the API server has refused the deletion.
+// unordered takes the mark off: the deletion was refused, or never asked for.
 func (x *index) unordered(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

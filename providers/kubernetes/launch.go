@@ -64,11 +64,10 @@ const metadataAlone = "application/vnd.kubernetes.protobuf;as=PartialObjectMetad
 func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) error {
 	var answer metav1.PartialObjectMetadata
 	err := p.pacer.do(ctx, class{l.UID, "create pods of " + l.Slot.Role}, func(ctx context.Context) error {
-		// client-go would wait by itself after a 429, one request at a time, while the others asked on.
 		core := p.client.CoreV1()
 		return core.Post().Namespace(p.namespace).Resource("pods").
 			VersionedParams(&metav1.CreateOptions{FieldManager: FieldManager}, core.Parameters).
-			SetHeader("Accept", metadataAlone).Body(pod).MaxRetries(0).Do(ctx).Into(&answer)
+			SetHeader("Accept", metadataAlone).Body(pod).Do(ctx).Into(&answer)
 	})
 	if err == nil {
 		made := *pod

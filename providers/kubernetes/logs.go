@@ -197,7 +197,7 @@ func (l *logs) follow(ctx context.Context, at *position) error {
 		err := l.followOne(ctx, one, at)
 		at.refusal.hear(err)
 		if err != nil {
-			if ctx.Err() != nil || at.refusal.stands() || errors.Is(err, errCut) {
+			if ctx.Err() != nil || at.refusal.stands || errors.Is(err, errCut) {
 				return err
 			}
 			if last || isRefusal(err) {

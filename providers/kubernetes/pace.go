@@ -9,40 +9,41 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// pace says how many writes may be under way. It starts slowly, as Kubernetes' own controllers do, so that a
-// mistake costs few requests: one, then two, four, up to the most. What the API server says slows it down again.
-// It is a plain value: the time is an argument.
+// pace says how many writes may be under way, of all together and of each class. It is a plain value: the time is an
+// argument.
 type pace struct {
+	all     window
+	classes map[class]*classWindow // of which some are under way or wait, or the last has failed
+}
+
+// window is how many writes may be under way. What the API server says makes it smaller; it grows with each that is carried
+// out, so that it doubles when all have been answered.
+type window struct {
 	most   int
-	window int       // how many may be under way now
+	size   int       // how many may be under way now
 	flying int       // how many are
 	until  time.Time // nothing begins before
 	falls  int       // failures in a row that said nothing of how long to wait
-	// refusals by class: what was refused for a reason that holds for all of its class.
-	refusals map[class]refusal
 }
 
-// refusal stands for a while: what comes in that time would hear the same.
-type refusal struct {
-	err   error
-	until time.Time
-	hold  time.Duration
+// classWindow is that of one class: what fails for a reason that holds for all of it holds up no other.
+type classWindow struct {
+	window
+	refused error // what all that are not to ask hear at once; nil if they wait
 }
 
 const (
-	// Waits after a failure of the API server or the way to it: doubling, with up to a quarter of jitter.
+	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what mends itself; the last
+	// still asks often enough that a person who raised a quota sees the job go on.
 	fallFirst = 100 * time.Millisecond
 	fallMost  = 5 * time.Second
-	// How long a refusal stands: doubling. The first is short, for what mends itself; the last still asks often
-	// enough that a person who raised a quota sees the job go on.
-	holdFirst = 250 * time.Millisecond
-	holdMost  = 5 * time.Second
 	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
 	busyWait = time.Second
 	// attemptsDown is how often one write is tried while the API server fails or cannot be reached. Then its
@@ -50,62 +51,114 @@ const (
 	attemptsDown = 4
 )
 
-func newPace(most int) pace { return pace{most: most, window: 1, refusals: map[class]refusal{}} }
+// newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
+// the most.
+func newPace(most int) pace {
+	return pace{all: window{most: most, size: 1}, classes: map[class]*classWindow{}}
+}
+
+func (w *window) open(now time.Time) bool { return w.flying < w.size && !now.Before(w.until) }
+
+// grow is after a write that was carried out.
+func (w *window) grow(now time.Time) {
+	if now.Before(w.until) {
+		return // it was under way when another failed
+	}
+	w.falls = 0
+	w.size = min(w.size+1, w.most)
+}
+
+// yield is after one for which there was no time. Writes that were under way together and hear the same count once.
+func (w *window) yield(now time.Time, wait time.Duration) {
+	if !now.Before(w.until) {
+		w.size = max(w.size/2, 1)
+	}
+	if until := now.Add(wait); until.After(w.until) {
+		w.until = until
+	}
+}
+
+// fall is after one that failed: one at a time, after a pause. Those that were under way together count once. jitter is
+// from 0 to 1.
+func (w *window) fall(now time.Time, jitter float64) {
+	w.size = 1
+	if now.Before(w.until) {
+		return
+	}
+	wait := min(fallFirst<<min(w.falls, 10), fallMost)
+	w.falls++
+	w.until = now.Add(wait + time.Duration(jitter*float64(wait)/4))
+}
 
 // refused is the error that all of a class get at once; nil if one of them is to ask.
 func (p *pace) refused(now time.Time, c class) error {
-	if r, known := p.refusals[c]; known && now.Before(r.until) {
-		return r.err
+	if of := p.classes[c]; of != nil && !of.open(now) {
+		return of.refused
 	}
 	return nil
 }
 
-// begin tells whether a write may begin, and counts it.
-func (p *pace) begin(now time.Time) bool {
-	if p.flying >= p.window || now.Before(p.until) {
+// begin tells whether a write of a class may begin, and counts it.
+func (p *pace) begin(now time.Time, c class) bool {
+	of := p.classes[c]
+	if !p.all.open(now) || of != nil && !of.open(now) {
 		return false
 	}
-	p.flying++
+	if of == nil {
+		of = &classWindow{window: window{most: p.all.most, size: p.all.most}}
+		p.classes[c] = of
+	}
+	p.all.flying++
+	of.flying++
 	return true
 }
 
-// end takes in how a write of a class went. jitter is from 0 to 1. Writes that were under way together and hear the
-// same count once.
+// end takes in how a write of a class went that began.
 func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
-	p.flying--
-	waiting := now.Before(p.until)
+	of := p.classes[c]
+	p.all.flying--
+	of.flying--
 	switch a.verdict {
 	case done:
-		delete(p.refusals, c)
-		if !waiting {
-			p.falls = 0
-			p.window = min(p.window+1, p.most) // doubles each time all have been answered
-		}
+		of.refused = nil
+		of.grow(now)
+		p.all.grow(now)
 	case busy:
-		if !waiting {
-			p.window = max(p.window/2, 1)
-		}
-		p.wait(now.Add(a.wait))
+		p.all.yield(now, a.wait)
 	case down:
-		p.window = 1
-		if !waiting {
-			wait := min(fallFirst<<min(p.falls, 10), fallMost)
-			p.falls++
-			p.wait(now.Add(wait + time.Duration(jitter*float64(wait)/4)))
+		p.all.fall(now, jitter)
+	case failedAll:
+		of.fall(now, jitter)
+		if of.falls >= attemptsDown { // whoever waits hears of it, and waits no longer
+			of.refused = a.err
 		}
 	case refusedAll:
-		p.window = 1
-		if p.refused(now, c) == nil {
-			hold := min(max(2*p.refusals[c].hold, holdFirst), holdMost)
-			p.refusals[c] = refusal{a.err, now.Add(hold), hold}
-		}
+		of.fall(now, jitter)
+		of.refused = a.err
 	}
 }
 
-func (p *pace) wait(until time.Time) {
-	if until.After(p.until) {
-		p.until = until
+// idle is when nothing of a class is under way or waits. That the last of it failed is kept, for who comes next.
+func (p *pace) idle(c class) {
+	if of := p.classes[c]; of != nil && of.falls == 0 {
+		delete(p.classes, c)
 	}
+}
+
+// next is when a pause ends with which more may begin; zero if none does, or an answer has to come before.
+func (p *pace) next(now time.Time) (at time.Time) {
+	switch {
+	case now.Before(p.all.until):
+		return p.all.until
+	case !p.all.open(now):
+		return at
+	}
+	for _, of := range p.classes {
+		if now.Before(of.until) && (at.IsZero() || of.until.Before(at)) {
+			at = of.until
+		}
+	}
+	return at
 }
 
 // verdict is what an answer means for those that come after.
@@ -116,13 +169,14 @@ const (
 	busy                      // the API server is overloaded and said so
 	down                      // it failed, or was not reached: nobody knows whether it was carried out
 	unknown                   // its caller gave it up: that says nothing of the API server
+	failedAll                 // it failed for a reason that holds for all like it, and may pass
 	refusedAll                // refused for a reason that holds for all like it
 )
 
 type answer struct {
 	verdict verdict
 	wait    time.Duration // with busy
-	err     error
+	err     error         // what was answered
 }
 
 // judge says what an error of the API server means.
@@ -141,6 +195,8 @@ func judge(err error) answer {
 	switch {
 	case code == http.StatusTooManyRequests || asked && code >= http.StatusInternalServerError:
 		a.verdict, a.wait = busy, max(time.Duration(seconds)*time.Second, busyWait)
+	case webhookFails(err):
+		a.verdict = failedAll
 	case code >= http.StatusInternalServerError, quotaConflict(err):
 		a.verdict = down
 	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusBadRequest, apierrors.IsInvalid(err):
@@ -149,16 +205,16 @@ func judge(err error) answer {
 	return a
 }
 
-// cut judges a write of which the caller's time was up, or that it gave up. An API server that has not answered until then
-// is not to be asked more at once.
+// cut judges a write of which the caller's time was up, or that it gave up. What the API server has not answered until then
+// it is not to be asked more of at once; an admission webhook may be what took so long, and others' writes need not be for it.
 func cut(ctx context.Context, err error) answer {
 	switch {
 	case err == nil:
 		return answer{}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return answer{verdict: down, err: err}
+		return answer{verdict: failedAll}
 	}
-	return answer{verdict: unknown, err: err}
+	return answer{verdict: unknown}
 }
 
 // quotaConflict: many pods are charged to one quota at once, and the API server gave up to be the one that does.
@@ -170,11 +226,18 @@ func quotaConflict(err error) bool {
 	return status.Status().Details.Kind == "resourcequotas"
 }
 
-// class is of writes that are alike: what of one job is done, as "create pods of worker". They are refused together, and
-// told of together.
+// webhookFails: an admission webhook cannot be called, and nothing is let in without. Others' writes may not be for it, so
+// that it fails says nothing of the API server. Nothing but the text of the answer tells it from other failures.
+func webhookFails(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook \"")
+}
+
+// class is of writes that are alike: what of one job is done, as "create pods of worker". They fail together, and are told
+// of together.
 type class struct{ job, what string } // job is its UID
 
-// pacer lets writes begin in their order, at a pace. Make it with newPacer; close it.
+// pacer lets writes begin in their order, at a pace; one whose class has to wait lets others pass. Make it with newPacer;
+// close it.
 type pacer struct {
 	log     *slog.Logger
 	delayed func() // called when byJob says otherwise than before
@@ -214,11 +277,11 @@ func (g *pacer) close() {
 }
 
 // do carries out one write at the pace: it waits for its turn, and tries again what the API server was too busy
-// for or failed at, so write has to be safe to repeat. Writes of one class are refused together. It gives the
+// for or failed at, so write has to be safe to repeat. What holds for all of a class they hear together. It gives the
 // error of the last attempt, and where its time was up, what the API server said before.
 func (g *pacer) do(ctx context.Context, c class, write func(context.Context) error) error {
 	w := g.begin(c)
-	defer g.note(func(now time.Time) { g.delays.end(now, c, w) })
+	defer g.end(c, w)
 	var failed error
 	for attempt := 1; ; {
 		if err := g.enter(ctx, c); err != nil {
@@ -235,7 +298,7 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 		g.leave(c, a)
 		switch {
 		case a.verdict == busy:
-		case a.verdict == down && attempt < attemptsDown:
+		case (a.verdict == down || a.verdict == failedAll) && attempt < attemptsDown:
 			attempt++
 		default:
 			return err
@@ -261,6 +324,15 @@ func (g *pacer) begin(c class) *writing {
 		g.look.Reset(lookEach)
 	}
 	return g.delays.begin(c)
+}
+
+func (g *pacer) end(c class, w *writing) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.delays.end(time.Now(), c, w)
+	if g.delays[c] == nil {
+		g.pace.idle(c)
+	}
 }
 
 // note enters something into delays.
@@ -324,13 +396,14 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 func (g *pacer) leave(c class, a answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pace.end(time.Now(), c, a, rand.Float64())
-	if a.verdict == refusedAll {
+	now := time.Now()
+	g.pace.end(now, c, a, rand.Float64())
+	if refused := g.pace.refused(now, c); refused != nil {
 		g.queue = slices.DeleteFunc(g.queue, func(t *ticket) bool {
 			if t.class != c {
 				return false
 			}
-			t.err = a.err
+			t.err = refused
 			close(t.turn)
 			return true
 		})
@@ -341,17 +414,20 @@ func (g *pacer) leave(c class, a answer) {
 // admit lets begin whoever may, in order. g.mu is held.
 func (g *pacer) admit() {
 	now := time.Now()
-	for len(g.queue) > 0 && g.pace.begin(now) {
-		close(g.queue[0].turn)
-		g.queue[0] = nil
-		g.queue = g.queue[1:]
+	for i := 0; i < len(g.queue) && g.pace.all.open(now); {
+		if !g.pace.begin(now, g.queue[i].class) {
+			i++
+			continue
+		}
+		close(g.queue[i].turn)
+		g.queue = slices.Delete(g.queue, i, i+1)
 	}
-	if wait := g.pace.until.Sub(now); len(g.queue) > 0 && wait > 0 {
-		g.wake.Reset(wait)
+	if at := g.pace.next(now); len(g.queue) > 0 && !at.IsZero() {
+		g.wake.Reset(at.Sub(now))
 	}
 }
 
-// woken is when the time that the API server asked for is over.
+// woken is when a pause is over.
 func (g *pacer) woken() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

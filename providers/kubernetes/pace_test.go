@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,25 +18,39 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // testdata/pace: what the pace lets begin, step by step.
 //
 //	new most=N
-//	begin n=N        as many of N as may begin now; prints how many did and how many may be under way
-//	end [n=N] [class=c] answer=done|busy|down|refused [wait=2s]
+//	begin n=N [class=c]  as many of N as may begin now; prints how many did and how many may be under way
+//	end [n=N] [class=c] answer=done|busy|down|failed|refused [wait=2s]
 //	after d=100ms
-//	refused class=c  whether one of that class is refused without being asked
+//	refused class=c      whether one of that class is refused without being asked
 func TestPace(t *testing.T) {
 	var p pace
 	now := time.Unix(0, 0)
+	state := func() string { // of all, and of each class that holds back more
+		text := fmt.Sprintf("window %d, next in %s\n", p.all.size, max(p.all.until.Sub(now), 0))
+		for _, c := range slices.SortedFunc(maps.Keys(p.classes), func(a, b class) int { return strings.Compare(a.what, b.what) }) {
+			if of := p.classes[c]; of.falls > 0 {
+				text += fmt.Sprintf("of %s: window %d, next in %s\n", c.what, of.size, max(of.until.Sub(now), 0))
+			}
+		}
+		return text
+	}
 	datadriven.RunTest(t, "testdata/pace", func(t *testing.T, d *datadriven.TestData) string {
-		n, what, wait, text := 1, "", "0s", ""
+		n, what, wait, text := 1, "gpt", "0s", ""
 		d.MaybeScanArgs(t, "n", &n)
 		d.MaybeScanArgs(t, "class", &what)
+		c := class{"u", what}
 		switch d.Cmd {
 		case "new":
 			d.ScanArgs(t, "most", &n)
@@ -42,23 +59,26 @@ func TestPace(t *testing.T) {
 		case "begin":
 			begun := 0
 			for range n {
-				if p.begin(now) {
+				if p.begin(now, c) {
 					begun++
 				}
 			}
-			return fmt.Sprintf("%d begun, window %d\n", begun, p.window)
+			return fmt.Sprintf("%d begun, window %d\n", begun, p.all.size)
 		case "end":
 			d.ScanArgs(t, "answer", &text)
 			d.MaybeScanArgs(t, "wait", &wait)
-			a := answer{verdict: map[string]verdict{"done": done, "busy": busy, "down": down, "refused": refusedAll}[text]}
+			a := answer{verdict: map[string]verdict{"done": done, "busy": busy, "down": down, "failed": failedAll, "refused": refusedAll}[text]}
 			a.wait, _ = time.ParseDuration(wait)
-			if a.verdict == refusedAll {
+			switch a.verdict {
+			case failedAll:
+				a.err = errors.New("failed calling webhook")
+			case refusedAll:
 				a.err = errors.New("exceeded quota")
 			}
 			for range n {
-				p.end(now, class{"u", what}, a, 0)
+				p.end(now, c, a, 0)
 			}
-			return fmt.Sprintf("window %d, next in %s\n", p.window, max(p.until.Sub(now), 0))
+			return state()
 		case "after":
 			d.ScanArgs(t, "d", &wait)
 			step, err := time.ParseDuration(wait)
@@ -68,7 +88,7 @@ func TestPace(t *testing.T) {
 			now = now.Add(step)
 			return ""
 		case "refused":
-			return fmt.Sprintln(p.refused(now, class{"u", what}))
+			return fmt.Sprintln(p.refused(now, c))
 		}
 		d.Fatalf(t, "unknown command")
 		return ""
@@ -80,6 +100,9 @@ func tooMany(seconds int) error {
 		Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Details: &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)},
 	}}
 }
+
+// webhookAway is what the API server says of a webhook that it cannot call.
+var webhookAway = apierrors.NewInternalError(errors.New(`failed calling webhook "pods.example": failed to call webhook: Post "https://hooks.ml.svc:443/pods?timeout=10s": context deadline exceeded`))
 
 func TestWhatAnAnswerMeans(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
@@ -94,6 +117,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		"too many requests":  {tooMany(3), busy},
 		"503, wait":          {apierrors.NewServerTimeout(pods, "create", 2), busy},
 		"500":                {apierrors.NewInternalError(errors.New("etcd")), down},
+		"500 of a webhook":   {webhookAway, failedAll},
 		"quota contended":    {apierrors.NewConflict(quotas, "q", errors.New("changed")), down},
 		"connection refused": {errors.New("dial tcp: connection refused"), down},
 		"quota":              {apierrors.NewForbidden(pods, "p", errors.New("exceeded quota")), refusedAll},
@@ -141,11 +165,70 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 		if err := g.do(t.Context(), class{"u", "another job"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("another job's pods are refused with it: %v", err)
 		}
-		time.Sleep(holdMost)
+		time.Sleep(2 * fallMost)
 		if err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("the refusal stands for ever: %v", err)
 		}
 	})
+}
+
+// A webhook that cannot be called, at once or only after its time, holds up what is for it, and no other job's writes.
+// Who writes to it hears why, asks seldom, and goes on once it is back.
+func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
+	for _, takes := range []time.Duration{10 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newPacer(128, slog.New(slog.DiscardHandler), func() {})
+			defer g.close()
+			write := func(ctx context.Context) error { time.Sleep(5 * time.Millisecond); return nil }
+			var all sync.WaitGroup
+			for range 128 {
+				all.Go(func() { g.do(t.Context(), class{"b", "delete pods"}, write) })
+			}
+			all.Wait()
+
+			const away, creators = 5 * time.Minute, 127
+			back := time.Now().Add(away)
+			var asked atomic.Int32
+			for range creators { // each as apply does
+				all.Go(func() {
+					for pause := 500 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						err := g.do(ctx, class{"a", "create pods of worker"}, func(ctx context.Context) error {
+							if !time.Now().Before(back) {
+								return write(ctx)
+							}
+							asked.Add(1)
+							time.Sleep(takes)
+							return webhookAway
+						})
+						cancel()
+						if err == nil {
+							return
+						}
+						if !strings.Contains(err.Error(), `failed calling webhook "pods.example"`) {
+							t.Errorf("it hears %v", err)
+						}
+						time.Sleep(pause)
+					}
+				})
+			}
+			for time.Until(back) > 0 {
+				start := time.Now()
+				err := g.do(t.Context(), class{"b", "delete pods"}, write)
+				if took := time.Since(start); err != nil || took > 100*time.Millisecond {
+					t.Errorf("another job's write took %s: %v", took, err)
+				}
+				time.Sleep(time.Second)
+			}
+			if most := creators + int32(away/fallMost) + 10; asked.Load() > most {
+				t.Errorf("it was called %d times, more than %d", asked.Load(), most)
+			}
+			all.Wait()
+			if late := time.Since(back); late > time.Minute {
+				t.Errorf("%s after it is back all are made", late)
+			}
+		})
+	}
 }
 
 // Nobody asks while the API server said to wait, nobody is lost, and the order stays.
@@ -188,6 +271,66 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 	})
 }
 
+// Whatever is written: what the API server has no time for holds up the others too, for as long as it asked.
+func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
+	const wait = 3 * time.Second
+	uid := uidOf(1)
+	for name, write := range map[string]func(context.Context, *Provider, *corev1.Pod, prepared) error{
+		"create": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
+			return p.create(ctx, o, job.Launch{UID: uid})
+		},
+		"delete": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
+			return p.remove(ctx, p.index.entries[o.UID].pod, 1)
+		},
+		"lift": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
+			return p.lift(ctx, p.index.entries[o.UID].pod)
+		},
+		"mend": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
+			there := *p.index.entries[o.UID].pod
+			there.seen.Drift = []job.FieldChange{{Path: "image"}}
+			return p.mend(ctx, &there, job.Launch{UID: uid})
+		},
+		"names and budgets": func(ctx context.Context, p *Provider, _ *corev1.Pod, j prepared) error { return p.surround(ctx, j) },
+		"publish": func(ctx context.Context, p *Provider, _ *corev1.Pod, _ prepared) error {
+			return p.Publish(ctx, providers.Service{URL: "https://10.0.0.9:7000"})
+		},
+		"forget": func(ctx context.Context, p *Provider, _ *corev1.Pod, _ prepared) error {
+			return p.removeBudgets(ctx, uid, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told atomic.Bool
+				p := answered(t, 8, func(r *http.Request) (*http.Response, error) {
+					if r.Method == http.MethodGet || told.Swap(true) {
+						return named(r)
+					}
+					return &http.Response{
+						StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {strconv.Itoa(int(wait.Seconds()))}},
+						Body: io.NopCloser(strings.NewReader("Too many requests, please try again later.\n")),
+					}, nil
+				})
+				o := gatedPod(t, uid, 0, 1)
+				p.index.put(o)
+				j := p.prepared(gangOf(uid, 1))
+				start := time.Now()
+				ended := make(chan error, 1)
+				go func() { ended <- write(t.Context(), p, o, j) }()
+				time.Sleep(wait / 2)
+				if err := p.pacer.do(t.Context(), class{"another", "delete pods"}, func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+				if waited := time.Since(start); waited != wait {
+					t.Errorf("another job's write was let go after %s, not %s", waited, wait)
+				}
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // While the API server is away few ask, and a caller hears of it after some attempts. One that gives up leaves no
 // place taken.
 func TestAnAPIServerThatIsAway(t *testing.T) {
@@ -214,13 +357,13 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
-		if g.pace.flying != 0 || len(g.queue) != 0 {
-			t.Errorf("%d under way, %d wait", g.pace.flying, len(g.queue))
+		if g.pace.all.flying != 0 || len(g.queue) != 0 {
+			t.Errorf("%d under way, %d wait", g.pace.all.flying, len(g.queue))
 		}
 	})
 }
 
-// An API server that takes requests and never answers is asked less, not more. Writes that their callers give up say nothing.
+// What an API server takes and never answers it is asked less for, not more. Writes that their callers give up say nothing.
 func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(64, slog.New(slog.DiscardHandler), func() {})
@@ -233,7 +376,7 @@ func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		}
 		ask(t.Context(), 100, func(context.Context) error { return nil })
 		all.Wait()
-		before := g.pace.window
+		before := g.pace.all.size
 		if before != 64 {
 			t.Fatalf("the window is %d after 100 answers", before)
 		}
@@ -243,15 +386,18 @@ func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		all.Wait()
-		if g.pace.window != before {
-			t.Errorf("the window is %d after writes that were given up", g.pace.window)
+		if g.pace.all.size != before {
+			t.Errorf("the window is %d after writes that were given up", g.pace.all.size)
 		}
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ask(bounded, 200, silence)
 		all.Wait()
-		if g.pace.window != 1 || g.pace.flying != 0 {
-			t.Errorf("the window is %d with %d under way after a minute of silence", g.pace.window, g.pace.flying)
+		if of := g.pace.classes[class{"u", "a"}]; of == nil || of.size != 1 || of.flying != 0 {
+			t.Errorf("after a minute of silence the window is %+v", of)
+		}
+		if g.pace.all.size != before || g.pace.all.flying != 0 {
+			t.Errorf("of others' writes %d may be under way, and %d are", g.pace.all.size, g.pace.all.flying)
 		}
 	})
 }

@@ -28,8 +28,7 @@ import (
 // preparations are the jobs that this process has prepared, and how the service is reached. What others keep in the same
 // namespace is theirs: their jobs are told nothing and their gates are not lifted.
 type preparations struct {
-	changed chan struct{} // gets a value when a job was prepared anew
-	moved   atomic.Bool   // a job's pods may know another service yet, or trust another certificate
+	moved atomic.Bool // a job's pods may know another service yet, or trust another certificate
 
 	mu   sync.Mutex
 	data map[string]string // of every anchor: how the service is reached; nil until it is published
@@ -39,6 +38,7 @@ type preparations struct {
 // prepared is a job whose objects were all there when it was entered.
 type prepared struct {
 	group  job.Group
+	site   string // the namespace's UID when it was prepared first, as far as it was known
 	anchor anchor
 	token  string
 	awake  *atomic.Bool              // its Service and budgets select its pods
@@ -55,7 +55,7 @@ func (j prepared) holds(g job.Group) bool {
 }
 
 func newPreparations() *preparations {
-	return &preparations{changed: make(chan struct{}, 1), jobs: map[string]prepared{}}
+	return &preparations{jobs: map[string]prepared{}}
 }
 
 func (r *preparations) get(uid string) (prepared, bool) {
@@ -73,12 +73,8 @@ func (r *preparations) all() []prepared {
 
 func (r *preparations) put(j prepared) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.jobs[j.group.UID] = j
-	r.mu.Unlock()
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
 }
 
 func (r *preparations) remove(uid string) {
@@ -141,6 +137,15 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return "", err
 	}
 	before, known := p.jobs.get(g.UID)
+	site := before.site
+	if !known {
+		site = p.where.known()
+	}
+	if there == nil {
+		if err := p.remains(ctx, site); err != nil {
+			return "", err
+		}
+	}
 	complete := known && there != nil && there.UID == before.anchor.uid && before.holds(g)
 	if complete {
 		if complete, err = p.complete(ctx, before); err != nil {
@@ -165,7 +170,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return "", err
 	}
 	made := prepared{
-		group: g, anchor: anchor{there.Name, there.UID},
+		group: g, site: site, anchor: anchor{there.Name, there.UID},
 		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), ascent: new(ascent), look: make(chan looked, 1),
 	}
 	if known {
@@ -195,6 +200,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made.token = token
 	p.jobs.put(made)
+	p.index.announce() // its pods may be there already: gates are lifted of none but a prepared job, and names given
 	return token, p.tell(ctx, made, there)
 }
 

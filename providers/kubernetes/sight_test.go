@@ -1,9 +1,11 @@
 package kubernetes
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,47 +18,98 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An API server that has just started refuses everybody: what it hides then is not hidden.
+var (
+	forbidden      = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+	errUnreachable = errors.New("connection refused")
+)
+
+// An API server that has just started refuses everybody: what it hides then is not hidden. What was refused for good is
+// hidden until it is seen, whatever becomes of the server meanwhile: who has gone on without it goes on.
 func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []bool
-		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { told = append(told, h) }}
+		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { told = append(told, h) }, all: func([]any, string) {}}
 		w.prepare(slog.New(slog.DiscardHandler))
-		settled := func() bool {
-			select {
-			case <-w.settled:
-				return true
-			default:
-				return false
-			}
-		}
-		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		const listed = "listed"
 		for _, step := range []struct {
 			name   string
 			verb   string
 			err    error
 			after  time.Duration
 			hidden []bool
-			settled,
+			ready,
 			caveat bool
 		}{
 			{"the first refusal", "list", forbidden, 0, nil, false, false},
 			{"a second later", "list", forbidden, time.Second, nil, false, false},
-			{"the server goes", "list", errors.New("connection refused"), time.Second, nil, false, false},
+			{"the server goes", "list", errUnreachable, time.Second, nil, false, false},
+			{"it comes, and refuses", "list", forbidden, time.Second, nil, false, false},
+			{"it goes again, for long", "list", errUnreachable, time.Hour, nil, false, false},
 			{"it comes, and refuses", "list", forbidden, time.Second, nil, false, false},
 			{"and still does", "list", forbidden, 2 * time.Second, nil, false, false},
 			{"for long", "list", forbidden, time.Second, []bool{true}, true, true},
 			{"and on", "list", forbidden, time.Second, []bool{true}, true, true},
-			{"a right was given", "watch", nil, time.Second, []bool{true, false}, true, false},
+			{"the server goes once more", "list", errUnreachable, time.Second, []bool{true}, true, true},
+			{"it is not to be watched either", "watch", errUnreachable, time.Second, []bool{true}, true, true},
+			{"it comes, and refuses at once", "list", forbidden, time.Second, []bool{true}, true, true},
+			{"a right was given", "list", nil, time.Second, []bool{true}, true, false},
+			{"they are listed", listed, nil, 0, []bool{true}, true, false},
+			{"and watched", "watch", nil, 0, []bool{true, false}, true, false},
 			{"it restarts again", "watch", forbidden, time.Hour, []bool{true, false}, true, false},
 			{"and settles", "watch", nil, time.Second, []bool{true, false}, true, false},
 			{"the right is taken", "watch", forbidden, time.Hour, []bool{true, false}, true, false},
 			{"for good", "watch", forbidden, refusalStands, []bool{true, false, true}, true, true},
+			{"the server goes at last", "watch", errUnreachable, time.Second, []bool{true, false, true}, true, true},
+			{"the right is given back", "watch", nil, time.Second, []bool{true, false, true}, true, false},
+			{"what they are now comes", listed, nil, 0, []bool{true, false, true, false}, true, false},
 		} {
 			time.Sleep(step.after)
+			if step.verb == listed {
+				if err := w.Replace(nil, ""); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				w.fared(t.Context(), step.verb, step.err)
+			}
+			settled := false
+			select {
+			case <-w.settled:
+				settled = true
+			default:
+			}
+			err := w.ready(gone)
+			if !slices.Equal(told, step.hidden) || settled != step.ready || (err == nil) != step.ready || (len(w.caveats()) > 0) != step.caveat {
+				t.Fatalf("%s: told %v, settled %v, ready with %v, caveats %q", step.name, told, settled, err, w.caveats())
+			}
+		}
+	})
+}
+
+// Without a watch that is vital nothing is known, and who waits is told what is in the way now.
+func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watching{what: "pods", vital: true, all: func([]any, string) {}}
+		w.prepare(slog.New(slog.DiscardHandler))
+		for _, step := range []struct {
+			verb string
+			err  error
+			want string
+		}{
+			{"list", forbidden, "may not list pods"},
+			{"list", forbidden, "may not list pods"},
+			{"watch", errUnreachable, "watch pods: the API server cannot be reached"},
+			{"list", forbidden, "may not list pods"},
+			{"list", nil, "has not answered yet"},
+			{"watch", forbidden, "may not watch pods"},
+		} {
+			time.Sleep(refusalStands)
 			w.fared(t.Context(), step.verb, step.err)
-			if !slices.Equal(told, step.hidden) || settled() != step.settled || (len(w.caveats()) > 0) != step.caveat {
-				t.Fatalf("%s: told %v, settled %v, caveats %q", step.name, told, settled(), w.caveats())
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := w.ready(ctx); err == nil || !strings.Contains(err.Error(), step.want) {
+				t.Errorf("to %s gave %v: it says %v", step.verb, step.err, err)
 			}
 		}
 	})

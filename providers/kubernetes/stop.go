@@ -98,11 +98,14 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 	first := p.index.ordered(old.uid)
 	there := &corev1.Pod{}
+	doubtful := false // it may have been carried out, whatever is heard later
 	gone, err := p.insist(ctx, old, func() error {
 		return p.pacer.do(ctx, class{old.key.uid, "delete pods"}, func(ctx context.Context) error {
-			return p.client.CoreV1().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
+			err := p.client.CoreV1().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
 				Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
-				MaxRetries(0).Do(ctx).Into(there)
+				Do(ctx).Into(there)
+			doubtful = doubtful || judge(err).verdict == down
+			return err
 		})
 	})
 	switch {
@@ -110,7 +113,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 		p.index.deleted(old.key, old.uid)
 		return nil
 	case err != nil:
-		if first && judge(err).verdict != down { // else it may have been carried out
+		if first && !doubtful { // it was refused, or never sent
 			p.index.unordered(old.uid)
 		}
 		return fmt.Errorf("delete its pod in namespace %s: %w", p.namespace, explain(err))

@@ -45,13 +45,15 @@ type watching struct {
 	byRole bool
 
 	mu      sync.Mutex
-	listed  bool // once
-	opened  bool // once
+	listed  bool // since hiding began last
+	opened  bool // since hiding began last
+	seen    bool // listed and opened, once
 	settled chan struct{}
 	failed  map[string]error    // by verb, the last time
+	newest  string              // the verb that failed last
 	refusal map[string]*refused // by verb
-	hiding  bool                // hidden was told so
-	unseen  bool                // and the log was told so
+	hiding  bool                // a refusal stood, and they were not listed and watched since; hidden was told so
+	unseen  bool                // they are not seen, for whatever reason, and the log was told so
 }
 
 // refusalStands is for how long a refusal is not believed: an API server that has just started knows no roles yet and
@@ -59,21 +61,26 @@ type watching struct {
 // state "kubernetes" has the same patience.
 const refusalStands = 3 * time.Second
 
-// refused is a row of refusals without a break.
-type refused struct{ since time.Time }
-
-// hear takes in an answer. What is no refusal ends the row: a server that could not be reached may be one that starts.
-func (r *refused) hear(err error) {
-	switch {
-	case !isRefusal(err):
-		r.since = time.Time{}
-	case r.since.IsZero():
-		r.since = time.Now()
-	}
+// refused is a row of refusals.
+type refused struct {
+	since  time.Time
+	err    error // the last of them
+	stands bool  // it is for good, as far as that can be told
 }
 
-// stands tells whether it is for good, as far as that can be told.
-func (r *refused) stands() bool { return !r.since.IsZero() && time.Since(r.since) >= refusalStands }
+// hear takes in an answer. Until the row stands whatever is no refusal ends it: a server that could not be reached may be
+// one that starts. Then only what nobody hears without the right does: that the server is away gives no right.
+func (r *refused) hear(err error) {
+	switch {
+	case isRefusal(err):
+		if r.since.IsZero() {
+			r.since = time.Now()
+		}
+		r.err, r.stands = err, r.stands || time.Since(r.since) >= refusalStands
+	case !r.stands || err == nil || apierrors.IsNotFound(err):
+		*r = refused{}
+	}
+}
 
 func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
@@ -174,11 +181,11 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	defer w.mu.Unlock()
 	w.note(verb, err)
 	switch {
-	case !w.opened || apierrors.IsResourceExpired(err):
+	case !w.seen || apierrors.IsResourceExpired(err):
 	case err == nil && verb == "watch" && w.unseen:
 		w.unseen = false
 		w.log.Info("What the cluster does is seen again.", "what", w.what)
-	case err != nil && !w.unseen && (!isRefusal(err) || w.refusal[verb].stands()):
+	case err != nil && !w.unseen && (!isRefusal(err) || w.refusal[verb].stands):
 		w.unseen = true
 		w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
 	}
@@ -192,17 +199,23 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 // note is called under w.mu.
 func (w *watching) note(verb string, err error) {
 	w.failed[verb] = err
+	if err != nil {
+		w.newest = verb
+	}
 	w.refusal[verb].hear(err)
 }
 
 // settle is called under w.mu.
 func (w *watching) settle() {
-	if refused := w.refused() != nil; w.hidden != nil && refused != w.hiding {
-		w.hiding = refused
-		w.hidden(refused)
+	switch refused := w.refused() != nil; {
+	case refused && !w.hiding:
+		w.listed, w.opened = false, false
+		w.hide(true)
+	case !refused && w.listed && w.opened: // a right that was given shows nothing until then
+		w.seen = true
+		w.hide(false)
 	}
-	ready := w.listed && w.opened
-	if !ready && w.refused() == nil && !w.absent() {
+	if !w.seen && !w.hiding && !w.absent() {
 		return
 	}
 	select {
@@ -212,11 +225,22 @@ func (w *watching) settle() {
 	}
 }
 
+// hide is called under w.mu.
+func (w *watching) hide(hiding bool) {
+	if hiding == w.hiding {
+		return
+	}
+	w.hiding = hiding
+	if w.hidden != nil {
+		w.hidden(hiding)
+	}
+}
+
 // refused is what the API server does not allow at present, for good as far as that can be told; nil if nothing.
 func (w *watching) refused() error {
 	for _, verb := range []string{"watch", "list"} {
-		if w.refusal[verb].stands() {
-			return w.explain(verb, w.failed[verb])
+		if r := w.refusal[verb]; r.stands {
+			return w.explain(verb, r.err)
 		}
 	}
 	return nil
@@ -249,23 +273,12 @@ func (w *watching) ready(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.listed && w.opened {
-		return nil
-	}
-	if w.absent() {
-		return nil
-	}
-	if err := w.refused(); err != nil {
-		if w.vital {
-			return err
-		}
+	if w.seen || w.absent() || w.hiding && !w.vital {
 		return nil
 	}
 	err := errors.New("it has not answered yet")
-	for verb, e := range w.failed {
-		if e != nil {
-			err = w.explain(verb, e)
-		}
+	if e := w.failed[w.newest]; e != nil {
+		err = w.explain(w.newest, e)
 	}
 	return fmt.Errorf("wait for the first list of %s: %w", w.what, errors.Join(context.Cause(ctx), err))
 }
@@ -278,7 +291,7 @@ func (w *watching) caveats() []string {
 	switch {
 	case err == nil:
 		return nil
-	case w.listed && w.opened:
+	case w.seen:
 		return []string{fmt.Sprintf("What is known of %s is old: %s.", w.what, err)}
 	case w.vital:
 		return nil // Observe fails with it

@@ -14,53 +14,97 @@ import (
 
 // whereabouts is which namespace of which cluster the provider works in: names are used again, UIDs are not.
 type whereabouts struct {
-	told chan struct{} // closed once there is an answer, whichever
+	told  chan struct{} // closed once there is an answer, whichever
+	again chan struct{} // gets a value when it is to be asked at once
 
 	mu      sync.Mutex
-	site    string // the namespace's UID; "" until it is known
+	site    string // the namespace's UID; "" until it is known, and where there is none or nobody may know
+	missing bool   // there is no namespace
 	err     error  // of the last request
 	refusal refused
 }
 
-func newWhereabouts() *whereabouts { return &whereabouts{told: make(chan struct{})} }
+func newWhereabouts() *whereabouts {
+	return &whereabouts{told: make(chan struct{}), again: make(chan struct{}, 1)}
+}
 
-// locate asks until the namespace is known. Where this master may not ask, or there is no such namespace, others go on
-// without, and it asks on: either may change.
+// locateEach is how often it is asked whether the namespace is still the one that it was: nothing tells of one that was
+// deleted and made anew while nothing ran in it. Where something did, remains finds out.
+const locateEach = 30 * time.Second
+
+// locate asks which namespace it is, and asks on. Where this master may not ask, or there is no such namespace, others go
+// on without: either may change.
 func (p *Provider) locate(ctx context.Context) {
 	pace := retryPace()
 	for {
 		there, err := p.client.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
-		if err == nil {
-			p.where.learn(string(there.UID), nil)
-			p.index.signal()
-			return
-		}
 		if ctx.Err() != nil {
 			return
 		}
-		p.where.learn("", err)
+		site, pause := "", locateEach
+		if err == nil {
+			site, pace = string(there.UID), retryPace()
+		} else {
+			pause = pace.Step()
+		}
+		if p.where.learn(site, err) {
+			p.index.signal()
+		}
 		select {
-		case <-time.After(pace.Step()):
+		case <-time.After(pause):
+		case <-p.where.again:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// learn enters an answer. A refusal counts as one once it has stood.
-func (w *whereabouts) learn(site string, err error) {
+// learn enters an answer, and tells whether it is another than before. A refusal counts as one once it has stood. What is
+// no answer changes nothing.
+func (w *whereabouts) learn(site string, err error) (differs bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.site, w.err = site, err
+	w.err = err
 	w.refusal.hear(err)
-	if err != nil && !apierrors.IsNotFound(err) && !w.refusal.stands() {
-		return
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing && !w.refusal.stands {
+		return false
 	}
+	differs = site != w.site || missing != w.missing
+	w.site, w.missing = site, missing
 	select {
 	case <-w.told:
 	default:
 		close(w.told)
 	}
+	return differs
+}
+
+// known is the namespace's UID, as far as it is known.
+func (w *whereabouts) known() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.site
+}
+
+// remains makes sure that the namespace is still the one at a site. One that was deleted and made anew has nothing of what
+// was in it, and a plan for what was there is none for it.
+func (p *Provider) remains(ctx context.Context, site string) error {
+	if site == "" {
+		return nil
+	}
+	there, err := p.client.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
+	if err == nil && string(there.UID) == site || isRefusal(err) {
+		return nil
+	}
+	select {
+	case p.where.again <- struct{}{}:
+	default:
+	}
+	if err != nil {
+		return fmt.Errorf("look for the namespace: %w", explain(err))
+	}
+	return fmt.Errorf("namespace %q was deleted and made anew since the job was begun", p.namespace)
 }
 
 // ready waits for an answer, and no longer than ctx.
@@ -84,9 +128,9 @@ func (w *whereabouts) tell(c *job.Capabilities, namespace string) {
 	defer w.mu.Unlock()
 	c.Site = w.site
 	switch {
-	case apierrors.IsNotFound(w.err):
+	case w.missing:
 		c.Refused = fmt.Sprintf("There is no namespace %q in the cluster: create it, or name another one.", namespace)
-	case w.refusal.stands():
-		c.Caveats = append(c.Caveats, fmt.Sprintf("Which namespace %q is, of those that have had or have its name in this and other clusters, is not known, so a job that runs in another one is taken for one that runs nowhere: this master's role needs the verb get on namespaces, as in deploy/: %s.", namespace, w.err))
+	case w.refusal.stands:
+		c.Caveats = append(c.Caveats, fmt.Sprintf("Which namespace %q is, of those that have had or have its name in this and other clusters, is not known, so a job that runs in another one is taken for one that runs nowhere: this master's role needs the verb get on namespaces, as in deploy/: %s.", namespace, w.refusal.err))
 	}
 }

@@ -504,7 +504,9 @@ func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
 	case kubernetes.JobOf(there.Labels) != uid:
 		return nil
 	}
-	err = g.podGroups().Delete(ctx, j.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &there.UID}})
+	err = g.site.Write(ctx, uid, "delete the PodGroup", func(ctx context.Context) error {
+		return g.podGroups().Delete(ctx, j.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &there.UID}})
+	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete PodGroup %s/%s: %w", g.site.Namespace(), j.Name, err)
 	}
