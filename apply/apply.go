@@ -124,6 +124,7 @@ type Reconciler struct {
 	waits        []plan.Wait   // of the newest plan
 	told         []plan.Wait   // last told, at toldAt
 	toldAt       time.Time
+	unended      bool              // the plan that the view was told last has changes
 	steps        map[string]int64  // last told
 	stale        string            // why the files are not what is in force; "" if they are
 	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu

@@ -54,7 +54,7 @@ type begun struct {
 type pause struct {
 	failures int
 	until    time.Time
-	err      error // of the last attempt
+	err      error // of the last attempt, or of those before it that it repeats
 }
 
 // Pauses after failures: doubling from the first to the most, with up to a quarter of jitter.
@@ -274,6 +274,7 @@ func (f *flights) take(ctx context.Context, now time.Time, p *plan.Plan) takeoff
 			}
 			b = &begun{change: *c, since: now, still: now, asked: f.plan}
 			f.begun[t] = b
+			delete(f.paused, t) // what failed there was another change
 			off.news = append(off.news, b.started())
 			off.fresh = true
 		}

@@ -58,6 +58,7 @@ func (r *Reconciler) reload(w *Watch) (read bool) {
 		return false
 	}
 	r.unsteady, r.again = time.Time{}, time.Time{}
+	r.confirmed = nil // it was for what the files said before
 	r.recoverFiles(unsteadyTrouble)
 	if files.Caution != "" {
 		r.warnFiles(filesCaution, files.Caution)
@@ -181,11 +182,11 @@ func since(commit string) string {
 	return " (commit " + commit + ")"
 }
 
-// note has a notice journalled and told with the next turn.
-func (r *Reconciler) note(n job.Notice) {
+// note has notices journalled and told with the next turn that is stored.
+func (r *Reconciler) note(notices ...job.Notice) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	r.unwritten = append(r.unwritten, n)
+	r.unwritten = append(r.unwritten, notices...)
 }
 
 // decide plans. Jobs go on as they were last applied if a change of the files would stop more slots of them than is
@@ -222,11 +223,24 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	return in, plan.Make(in)
 }
 
-// tellWithheld enters what is held back now, and was not before, or the other way round, among the plan's notices.
-func (r *Reconciler) tellWithheld(in *plan.Input, p *plan.Plan) {
+// tellFiles has it told what becomes of the files: which commit was taken up, what of it is held back, and what is left.
+// Each is told once, also if this turn, or several, cannot be stored or journalled.
+func (r *Reconciler) tellFiles(in *plan.Input, p *plan.Plan) {
+	held := r.newlyWithheld(in, p)
+	r.note(slices.Concat(r.newlyTaken(in), held, r.newlyLeft(in))...)
+}
+
+// unseen tells whether a job was left out of a turn, since its provider could not be observed. What held of it holds.
+func (r *Reconciler) unseen(in *plan.Input, name string) bool {
+	return in.Records[name] == nil && r.Records()[name] != nil
+}
+
+// newlyWithheld tells what is held back now, and was not before, or the other way round. What was held back of jobs that are
+// unseen it enters.
+func (r *Reconciler) newlyWithheld(in *plan.Input, p *plan.Plan) (notices []job.Notice) {
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
 		if why := in.Withheld[name]; r.withheld[name] != why {
-			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
 		}
 	}
 	var removals map[string]int
@@ -237,18 +251,27 @@ func (r *Reconciler) tellWithheld(in *plan.Input, p *plan.Plan) {
 		if in.Withheld[name] != "" {
 			continue
 		}
+		if r.unseen(in, name) {
+			if in.Withheld == nil {
+				in.Withheld = map[string]string{}
+			}
+			in.Withheld[name] = r.withheld[name]
+			continue
+		}
 		message := "over: it is what the files say again"
 		if removals[name] > 0 {
 			message, r.taken = "over: the removal was confirmed", r.revision // which was read, and is taken up by this
 		}
-		p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: message})
+		notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: message})
 	}
+	r.withheld = in.Withheld
+	return notices
 }
 
-// tellTaken enters that a commit was taken up before the plan's notices, and what of it was not.
-func (r *Reconciler) tellTaken(in *plan.Input, p *plan.Plan) {
+// newlyTaken tells that a commit was taken up, and what of it was not.
+func (r *Reconciler) newlyTaken(in *plan.Input) []job.Notice {
 	if r.taken == "" {
-		return
+		return nil
 	}
 	message := "commit " + r.taken + " was taken up"
 	if r.stale == "" && len(in.Withheld) > 0 {
@@ -258,26 +281,34 @@ func (r *Reconciler) tellTaken(in *plan.Input, p *plan.Plan) {
 		}
 		message = "commit " + r.taken + " was read; held back is " + strings.Join(held, ", ")
 	}
-	p.Notices = slices.Insert(p.Notices, 0, job.Notice{Time: in.Now, Type: "configuration", Message: message})
+	r.taken = ""
+	return []job.Notice{{Time: in.Now, Type: "configuration", Message: message}}
 }
 
-// tellLeft enters which jobs are left only because they are not to be removed, once for as long as they are.
-func (r *Reconciler) tellLeft(in *plan.Input, p *plan.Plan) []plan.Wait {
+// newlyLeft tells which jobs are left only because they are not to be removed, once for as long as they are.
+func (r *Reconciler) newlyLeft(in *plan.Input) (notices []job.Notice) {
 	left := plan.Left(in)
 	is := func(name string, of []plan.Wait) bool {
 		return slices.ContainsFunc(of, func(w plan.Wait) bool { return w.Job == name })
 	}
 	for _, w := range left {
 		if !is(w.Job, r.left) {
-			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: w.Reasons[0]})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: w.Reasons[0]})
 		}
 	}
 	for _, w := range r.left {
-		if !is(w.Job, left) && in.Records[w.Job] != nil {
-			p.Notices = append(p.Notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "over: it is in the files again"})
+		switch {
+		case is(w.Job, left):
+		case r.unseen(in, w.Job):
+			left = append(left, w)
+		case in.Records[w.Job] != nil:
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "over: it is in the files again"})
 		}
 	}
-	return left
+	r.mu.Lock()
+	r.left = left
+	r.mu.Unlock()
+	return notices
 }
 
 // aboutFiles tells whether a notice says what becomes of the files. It comes before what is done about them.
@@ -286,8 +317,12 @@ func aboutFiles(n job.Notice) bool {
 }
 
 // tellRefusals warns of what the files ask for and must not be done, and of what they hold to be true of the jobs and
-// is not, once for as long as that is so.
+// is not, once for as long as that is so. While something cannot be observed neither is known.
 func (r *Reconciler) tellRefusals(p *plan.Plan) {
+	if r.troubled() {
+		r.unmet = nil // it is asked anew afterwards
+		return
+	}
 	now := map[string]string{}
 	for _, refusal := range p.Refusals {
 		now[refusal.Summary+": job."+refusal.Job] = refusal.Detail
@@ -341,8 +376,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, asked elastic.ReconcileReque
 	return elastic.ReconcileReply{Status: elastic.ReconcileQueued}
 }
 
-// heed reads the files, and takes up the requests that are there. The next turn answers them; until it has, what they
-// confirm holds. If the files are not to be read yet the requests wait as well.
+// heed reads the files, and takes up the requests that are there. The next turn answers them. If the files are not to be
+// read yet the requests wait as well.
 func (r *Reconciler) heed(w *Watch) {
 	r.mu.Lock()
 	fresh := r.requests
@@ -377,5 +412,9 @@ func (r *Reconciler) answer(in *plan.Input, p *plan.Plan, err error) {
 	for _, one := range r.heeded {
 		one.answer <- reply
 	}
-	r.heeded, r.confirmed = nil, nil
+	r.heeded = nil
+	// A confirmation is for one plan that is stored: the first of all jobs, or of a part of them that removes any slot.
+	if r.confirmed != nil && err == nil && (!r.troubled() || len(plan.Removals(in, p)) > 0) {
+		r.confirmed = nil
+	}
 }

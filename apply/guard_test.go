@@ -13,6 +13,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // told is a listener that keeps notices.
@@ -335,5 +336,165 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 	more := b.ask(t, reading(Files{Jobs: two(2)}, nil), &confirm)
 	if more.Status != elastic.ReconcilePlanned || len(b.requests)+len(b.heeded) > 0 {
 		t.Errorf("%+v, %d requests are left", more, len(b.requests)+len(b.heeded))
+	}
+}
+
+// What a provider that cannot be observed has is as it was: it is not over, nor news once it is seen again.
+func TestAnOutageEndsNothingThatWasTold(t *testing.T) {
+	most := 0
+	fewer := two(2)[:1]
+	importing := Files{Jobs: append(two(2), jobtest.Job("c", jobtest.Role("worker", 1)))}
+	importing.Blocks.Imports = []plan.Import{{To: job.Selector{Job: "c"}, ID: "x"}}
+	for name, c := range map[string]struct {
+		options func(*Options)
+		watch   *Watch
+		notices int
+	}{
+		"held back by -max-destroy": {func(o *Options) { o.MaxDestroy = &most }, reading(Files{Jobs: fewer}, nil), 1},
+		"held back by broken files": {func(*Options) {}, reading(Files{}, errors.New("it ends early")), 2},
+		"left":                      {func(o *Options) { o.Keep = true }, reading(Files{Jobs: fewer}, nil), 1},
+		"refused":                   {func(*Options) {}, reading(importing, nil), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, view := guarded(t, c.options)
+			b.reload(c.watch)
+			b.turns(t)
+			notices := len(view.notices)
+			if n := len(view.messages("withheld")) + len(view.messages("left")); n != c.notices {
+				t.Fatalf("told %+v", view.notices)
+			}
+			view.warned = nil
+			b.cluster.unseen = errors.New("the API server is down")
+			b.turn(t)
+			if got := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); name == "left" && !strings.Contains(got, "-prune=false") {
+				t.Errorf("status says %q", got)
+			}
+			b.cluster.unseen = nil
+			b.turn(t)
+			if len(view.notices) > notices {
+				t.Errorf("told %+v", view.notices[notices:])
+			}
+			if want := []string{"Provider local cannot be observed: the API server is down", "recovered: Provider local cannot be observed"}; !slices.Equal(view.warned, want) {
+				t.Errorf("warned %q", view.warned)
+			}
+		})
+	}
+}
+
+// A condition is of all jobs: without those that are not seen it may hold, or not, for no reason.
+func TestConditionsAreAskedOfWhatIsSeenAsAWhole(t *testing.T) {
+	asked := 0
+	b := newBench(t, func(o *Options) {
+		o.Conditions = func(job.Records) map[string]string { asked++; return map[string]string{} }
+	})
+	for _, c := range []struct {
+		trouble error
+		dirty   bool
+		want    int // times so far
+	}{
+		{nil, false, 1}, {nil, false, 1}, {nil, true, 2}, {errors.New("the API server is down"), true, 2}, {nil, false, 3}, {nil, false, 3},
+	} {
+		b.trouble["local"] = c.trouble
+		if b.tellRefusals(&plan.Plan{Dirty: c.dirty}); asked != c.want {
+			t.Errorf("%+v: asked %d times", c, asked)
+		}
+	}
+}
+
+func TestAConfirmationIsKeptUntilWhatItIsForIsSeenOrTheFilesAreReadAgain(t *testing.T) {
+	most := 0
+	for name, left := range map[string]int{"it is seen again": 2, "the files are read again": 4} {
+		t.Run(name, func(t *testing.T) {
+			b, view := guarded(t, func(o *Options) { o.MaxDestroy = &most })
+			fewer := reading(Files{Jobs: two(2)[:1]}, nil)
+			b.reload(fewer)
+			b.turn(t)
+			b.cluster.unseen = errors.New("the API server is down")
+			confirm := 2
+			reply := b.ask(t, fewer, &confirm)
+			if len(reply.Withheld) != 1 || reply.Withheld[0].Job != "job.b" || *reply.Changes != (elastic.ReconcileChanges{}) {
+				t.Errorf("during the outage the answer is %+v, %+v", reply, reply.Changes)
+			}
+			if left == 4 {
+				b.reload(fewer)
+			}
+			b.cluster.unseen = nil
+			b.turns(t)
+			if n := b.cluster.running(); n != left {
+				t.Errorf("%d agents run, want %d", n, left)
+			}
+			if got := view.messages("withheld"); len(got) > 1 != (left == 2) || left == 2 && got[1] != "job.b: over: the removal was confirmed" {
+				t.Errorf("told %q", got)
+			}
+		})
+	}
+}
+
+func TestAConfirmationIsKeptUntilThePlanIsStored(t *testing.T) {
+	most := 0
+	store := &unwritable{err: errors.New("no space left on device")}
+	b, view := guarded(t, func(o *Options) { o.MaxDestroy, store.Store, o.Store = &most, o.Store, store })
+	fewer := reading(Files{Jobs: two(2)[:1]}, nil)
+	b.reload(fewer)
+	b.turn(t)
+	confirm := 2
+	b.confirmed = &confirm
+	store.failing.Store(1)
+	if _, _, err := b.Turn(t.Context()); err == nil {
+		t.Fatal("the turn is stored")
+	}
+	b.turns(t)
+	if n := b.cluster.running(); n != 2 {
+		t.Errorf("%d agents run, want 2", n)
+	}
+	if got := view.messages("withheld"); len(got) != 2 || got[1] != "job.b: over: the removal was confirmed" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// full is a journal that takes nothing while it has an error.
+type full struct {
+	journalled
+	err error
+}
+
+func (f *full) Append(entries ...state.Entry) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.journalled.Append(entries...)
+}
+
+// A journal on a full disk must not have the same written a thousand times once there is room.
+func TestWhatTheJournalCouldNotTakeIsToldOnce(t *testing.T) {
+	most := 0
+	for name, c := range map[string]struct {
+		options func(*Options)
+		want    []string
+	}{
+		"held back": {func(o *Options) { o.MaxDestroy = &most }, []string{"configuration", "withheld"}},
+		"left":      {func(o *Options) { o.Keep = true }, []string{"configuration", "left"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			journal := new(full)
+			b, view := guarded(t, func(o *Options) { o.Journal = journal; c.options(o) })
+			b.reload(reading(Files{Jobs: two(2)[:1], Commit: "4444444"}, nil))
+			view.notices = nil
+			journal.err = errors.New("no space left on device")
+			for range 50 {
+				if _, _, err := b.Turn(t.Context()); err == nil {
+					t.Fatal("the turn is stored")
+				}
+			}
+			journal.err = nil
+			b.turn(t)
+			var told []string
+			for _, n := range view.notices {
+				told = append(told, n.Type)
+			}
+			if !slices.Equal(told, c.want) || len(b.unwritten) > 0 {
+				t.Errorf("told %q, want %q, and %d are not written", told, c.want, len(b.unwritten))
+			}
+		})
 	}
 }

@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context) {
 		cancel()
 		summary := "Provider " + name + " cannot be observed"
 		if err != nil {
-			if r.trouble[name] == nil && ctx.Err() == nil {
+			if !repeats(err, r.trouble[name]) && ctx.Err() == nil {
 				r.view(func(v View) { v.Warned(summary, err.Error()) })
 			}
 			r.trouble[name] = err

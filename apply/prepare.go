@@ -37,6 +37,7 @@ type preparation struct {
 	group   job.Group // what it was prepared with last
 	newest  job.Group // what it is to be prepared with
 	begun   time.Time // when it was prepared last, or begun to be
+	tried   job.Group // with what then
 	lapsed  bool      // something of it may be missing since: launches wait until it was prepared again
 	flying  bool
 	awaited bool     // a turn waits for its end, whatever that is
@@ -138,11 +139,17 @@ func (ps *preparations) begin(uid string, g job.Group, deleted time.Time) bool {
 	ps.asked[uid] = true
 	now := ps.r.o.Clock()
 	p.lapsed = p.lapsed || p.done && p.begun.Before(deleted)
-	current := p.done && !p.lapsed && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
-	if p.flying || current && now.Sub(p.begun) < Rescan || now.Before(p.pause.until) {
+	if p.flying {
 		return false
 	}
-	p.flying, p.begun = true, now
+	if p.pause.err != nil && !reflect.DeepEqual(p.tried, g) {
+		p.pause = pause{failures: p.pause.failures} // for another group; that it failed was told, and is over once one succeeds
+	}
+	current := p.done && !p.lapsed && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
+	if current && now.Sub(p.begun) < Rescan || now.Before(p.pause.until) {
+		return false
+	}
+	p.flying, p.begun, p.tried = true, now, g
 	return true
 }
 
@@ -197,12 +204,12 @@ func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted,
 		return
 	}
 	token, err := ps.call(ctx, prov, g)
-	failed := ps.failed(g.UID)
+	before := ps.pauseOf(g.UID)
 	summary := cannotPrepare(g.Name)
 	switch { // before it can be taken up: another turn may say that this is over
-	case err != nil && !failed:
+	case err != nil && !repeats(err, before.err):
 		ps.r.view(func(v View) { v.Warned(summary, err.Error()) })
-	case err == nil && failed:
+	case err == nil && before.failures > 0:
 		ps.r.view(func(v View) { v.Recovered(summary) })
 	}
 	ps.land(&landing{group: g, token: token, err: err, at: ps.r.o.Clock()})
@@ -224,11 +231,11 @@ func (ps *preparations) leave(uid string) {
 	ps.jobs[uid].flying = false
 }
 
-// failed tells whether the job's preparation before this one failed.
-func (ps *preparations) failed(uid string) bool {
+// pauseOf is the pause before the job's preparation that is under way.
+func (ps *preparations) pauseOf(uid string) pause {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.jobs[uid].pause.failures > 0
+	return ps.jobs[uid].pause
 }
 
 // land ends a preparation. One that confirms what is known is no reason for a turn, which looks at every slot: of a job at
@@ -330,8 +337,12 @@ func (ps *preparations) keep(uids map[string]bool) {
 	}
 }
 
-// next is the pause after one failure more: doubling, with up to a quarter of jitter.
+// next is the pause after one failure more: doubling, with up to a quarter of jitter. An error that repeats the one before
+// is left out: with each attempt it would be another reason, to be stored and told.
 func (p pause) next(now time.Time, err error) pause {
+	if repeats(err, p.err) {
+		err = p.err
+	}
 	wait := min(pauseFirst<<min(p.failures, 10), pauseMost)
 	return pause{p.failures + 1, now.Add(wait + rand.N(wait/4)), err}
 }

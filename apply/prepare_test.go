@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -261,6 +262,79 @@ func TestAJobIsPreparedAgainWhenItsGroupChanged(t *testing.T) {
 	b.turn(t)
 	if n := len(b.cluster.groups); n != 2 || b.cluster.groups[1].Roles[0].Min != 3 {
 		t.Errorf("prepared with %v", b.cluster.groups)
+	}
+}
+
+// Whoever corrects a job need not wait for as long as the one before had failed, nor reads why that did.
+func TestAChangedGroupIsPreparedAtOnceAfterFailures(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	refuse := func(g job.Group) error { return fmt.Errorf("%d slots are too many", g.Roles[0].Min) }
+	b.cluster.prepare = refuse
+	for range 9 {
+		b.turn(t)
+		b.now = b.now.Add(2 * pauseMost)
+	}
+	b.turn(t)
+	for _, n := range []int{4, 3} {
+		b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", n))})
+		b.turn(t)
+		want := fmt.Sprintf("It cannot be prepared: %d slots are too many", n)
+		if got := b.Live().Waits; len(got) != 1 || got[0].Reasons[0] != want {
+			t.Errorf("it waits for %+v, want %q", got, want)
+		}
+	}
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", 1))})
+	b.turn(t)
+	if n := b.cluster.running(); n != 1 || b.warned[len(b.warned)-1] != "recovered: Job a cannot be prepared" {
+		t.Errorf("%d agents, told %q", n, b.warned)
+	}
+}
+
+// A failure that lands after the job was corrected is not the corrected one's.
+func TestAFailureOfTheGroupBeforeHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(o *Options) { o.Spawn = nil })
+		answer := make(chan error)
+		b.cluster.prepare = func(job.Group) error { return <-answer }
+		b.turn(t)
+		b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", 3))})
+		b.turn(t)
+		answer <- errors.New("2 slots are too few")
+		b.flights.wait()
+		b.cluster.prepare = func(job.Group) error { return nil }
+		b.turn(t)
+		b.flights.wait()
+		if n := len(b.cluster.groups); n != 1 || b.cluster.groups[0].Roles[0].Min != 3 {
+			t.Errorf("prepared with %+v, and it waits for %+v", b.cluster.groups, b.Live().Waits)
+		}
+	})
+}
+
+// Whoever has mended the first reason has to hear of the second.
+func TestEachReasonOfATroubleIsWarnedOf(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	for _, why := range []string{"timeout", "timeout", "forbidden"} {
+		b.cluster.prepare = func(job.Group) error { return errors.New(why) }
+		b.now = b.now.Add(2 * pauseMost)
+		b.turn(t)
+	}
+	for _, why := range []string{"timeout", "timeout", "forbidden"} {
+		b.cluster.unseen = errors.New(why)
+		b.turn(t)
+	}
+	b.cluster.unseen = nil
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.now = b.now.Add(2 * pauseMost)
+	b.turn(t)
+	b.turn(t)
+	want := []string{
+		"Job a cannot be prepared: timeout", "Job a cannot be prepared: forbidden",
+		"Provider local cannot be observed: timeout", "Provider local cannot be observed: forbidden",
+		"recovered: Provider local cannot be observed", "recovered: Job a cannot be prepared",
+	}
+	if !slices.Equal(b.warned, want) {
+		t.Errorf("told %q, want %q", b.warned, want)
 	}
 }
 

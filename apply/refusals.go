@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -71,8 +72,8 @@ func (r *Reconciler) failures(now time.Time) []job.Notice {
 	return notices
 }
 
-// refusals are the changes that have failed and are tried again, as the last attempt failed, for as long as none
-// succeeds: what was refused by a quota, say, or by a webhook.
+// refusals are the changes that have failed and are tried again, in the words of the first attempt that failed as the last
+// one did, for as long as none succeeds: what was refused by a quota, say, or by a webhook.
 func (f *flights) refusals() []plan.Wait { return refusedWaits(f.failing()) }
 
 // refusedWaits tells of slots, by number, that do not succeed: those of a role that fail alike as one.
@@ -144,7 +145,7 @@ func recordedRefusals(records job.Records, seen *job.Snapshot) []plan.Wait {
 	return refusedWaits(indices)
 }
 
-// refusals are the jobs that cannot be prepared, with the last reason.
+// refusals are the jobs that cannot be prepared, with the reason.
 func (ps *preparations) refusals() []plan.Wait {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -172,6 +173,18 @@ func whatFails(c *plan.Change) string {
 	}
 	return launchFails
 }
+
+// repeats tells whether an error says the same as the one before, if there was one.
+func repeats(err, before error) bool {
+	return before != nil && Wording(err.Error()) == Wording(before.Error())
+}
+
+// variable is what of a text changes without being news: which slots, how many, and any number, such as a port or what a
+// quota has left.
+var variable = regexp.MustCompile(`\[[\d,…-]*\](?: \(\d+ slots\))?|\d+(?:\.\d+)?`)
+
+// Wording is a text without the numbers in it. Two that differ in nothing else are the same news.
+func Wording(text string) string { return variable.ReplaceAllString(text, "#") }
 
 // reasonOf is an error without the slot that do puts before it: what others of its role hear as well.
 func reasonOf(err error) string {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -69,6 +71,67 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 			t.Errorf("%s is there, and recorded as refused: %s", s.Address.Short(), s.Refused)
 		}
 	}
+}
+
+// What comes after a failed change of a slot is another attempt: it does not wait as long, nor for the same reason.
+func TestWhatFollowsAFailedChangeBeginsAnew(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	b.cluster.launch = func(context.Context, job.Launch) error { return errors.New("no such image") }
+	for range 9 {
+		b.turn(t)
+		b.now = b.now.Add(2 * pauseMost)
+	}
+	b.turn(t)
+	corrected := jobtest.Job("a", jobtest.Role("worker", 2))
+	corrected.Roles[0].Command = []string{"other"}
+	b.Declare([]job.Job{corrected})
+	held := errors.New("the API server is down")
+	b.cluster.launch = func(_ context.Context, l job.Launch) error {
+		if l.Incarnation != 2 {
+			t.Errorf("launched is incarnation %d", l.Incarnation)
+		}
+		return held
+	}
+	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []string{"worker[0-1] cannot be launched: the API server is down"}}}
+	b.turn(t)
+	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
+		t.Errorf("it waits for %+v, want %+v", got, want)
+	}
+	if b.flights.stuck() {
+		t.Error("the first failure of what is other is taken for hopeless")
+	}
+}
+
+// A port, or what a quota has left, differs with each attempt: it is stored and told once all the same.
+func TestAReasonThatDiffersInItsNumbersIsOne(t *testing.T) {
+	journal := new(journalled)
+	b := newBench(t, func(o *Options) {
+		o.Journal, o.Jobs = journal, []job.Job{jobtest.Job("a", jobtest.Role("worker", 1))}
+	})
+	port := 40000
+	reset := func() error { port++; return fmt.Errorf("read tcp 10.0.0.1:%d: connection reset by peer", port) }
+	b.cluster.prepare = func(job.Group) error { return reset() }
+	b.turns(t)
+	const reason = "read tcp 10.0.0.1:40001: connection reset by peer"
+	journal.expect(t, "not prepared", "refused job.a: It cannot be prepared: "+reason)
+	if want := []string{"Job a cannot be prepared: " + reason}; !slices.Equal(b.warned, want) {
+		t.Errorf("warned %q, want %q", b.warned, want)
+	}
+	b.cluster.prepare = func(job.Group) error { return nil }
+	b.cluster.launch = func(context.Context, job.Launch) error { return reset() }
+	port = 40000
+	b.now = b.now.Add(pauseMost * 2)
+	b.turn(t)
+	b.turn(t)
+	serial, tried := b.state.Serial, port
+	b.turns(t)
+	journal.expect(t, "not launched", "refused job.a.worker[0]: cannot be launched: "+reason)
+	if port == tried || b.state.Serial != serial || b.Records()["a"].Slots[0].Refused != reason {
+		t.Errorf("after %d more attempts %d more states were stored, refused is %q", port-tried, b.state.Serial-serial, b.Records()["a"].Slots[0].Refused)
+	}
+	b.cluster.launch = func(context.Context, job.Launch) error { return errors.New("read tcp: i/o timeout") }
+	b.turns(t)
+	journal.expect(t, "another reason", "refused job.a.worker[0]: cannot be launched: read tcp: i/o timeout")
 }
 
 func TestAJobThatCannotBePreparedSaysWhy(t *testing.T) {

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -8,6 +10,34 @@ import (
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
 )
+
+// sized is a view that keeps how many changes each plan has that it is told.
+type sized struct {
+	listener
+	changes []int
+}
+
+func (v *sized) Planned(p *plan.Plan) { v.changes = append(v.changes, len(p.Changes)) }
+
+// A program that follows the loop has to hear that what it set out for is at its end, also if it was given up. A plan that is
+// empty because nothing is seen is no end.
+func TestThePlanThatEndsTheChangesIsTold(t *testing.T) {
+	v := new(sized)
+	b := newBench(t, func(o *Options) { o.View = v })
+	b.turn(t)
+	b.cluster.unseen = errors.New("the API server is down")
+	b.turn(t)
+	if want := []int{2}; !slices.Equal(v.changes, want) {
+		t.Errorf("told are plans of %v changes, want %v", v.changes, want)
+	}
+	b.cluster.unseen = nil
+	for range 3 {
+		b.turn(t)
+	}
+	if want := []int{2, 0}; !slices.Equal(v.changes, want) {
+		t.Errorf("told are plans of %v changes, want %v", v.changes, want)
+	}
+}
 
 // trained is a service whose only job trains on two slots, and a view that keeps the sizes that it is told.
 type trained struct {

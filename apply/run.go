@@ -267,9 +267,7 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		}
 		r.o.Approve = nil
 	}
-	r.tellWithheld(&in, &p)
-	r.tellTaken(&in, &p)
-	left := r.tellLeft(&in, &p)
+	r.tellFiles(&in, &p)
 	r.tellRefusals(&p)
 	r.tellDelays()
 	if ctx.Err() != nil { // somebody was asked, and has taken their time
@@ -282,10 +280,6 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 	if err != nil {
 		return p, due, err
 	}
-	r.withheld, r.taken = in.Withheld, ""
-	r.mu.Lock()
-	r.left = left
-	r.mu.Unlock()
 	if r.flights.grounded() {
 		return p, due, lockLost(r.o.Lock)
 	}
@@ -296,7 +290,8 @@ func (r *Reconciler) Turn(ctx context.Context) (p plan.Plan, due time.Time, err 
 		r.tellGone(seen)
 	}
 	waits := r.newWaits(&p)
-	r.tellPlan(&p, off.fresh || waits || p.Resizes())
+	ends := r.unended && len(p.Changes) == 0 && !r.troubled() // what a plan of an outage leaves out may be asked for still
+	r.tellPlan(&p, off.fresh || waits || ends || p.Resizes())
 	p.Waits = append(p.Waits, r.refusals()...)
 	due = r.flights.follow(ctx, r.o.Clock(), off)
 	due = earliest(earliest(due, p.Wake), r.preparations.due())
@@ -318,6 +313,7 @@ func (r *Reconciler) tellPlan(p *plan.Plan, news bool) {
 	if news {
 		copied := *p
 		planned = &copied
+		r.unended = len(p.Changes) > 0
 	}
 	notices := p.Notices
 	r.view(func(v View) {
@@ -362,7 +358,8 @@ func lasting(waits []plan.Wait) []plan.Wait {
 
 // settled tells whether a run that does not watch has nothing left to wait for.
 func (r *Reconciler) settled(p *plan.Plan) bool {
-	if r.troubled() || r.flights.busy() || r.preparations.open() || len(p.Changes) > 0 && !r.flights.stuck() {
+	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !r.blocked(&c, p) })
+	if r.troubled() || r.flights.busy() || r.preparations.open() || todo && !r.flights.stuck() {
 		return false
 	}
 	for _, j := range r.o.Jobs {
@@ -374,11 +371,29 @@ func (r *Reconciler) settled(p *plan.Plan) bool {
 			return false
 		}
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
-		if rec != nil && r.scope.Touches(j.Name) && !waits && !r.stalled(rec) && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && len(p.Changes) == 0 {
+		if rec != nil && r.scope.Touches(j.Name) && !waits && !r.stalled(rec) && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
 			return false
 		}
 	}
 	return true
+}
+
+// blocked tells whether a change of a later wave will not come to its turn: its job did not come up, or what it waits for
+// waits itself for what no change of ours brings.
+func (r *Reconciler) blocked(c *plan.Change, p *plan.Plan) bool {
+	rec := p.Records[c.Job]
+	if c.Wave == 0 || rec == nil {
+		return false
+	}
+	return r.stalled(rec) || slices.ContainsFunc(p.Waits, func(w plan.Wait) bool {
+		return w.Job == c.Job && !w.Passing && startsAfter(&rec.Spec, c.Slot.Role, w.Role)
+	})
+}
+
+// startsAfter tells whether a role of a job depends on another one, directly or by others.
+func startsAfter(spec *job.Job, role, on string) bool {
+	r := spec.Role(role)
+	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
 }
 
 // tellsMore tells whether the job's newest incident has culprits that are yet to be told of.

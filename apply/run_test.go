@@ -370,6 +370,60 @@ func TestAnElasticRoleThatGrowsIsWaitedForWithBounds(t *testing.T) {
 	}
 }
 
+// A run that does not watch ends though a role never comes up that others depend on. What is not behind that is waited for.
+func TestARunEndsThoughARoleThatOthersDependOnNeverComesUp(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Jobs = []job.Job{jobtest.Job("a", jobtest.Role("ps", 1), jobtest.Role("worker", 1, jobtest.After("ps")))}
+	})
+	var p plan.Plan
+	for range 100 {
+		p = b.turn(t)
+		if b.settled(&p) {
+			break
+		}
+		b.now = b.now.Add(Rescan)
+		b.cluster.Advance(b.now, func() {})
+	}
+	if !b.settled(&p) || b.cluster.running() != 1 {
+		t.Errorf("after %v with %d agents it goes on: %+v %+v", b.now.Sub(jobtest.Epoch), b.cluster.running(), p.Changes, p.Waits)
+	}
+	if b.now.Sub(jobtest.Epoch) < time.Minute {
+		t.Errorf("it ended after %v", b.now.Sub(jobtest.Epoch))
+	}
+}
+
+func TestAChangeOfALaterWaveIsWaitedForUnlessWhatItDependsOnIsStuck(t *testing.T) {
+	b := newBench(t, func(*Options) {})
+	spec := jobtest.Job("a", jobtest.Role("data", 1), jobtest.Role("ps", 1, jobtest.After("data")), jobtest.Role("worker", 1, jobtest.After("ps")), jobtest.Role("evaluator", 1))
+	later := plan.Change{Action: plan.Create, Job: "a", UID: "u", Slot: job.Address{Job: "a", Role: "worker"}, Wave: 2}
+	for name, c := range map[string]struct {
+		wait plan.Wait
+		wave int
+		last job.Cause
+		want bool
+	}{
+		"it comes up":                 {wave: 2},
+		"it is queued":                {wave: 2, wait: plan.Wait{Job: "a", Role: "ps", Passing: true}},
+		"it is queued for long":       {wave: 2, wait: plan.Wait{Job: "a", Role: "ps"}, want: true},
+		"what it depends on is":       {wave: 2, wait: plan.Wait{Job: "a", Role: "data"}, want: true},
+		"another role is":             {wave: 2, wait: plan.Wait{Job: "a", Role: "evaluator"}},
+		"the files hold the job back": {wave: 2, wait: plan.Wait{Job: "a", Held: true}},
+		"another job is":              {wave: 2, wait: plan.Wait{Job: "b", Role: "ps"}},
+		"it may be done now":          {wave: 0, wait: plan.Wait{Job: "a", Role: "ps"}},
+		"the job did not come up":     {wave: 2, last: job.RendezvousTimeout, want: true},
+	} {
+		rec := &job.Record{UID: "u", Phase: job.JobPending, Spec: spec}
+		if c.last != "" {
+			rec.Incidents = []job.Incident{{Time: b.now, Cause: c.last}}
+		}
+		later.Wave = c.wave
+		p := plan.Plan{Records: job.Records{"a": rec}, Changes: []plan.Change{later}, Waits: []plan.Wait{c.wait}}
+		if got := b.settled(&p); got != c.want {
+			t.Errorf("%s: settled is %v", name, got)
+		}
+	}
+}
+
 // A probe hears that the service is ready once a turn was stored, also where no job of it can be told: one that cannot
 // be prepared, or that runs where its provider does not look.
 func TestTheServiceIsReadyAfterTheFirstStoredTurn(t *testing.T) {

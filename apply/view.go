@@ -10,7 +10,8 @@ import (
 // View is told what apply does while it does it. cmd/view implements it for people and for machines. Calls
 // come from one goroutine at a time and must not block for long.
 type View interface {
-	// Planned is told each plan that has changes, new waits or new sizes, before it is carried out.
+	// Planned is told each plan that has new changes, waits or sizes, before it is carried out, and the first one after that
+	// which has no changes any more: what was not done of those is given up.
 	Planned(p *plan.Plan)
 	// Started, Still and Finished follow one change. err is nil when it was done.
 	Started(c *plan.Change)

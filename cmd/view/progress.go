@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +47,7 @@ type Progress struct {
 // burstKey names changes that are told as one.
 type burstKey struct {
 	job, role string
-	action    plan.Action
+	words     actionWord // not the action: a replacement may be two changes, a stop and a start
 }
 
 // burst is many like changes. It lives across plans, since a next one may be made while it is under way.
@@ -140,7 +139,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 				continue
 			}
 			line := waitAddress(w) + ": waiting: " + text
-			words := variable.ReplaceAllString(line, "#")
+			words := apply.Wording(line)
 			current[words] = true
 			old, told := p.waits[words]
 			if told && (old.text == line || now.Sub(old.at) < stillEvery) {
@@ -156,9 +155,6 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	maps.DeleteFunc(p.waits, func(words string, w waiting) bool { return !current[words] && now.Sub(w.at) >= stillEvery })
 	return lines
 }
-
-// variable is what of a line on a wait changes without being news: which slots, how many, and any number.
-var variable = regexp.MustCompile(`\[[\d,…-]*\](?: \(\d+ slots\))?|\d+(?:\.\d+)?`)
 
 // Started tells that a change was begun.
 func (p *Progress) Started(c *plan.Change) {
@@ -261,12 +257,11 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 	if b.began.IsZero() || b.done == 0 && b.before > 0 && len(b.failed) == b.before {
 		return
 	}
-	w := actionWords[k.action]
 	text := itoa(b.done)
 	if len(b.pending) > 0 {
 		text += " of " + itoa(b.done+len(b.pending))
 	}
-	text += " " + w.participle + " after " + short(p.now().Sub(b.began))
+	text += " " + k.words.participle + " after " + short(p.now().Sub(b.began))
 	shade := bold
 	if len(b.failed) > 0 {
 		shade = red
@@ -457,10 +452,10 @@ func (p *Progress) tell(text string) {
 	}
 }
 
-func key(c *plan.Change) burstKey { return burstKey{c.Job, c.Slot.Role, c.Action} }
+func key(c *plan.Change) burstKey { return burstKey{c.Job, c.Slot.Role, words(c)} }
 
 func compareBursts(a, b burstKey) int {
-	return strings.Compare(a.job+"\x00"+a.role+"\x00"+string(a.action), b.job+"\x00"+b.role+"\x00"+string(b.action))
+	return strings.Compare(a.job+"\x00"+a.role+"\x00"+a.words.doing, b.job+"\x00"+b.role+"\x00"+b.words.doing)
 }
 
 func (b *burst) address(c *plan.Change) string {
