@@ -223,6 +223,14 @@ func (a *applyArgs) operation() string {
 	return "apply"
 }
 
+// title is what a person is told of a run that has not reached its end.
+func (a *applyArgs) title() string {
+	if a.destroy {
+		return "Destroy"
+	}
+	return "Apply"
+}
+
 // apply makes what runs what it is to be, by the files or by a saved plan.
 func (s *session) apply(a applyArgs) int {
 	defer s.bound(masterGarbage)()
@@ -319,7 +327,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 			return s.fail("Nobody has answered", err)
 		}
 		if !yes {
-			fmt.Fprintln(s.streams.Out, "Apply cancelled.")
+			fmt.Fprintln(s.streams.Out, a.title()+" cancelled.")
 			return exitError
 		}
 	}
@@ -457,7 +465,7 @@ func (s *session) interruptedEarly(a applyArgs, when string) int {
 		fmt.Fprintf(s.streams.Out, "Interrupted %s.\n", when)
 		return exitDone
 	}
-	return s.fail("Apply was interrupted", fmt.Errorf("it was %s; nothing was done", when))
+	return s.fail(a.title()+" was interrupted", fmt.Errorf("it was %s; nothing was done", when))
 }
 
 func (a *applyArgs) question() question {

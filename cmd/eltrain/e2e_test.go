@@ -445,6 +445,7 @@ func TestApplyCancelled(t *testing.T) {
 	run(t, piped("yes\n", "apply", "-input=false")).check(t, exitError, "-input=false")
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
 	run(t, piped("yes\n", "apply")).check(t, exitDone, "Apply complete!")
+	run(t, piped("no\n", "destroy")).check(t, exitError, "Destroy cancelled.")
 	run(t, piped("yes\n", "destroy")).check(t, exitDone, "Destroy complete!")
 }
 

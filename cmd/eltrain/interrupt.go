@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
@@ -39,6 +40,23 @@ A second interrupt exits at once.
 	interruptedAsking = "\n\nInterrupt received. Nothing was begun.\n"
 )
 
+// toldMost is how long an interrupt waits until it was told that it was received.
+const toldMost = time.Second
+
+// acknowledge tells that an interrupt was received, before what follows from it is told. It is obeyed though nobody reads: a
+// write that is blocked cannot be ended, and is left to the end of the process.
+func (s *session) acknowledge(text string) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		io.WriteString(s.streams.Err, text)
+	}()
+	select {
+	case <-told:
+	case <-time.After(toldMost):
+	}
+}
+
 // obey waits for up to two signals.
 func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel func()) {
 	select {
@@ -50,14 +68,14 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 	if s.asking.Load() {
 		told = interruptedAsking
 	}
-	io.WriteString(s.streams.Err, told)
+	s.acknowledge(told)
 	cancel()
 	select {
 	case <-signals:
 	case <-done:
 		return
 	}
-	io.WriteString(s.streams.Err, "\nTwo interrupts received. Exiting immediately.\n")
+	s.acknowledge("\nTwo interrupts received. Exiting immediately.\n")
 	s.exit(exitError)
 }
 

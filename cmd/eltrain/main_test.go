@@ -603,6 +603,7 @@ func TestConclude(t *testing.T) {
 		"watch, interrupted":  {ctx: interrupted, args: applyArgs{planning: planning{watch: true}}, last: ended(job.JobFailed)},
 		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
 		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "Run eltrain destroy again"},
+		"destroy, lock lost":  {args: applyArgs{planning: planning{destroy: true}}, err: apply.ErrLockLost, code: exitError, text: "Destroy ended early"},
 		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 		"watch, lock lost":    {args: applyArgs{planning: planning{watch: true}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {

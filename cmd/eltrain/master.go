@@ -120,11 +120,20 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	})
 }
 
-// run carries out what was approved, and with -watch whatever comes after that.
+// run carries out what was approved, and with -watch whatever comes after that. How that ended is told once the lock is
+// given back: a terminal that takes nothing must not keep it from the next.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
+	conclude := m.lead(ctx, lock)
+	m.unlock(lock)
+	return conclude()
+}
+
+// lead is what of a run needs the lock. conclude tells how it ended, and gives the exit code.
+func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int) {
+	failed := func(summary string, err error) func() int { return func() int { return m.fail(summary, err) } }
 	journal, err := m.openJournal(lock)
 	if err != nil {
-		return m.fail("The journal cannot be written", err)
+		return failed("The journal cannot be written", err)
 	}
 	defer journal.Close()
 
@@ -141,19 +150,19 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	r, err := apply.New(ctx, o)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return m.interruptedEarly(m.args, "before it began")
+		return func() int { return m.interruptedEarly(m.args, "before it began") }
 	case err != nil:
-		return m.fail("The state cannot be read", err)
+		return failed("The state cannot be read", err)
 	}
 	m.worlds.form, m.asked.reconcile = r.Form, r.Reconcile
 	// Agents are to find no server any more when the lock is another's to take.
 	defer closeServer(m.session, m.server)
 	if err := m.serve(ctx); err != nil {
-		return m.fail("The elastic training service cannot start", err)
+		return failed("The elastic training service cannot start", err)
 	}
 	live, err := apply.ServeLive(r, runDirectory)
 	if err != nil {
-		return m.fail("The status cannot be served", err)
+		return failed("The status cannot be served", err)
 	}
 	defer live.Close()
 
@@ -161,7 +170,7 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	if m.args.watch {
 		files, err := m.watchFiles()
 		if err != nil {
-			return m.fail("The files cannot be watched", err)
+			return failed("The files cannot be watched", err)
 		}
 		defer files.Close()
 		watch = &apply.Watch{Changed: files.Changed(), Reload: func() (apply.Files, error) { return m.reload(files) }}
@@ -172,7 +181,7 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 		last.Records = r.Records() // it may have been interrupted before it had a plan, or changes have landed since
 	}
 	m.keepObservation(r)
-	return m.conclude(ctx, last, err)
+	return func() int { return m.conclude(ctx, last, err) }
 }
 
 // view is who is told: people, and programs if they want to be.
@@ -430,7 +439,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	case errors.As(err, &notApproved):
 		return m.notApplied(m.args, err)
 	case err != nil:
-		return m.fail("Apply ended early", makeRoom(err))
+		return m.fail(m.args.title()+" ended early", makeRoom(err))
 	case m.args.watch: // it was interrupted, which is how a watch ends
 		m.progress.Unwatched(last.Records)
 		if m.stream != nil {

@@ -310,9 +310,9 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		return s.fail("The journal cannot be written", err)
 	}
 	defer journal.Close()
-	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
+	look, cancel := context.WithTimeout(ctx, previewTimeout) // whoever is asked may take longer
 	defer cancel()
-	if err := d.seal(ctx); err != nil {
+	if err := d.seal(look); err != nil {
 		return s.fail("Planning failed", err)
 	}
 	o := d.reconciling(s, a.planning)
@@ -334,17 +334,17 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		if !model.Applyable || a.autoApprove {
 			return nil
 		}
-		yes, err := s.approved(context.WithoutCancel(ctx), refreshQuestion)
+		yes, err := s.approved(ctx, refreshQuestion)
 		if err == nil && !yes {
 			err = errCancelled
 		}
 		return err
 	}
-	r, err := s.looking(ctx, o)
+	r, err := s.looking(look, o)
 	if err != nil {
 		return s.fail("The state cannot be read", err)
 	}
-	_, err = r.Refresh(ctx)
+	_, err = r.Refresh(look)
 	switch {
 	case errors.Is(err, errCancelled):
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")

@@ -157,6 +157,37 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	}
 }
 
+// What was stopped to be replaced is not replaced yet, be it many.
+func TestManyReplacementsAreToldByHalves(t *testing.T) {
+	c := newClockwork()
+	stops, starts := &plan.Plan{}, &plan.Plan{}
+	for i := range 10 {
+		stops.Changes = append(stops.Changes, change(plan.Replace, "worker", i))
+		start := change(plan.Replace, "worker", i)
+		start.Launch = &job.Launch{}
+		starts.Changes = append(starts.Changes, start)
+	}
+	for _, half := range []struct {
+		plan  *plan.Plan
+		words []string
+	}{
+		{stops, []string{"worker[0-9]: Stopping...", "worker: 10 stopped after"}},
+		{starts, []string{"worker[0-9]: Replacing...", "worker: 10 replaced after"}},
+	} {
+		c.out.Reset()
+		c.Planned(half.plan)
+		for i := range half.plan.Changes {
+			c.Started(&half.plan.Changes[i])
+			c.Finished(&half.plan.Changes[i], time.Second, nil)
+		}
+		for _, text := range half.words {
+			if !strings.Contains(c.out.String(), text) {
+				t.Errorf("%q is missing in\n%s", text, &c.out)
+			}
+		}
+	}
+}
+
 // What a quota refuses is refused 500 times, again and again.
 func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 	c := newClockwork("s3cret")

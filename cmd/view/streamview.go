@@ -16,8 +16,8 @@ var _ apply.View = (*StreamProgress)(nil)
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[string]deed   // by address: what the loop set out to do and has not done, or is under way
-	flying   map[string]deed   // of those, what is under way
+	open     map[deed]bool     // what the loop set out to do and has not done, or is under way
+	flying   map[deed]bool     // of those, what is under way
 	done     map[deed]bool     // what is done, while plans still ask for it: it is seen a little later
 	begun    bool              // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
 	count    int               // of reconcile_start lines so far: the id of the newest
@@ -27,17 +27,19 @@ type StreamProgress struct {
 
 // NewStreamProgress tells on s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[string]deed{}, flying: map[string]deed{}, done: map[deed]bool{}, warnings: map[string]string{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}, warnings: map[string]string{}}
 }
 
-// deed is a change as what is done once.
+// deed is a change as what is done once. At one address it may be one to the job of now, and one to what is left of an
+// earlier job of its name.
 type deed struct {
+	uid         string
 	address     string
 	action      plan.Action
 	incarnation int
 }
 
-func deedOf(c *plan.Change) deed { return deed{ChangeAddress(c), c.Action, c.Incarnation} }
+func deedOf(c *plan.Change) deed { return deed{c.UID, ChangeAddress(c), c.Action, c.Incarnation} }
 
 // streamActions are Terraform's words for actions.
 var streamActions = map[plan.Action]string{
@@ -70,16 +72,16 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 	open, still, more := maps.Clone(p.flying), map[deed]bool{}, false
 	for i := range next.Changes {
 		c := &next.Changes[i]
-		at, was := ChangeAddress(c), p.open[ChangeAddress(c)]
+		d := deedOf(c)
 		switch {
-		case p.done[deedOf(c)]:
-			still[deedOf(c)] = true
-			if was == deedOf(c) {
-				open[at] = was // a stop: what starts there is still to come
+		case p.done[d]:
+			still[d] = true
+			if p.open[d] {
+				open[d] = true // a stop: what starts there is still to come
 			}
 		case c.Wave == 0: // later waves come in a later plan
-			more = more || was != deedOf(c)
-			open[at] = deedOf(c)
+			more = more || !p.open[d]
+			open[d] = true
 		}
 	}
 	p.open, p.done, p.planned = open, still, next.Summary()
@@ -118,20 +120,14 @@ func (p *StreamProgress) complete() {
 	}
 }
 
-// close takes a change out of what is to be done, unless something else is by now to be done there.
-func (p *StreamProgress) close(c *plan.Change) {
-	if p.open[ChangeAddress(c)] == deedOf(c) {
-		delete(p.open, ChangeAddress(c))
-	}
-}
-
 // Started tells that a change was begun.
 func (p *StreamProgress) Started(c *plan.Change) {
 	if !p.begun { // a restart in place is the same deed as the one before
 		p.begin()
 	}
-	p.open[ChangeAddress(c)], p.flying[ChangeAddress(c)] = deedOf(c), deedOf(c)
-	delete(p.done, deedOf(c))
+	d := deedOf(c)
+	p.open[d], p.flying[d] = true, true
+	delete(p.done, d)
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",
 		hook(c, map[string]any{"reasons": p.redactor.Texts(c.Reasons)}))
 }
@@ -144,7 +140,8 @@ func (p *StreamProgress) Still(c *plan.Change, elapsed time.Duration) {
 // Finished tells how a change ended. One that failed is tried again, as long as it is asked for: so it is no error yet, and
 // why it failed is beside it.
 func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err error) {
-	delete(p.flying, ChangeAddress(c))
+	d := deedOf(c)
+	delete(p.flying, d)
 	in := elapsedSeconds(elapsed)
 	if err != nil {
 		in["error"] = p.redactor.Text(err.Error())
@@ -153,16 +150,16 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 	}
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, in))
 	if !stops(c) { // else what starts there comes by a later plan, which may also give it up
-		p.close(c)
+		delete(p.open, d)
 	}
-	p.done[deedOf(c)] = true
+	p.done[d] = true
 	p.complete()
 }
 
 // Withdrawn ends a change that is not asked for any more: to a program it has failed for good.
 func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
-	delete(p.flying, ChangeAddress(c))
-	p.close(c)
+	delete(p.flying, deedOf(c))
+	delete(p.open, deedOf(c))
 	in := elapsedSeconds(elapsed)
 	in["error"] = "It is not asked for any more."
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" given up after "+short(elapsed), "apply_errored", hook(c, in))

@@ -185,6 +185,25 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	}
 }
 
+// What is left of an earlier job is taken away beside the start of the same slot of the job of now: it is all done when both are.
+func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
+	var out bytes.Buffer
+	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	stray, start := change(plan.Delete, "worker", 0), change(plan.Create, "worker", 0)
+	stray.UID, start.UID = "earlier", "now"
+	p.Planned(&plan.Plan{Changes: []plan.Change{stray, start}})
+	p.Started(&stray)
+	p.Started(&start)
+	p.Finished(&start, 0, nil)
+	if strings.Contains(out.String(), "reconcile_complete") {
+		t.Errorf("it is told to be done while the earlier job's is being stopped:\n%s", &out)
+	}
+	p.Finished(&stray, 0, nil)
+	if n := strings.Count(out.String(), `"type":"reconcile_complete"`); n != 1 {
+		t.Errorf("it is told %d times to be done:\n%s", n, &out)
+	}
+}
+
 // A slot that is to start anew is not done once it was stopped: a run that is interrupted then has not reconciled, and none does
 // before it starts, whatever else is planned meanwhile. If its start is given up, that is the end of it.
 func TestAStopIsHalfOfAReplacement(t *testing.T) {

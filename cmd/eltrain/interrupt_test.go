@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eltrain/eltrain/state/file"
+)
+
+// unread is a terminal that takes nothing until it is closed.
+type unread chan struct{}
+
+func (u unread) Write(b []byte) (int, error) {
+	<-u
+	return len(b), nil
+}
+
+// Nobody has to read what an interrupt is answered with.
+func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScreenless("")
+		terminal := make(unread)
+		defer close(terminal) // lets go of the writes that an interrupt cannot end
+		s.streams.Err.Writer = terminal
+		signals := make(chan os.Signal, 2)
+		signals <- syscall.SIGTERM
+		signals <- syscall.SIGTERM
+		cancelled := 0
+		s.obey(signals, make(chan struct{}), func() { cancelled++ })
+		if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
+			t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
+		}
+	})
+}
+
+// A reader that takes nothing any more, as a pager that was left open, keeps neither a watch from ending nor the lock from the
+// next. A second interrupt ends the process.
+func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": "provider \"local\" {\n}\n"})
+	pipe := pipeIn(t, dir)
+	r := readerOf(t, pipe)
+	defer r.Close()
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := commandIn(dir, "apply", "-watch", "-auto-approve")
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	r.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var said bytes.Buffer
+	for b := make([]byte, 4096); !strings.Contains(said.String(), "Watching."); {
+		n, err := r.Read(b)
+		said.Write(b[:n])
+		if err != nil {
+			t.Fatalf("it never watches: %v; it says\n%s", err, &said)
+		}
+	}
+	fill(t, pipe)
+	store, err := file.New(filepath.Join(dir, defaultState), file.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() bool {
+		holder, err := store.Holder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return holder != nil
+	}
+	if !held() {
+		t.Fatal("it watches without the lock")
+	}
+	interrupt := func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interrupt()
+	eventually(t, "the lock is another's to take", func() bool { return !held() })
+	select {
+	case <-ended:
+		t.Error("it ended before it has told how")
+	default:
+	}
+	interrupt()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("two interrupts do not end it")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != exitError {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// An interrupt ends the question whether to record what is seen, too: nothing is recorded.
+func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	killAgent(t, dir, slotsOf(t, dir)["job.tiny.worker[1]"])
+	before := read(t, filepath.Join(dir, defaultState))
+	cmd := commandIn(dir, "apply", "-refresh-only")
+	answer, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	var said output
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	eventually(t, "it asks", func() bool { return strings.Contains(said.String(), "Enter a value:") })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it goes on to ask:\n%s", said.String())
+	}
+	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was begun.", "Apply cancelled.")
+	if read(t, filepath.Join(dir, defaultState)) != before {
+		t.Error("what was seen is recorded")
+	}
+}
+
+// A destroy that has not reached its end is called one, whenever it was interrupted.
+func TestAnEarlyInterruptOfADestroyNamesIt(t *testing.T) {
+	for want, a := range map[string]applyArgs{"Destroy was interrupted": {planning: planning{destroy: true}}, "Apply was interrupted": {}} {
+		s := newScreenless("")
+		if code := s.interruptedEarly(a, "while it looked at what runs"); code != exitError || !strings.Contains(s.err.String(), want) {
+			t.Errorf("code %d, want %q: %s", code, want, &s.err)
+		}
+	}
+}
