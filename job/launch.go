@@ -70,7 +70,7 @@ type Capabilities struct {
 	Site string `json:"site,omitempty"`
 	// News is how long what runs may take to learn where a new master is; 0 is within a lease.
 	News Duration `json:"news,omitempty"`
-	// Attributes: the infrastructure tells by itself, a moment later at most, why it asked an agent to go.
+	// Attributes: the infrastructure tells by itself why it asked an agent to go, with its end at the latest.
 	Attributes bool `json:"attributes,omitempty"`
 	// NodesUnknown: nodes may not be listed. One that is not shown may be there all the same.
 	NodesUnknown bool `json:"nodes_unknown,omitempty"`

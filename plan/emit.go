@@ -30,7 +30,7 @@ func (p *pass) emit(w *work) {
 		case w.promisedTo(s) != "" && !w.launched(s):
 			c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
 				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields)}
-			if s.Incarnation > 0 && comesBack(s) {
+			if s.Incarnation > 0 && w.comesBack(s) {
 				c.Action, c.Fields = Replace, nil
 			}
 			p.out.Changes = append(p.out.Changes, c)
@@ -120,6 +120,9 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	if len(stop) == 0 {
 		return
 	}
+	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and yet to be ended: a change of this plan does that
+		s.Stopped, p.out.Dirty = true, true
+	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.runsOn(s),
 		Incarnation: s.Incarnation, Stop: stop, Reasons: w.on(s).reasons, Wave: w.stopWave(s), Provider: w.shownBy(s)}
 	switch {
@@ -206,7 +209,7 @@ func (w *work) shownBy(s *job.Slot) string {
 func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.FieldChange) {
 	c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node, Incarnation: s.Incarnation,
 		Stop: w.running(s), Reasons: w.on(s).reasons, Fields: fields, Wave: w.startWave(role)}
-	if s.Incarnation > 1 && comesBack(s) {
+	if s.Incarnation > 1 && w.comesBack(s) {
 		c.Action, c.Fields = Replace, w.differs[role.Name]
 	}
 	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
@@ -219,8 +222,11 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	p.out.Changes = append(p.out.Changes, c)
 }
 
-// comesBack tells whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted.
-func comesBack(s *job.Slot) bool { return s.Recover && !s.Stopped }
+// comesBack tells whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted, unless
+// there is room before that is over.
+func (w *work) comesBack(s *job.Slot) bool {
+	return s.Recover && (!s.Stopped || len(w.running(s)) > 0)
+}
 
 // launch is what the slot's incarnation is started from.
 func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {

@@ -13,9 +13,9 @@ import (
 // to be the echo of a lost agent, whose news come a moment later than those of its peers' broken connections.
 const verdictGrace = time.Second
 
-// attributionGrace is how long an agent that was asked to go is not yet healed where its infrastructure says why: the word
-// of the agent may come first, and the cause decides on the place of the next start.
-const attributionGrace = time.Second
+// attributionGrace is how much longer than its processes may take to stop an agent that was asked to go is waited for,
+// where its infrastructure says why with its end: for its last word, and for the second or two after which a kubelet tells.
+const attributionGrace = 5 * time.Second
 
 // crashBackoff spaces starts of an agent that keeps ending before it registers: doubling up to the most.
 const (

@@ -216,7 +216,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	case job.MemberSucceeded:
 		p.succeed(s)
 	case job.MemberLeaving:
-		if inc.Cause == "" && p.in.Capabilities[w.spec.Provider].Attributes && p.pending(m.Left, attributionGrace) {
+		if p.unattributed(w, s, inc) {
 			return
 		}
 		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, inc.Evidence...)
@@ -231,6 +231,15 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 		}
 		p.fault(w, s, causeOf(m.Exit), m.Exit)
 	}
+}
+
+// unattributed tells whether the infrastructure has yet to say why it asked an agent to go. A kubelet says so once all of
+// the pod has ended, and the cause decides on the place of the next start. Nothing is lost by the wait: that start is no
+// earlier than this end in any case.
+func (p *pass) unattributed(w *work, s *job.Slot, inc *job.Incarnation) bool {
+	role := w.spec.Role(s.Address.Role)
+	return inc.Cause == "" && role != nil && p.in.Capabilities[w.spec.Provider].Attributes &&
+		p.pending(inc.Member.Left, role.StopGrace.Std()+attributionGrace)
 }
 
 // standBy takes a slot out of its world: it is fine, and waits for the next one.

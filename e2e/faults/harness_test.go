@@ -201,6 +201,13 @@ job "gpt" {
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
 
+// renewed waits until the master renews its lock: the API server may be away for a whole lease from then on.
+func (s *trial) renewed() {
+	s.T.Helper()
+	last := s.Lease("main").RenewTime
+	site.Until(s.T, "the lock is renewed", func() bool { return s.Lease("main").RenewTime.After(last.Time) })
+}
+
 // trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
 // training process was started again, and that the job has what it is to have beside its pods, once.
 func (s *trial) trainsUndisturbed(workers int) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/e2e/site"
 )
@@ -96,9 +97,12 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.forward.ServeHTTP(w, request.WithContext(ctx))
 }
 
+// onward are steps of less than a second, of which every tenth is told.
+const onward = 20
+
 // Half of a job's agents reach the master no more, but each other they do: their processes train on with those of
-// the others. When their leases are over they are replaced, the zombies are left alone by everybody, and the job
-// ends as if nothing had been.
+// the others for as long as their leases last. Then they are replaced, the zombies end, and the job ends as if nothing had
+// been.
 func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -107,8 +111,31 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4, 40))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
+	zombies := s.Processes() // of all slots: the others begin anew in the next world
+	for _, lost := range []site.Slot{before.Worker(2), before.Worker(3)} {
+		agent, err := s.Cluster.Kubelet.PID(s.Namespace, lost.Name, site.MainContainer)
+		s.OK(err)
+		zombies[agent] = "agent of " + lost.Address
+	}
+	lease, err := time.ParseDuration(briefly)
+	s.OK(err)
+	from, cut := s.Step(), time.Now()
 	r.cutOff("worker[2] 1", "worker[3] 1")
+	to := from
+	site.Until(t, "the next world's processes start", func() bool {
+		if len(s.noted("starts")) > 4 {
+			return true
+		}
+		to = s.Step()
+		return false
+	})
+	if lasted := time.Since(cut); lasted < lease/2 || to < from+onward { // up to a third of the lease had passed at the cut
+		t.Errorf("of a lease of %v the world trained on for %v, from step %d to %d", lease, lasted, from, to)
+	}
 	after := s.AwaitWorld(4, before.Generation+1)
+	for pid := range zombies {
+		site.Gone(t, pid)
+	}
 	for _, slot := range after.Slots {
 		lost := strings.HasSuffix(slot.Address, "[2]") || strings.HasSuffix(slot.Address, "[3]")
 		if want := 1 + map[bool]int{true: 1}[lost]; slot.Incarnation != want {

@@ -159,17 +159,59 @@ func TestPodEvictedThroughTheAPIIsReplaced(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
+// slow is the training, but the second slot takes its time to end.
+const slow = `import os, runpy, signal, sys, time
+
+def end(*_):
+    time.sleep(3)
+    sys.exit(1)
+
+if os.environ["ELTRAIN_SLOT"] == "worker[1]":
+    signal.signal(signal.SIGTERM, end)
+sys.argv = ["train.py", *sys.argv[1:]]
+runpy.run_path("train.py", run_name="__main__")
+`
+
+// A kubelet says that it puts a pod out when that has ended, and its agent when it is asked to end: that may be long before.
 func TestPodEvictedByItsNodeGoesElsewhere(t *testing.T) {
+	for name, training := range map[string]string{"ends at once": "train.py", "takes its time to end": "slow.py"} {
+		t.Run(name, func(t *testing.T) {
+			s := newDemo(t, 5)
+			s.SetSteps(2 * site.Steps)
+			s.Write("slow.py", slow)
+			s.Edit("job.hcl", `"train.py"`, `"`+training+`"`)
+			s.Watch()
+			before := s.AwaitWorld(4, 1)
+			victim := before.Worker(1)
+			s.OK(s.Kubelet.Evict(s.Namespace, victim.Name, "The node was low on resource: memory.", time.Minute))
+			after := s.AwaitWorld(4, before.Generation+1)
+			s.ReplacedOnce(before, after, victim)
+			s.Blamed(after, "evicted", []site.Slot{victim}, "The node was low on resource: memory.")
+			if now := after.Worker(1); now.Node == victim.Node {
+				t.Errorf("it is on %s again, though another node is free", now.Node)
+			}
+			s.EndsRight(2 * site.Steps)
+		})
+	}
+}
+
+// A node that shuts down says that it is not ready, and goes on to tell what becomes of its pods: it is not taken for lost.
+func TestPodDeletedOnANodeThatShutsDownIsReplaced(t *testing.T) {
 	s := newDemo(t, 5)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
-	victim := before.Worker(1)
-	s.OK(s.Kubelet.Evict(s.Namespace, victim.Name, "The node was low on resource: memory."))
+	victim := before.Worker(2)
+	s.OK(s.Kubelet.NotReady(victim.Node, "node is shutting down"))
+	site.Until(t, "the node says that it is not ready", func() bool { return !s.Ready(victim.Node) })
+	s.DeletePod(victim.Name, metav1.DeleteOptions{})
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "evicted", []site.Slot{victim}, "The node was low on resource: memory.")
-	if now := after.Worker(1); now.Node == victim.Node {
-		t.Errorf("it is on %s again, though another node is free", now.Node)
+	s.Blamed(after, "deleted", []site.Slot{victim}, "pod "+victim.Name+" was deleted at ", "not by this master")
+	if evidence := strings.Join(after.Last().Evidence, "\n"); strings.Contains(evidence, "nobody can say") {
+		t.Errorf("its end was seen, and the evidence is %q", evidence)
+	}
+	if now := after.Worker(2); now.Node == victim.Node {
+		t.Errorf("it is on %s again, which takes no more", now.Node)
 	}
 	s.EndsRight(site.Steps)
 }

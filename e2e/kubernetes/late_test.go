@@ -32,7 +32,7 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 			s.OK(cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(s.T.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: victim.Name}}))
 		}},
 		"evicted by its node": {"evicted", func(s *site.Demo, victim site.Slot) {
-			s.OK(s.Kubelet.Evict(s.Namespace, victim.Name, "The node was low on resource: memory."))
+			s.OK(s.Kubelet.Evict(s.Namespace, victim.Name, "The node was low on resource: memory.", 0))
 		}},
 		"evicted for a taint": {"evicted", func(s *site.Demo, victim site.Slot) {
 			cluster.Taint(s.T, victim.Node, corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoExecute})

@@ -19,8 +19,8 @@ import (
 type node struct {
 	node  job.Node // without what others use
 	slots int      // pods that it takes, whoever's
-	// silent is why nothing is known of what runs there ("not ready: Kubelet stopped posting node status."); "" if it is.
-	silent string
+	// silent: nothing is heard of what runs there. Why is what closes it ("not ready: Kubelet stopped posting node status.").
+	silent bool
 	// unlisted: a list did not have it, and nobody has said that it was deleted.
 	unlisted bool
 	// kept is what Bars reads: name, labels and taints.
@@ -50,15 +50,15 @@ func readNode(o *corev1.Node) *node {
 			Spec:       corev1.NodeSpec{Taints: o.Spec.Taints},
 		},
 	}
-	n.silent = silence(o)
 	switch {
 	case o.DeletionTimestamp != nil:
 		n.node.Closed, n.node.Drained = "being deleted", "being deleted"
 	case o.Spec.Unschedulable:
 		n.node.Closed, n.node.Drained = "cordoned", "cordoned"
 	}
-	if n.silent != "" { // said first: who is cordoned and silent cannot be drained
-		n.node.Closed = n.silent
+	var why string
+	if why, n.silent = notReady(o); why != "" { // said rather than a cordon: it is the graver
+		n.node.Closed = why
 	}
 	for i := range o.Spec.Taints {
 		t := &o.Spec.Taints[i]
@@ -69,18 +69,19 @@ func readNode(o *corev1.Node) *node {
 	return n
 }
 
-// silence is why a node is not ready, in its own words; "" if it is.
-func silence(o *corev1.Node) string {
+// notReady is why a node is not ready, in its own words, and whether nothing is heard of it; "" if it is. One that says so
+// itself, as when it shuts down, goes on to tell what becomes of its pods.
+func notReady(o *corev1.Node) (why string, silent bool) {
 	for _, c := range o.Status.Conditions {
 		if c.Type != corev1.NodeReady {
 			continue
 		}
 		if c.Status == corev1.ConditionTrue {
-			return ""
+			return "", false
 		}
-		return sentence("not ready", cmp.Or(c.Message, c.Reason), "")
+		return sentence("not ready", cmp.Or(c.Message, c.Reason), ""), c.Status != corev1.ConditionFalse
 	}
-	return "not ready: its kubelet has not reported yet"
+	return "not ready: its kubelet has not reported yet", true
 }
 
 func taintText(t *corev1.Taint) string {
@@ -244,19 +245,19 @@ func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 	return differs
 }
 
-// unlisted is why a node is silent that a list did not have.
+// unlisted is what closes a node that a list did not have.
 const unlisted = "not ready: the API server does not list it any more"
 
 // missNode enters that a list does not have a node on which pods of ours are. That is no proof of its end: a list from
 // a control plane that was restored, or that came up with half of its data, lacks nodes whose pods run on. It is taken
-// for one that is not ready. The proof is its deletion, or that of its pods, which the cluster's own garbage
+// for one that is silent. The proof is its deletion, or that of its pods, which the cluster's own garbage
 // collection orders once it has made sure.
 func (c *cluster) missNode(n *node) bool {
 	if n.unlisted {
 		return false
 	}
 	missed := *n
-	missed.unlisted, missed.silent, missed.node.Closed = true, unlisted, unlisted
+	missed.unlisted, missed.silent, missed.node.Closed = true, true, unlisted
 	return c.putNode(&missed)
 }
 
@@ -408,19 +409,18 @@ func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
 	if p.node == "" || c.hidden || p.over() {
 		return seen
 	}
-	n := c.nodes[p.node]
-	var why []string
-	switch {
+	switch n := c.nodes[p.node]; {
 	case n == nil && (p.deleting || c.removed.has(p.node)):
-		why = []string{"node " + p.node + " was deleted, and pod " + p.name + " with it"}
-	case n != nil && n.silent != "" && p.deleting:
-		why = []string{"node " + p.node + " is " + n.silent, "pod " + p.name + " was to end there, and nobody can say when it does"}
+		if seen.Cause == "" || seen.Cause == job.Deletion {
+			seen.Cause = job.NodeGone
+			seen.Evidence = []string{"node " + p.node + " was deleted, and pod " + p.name + " with it"}
+		}
+	case n != nil && n.silent && p.deleting:
+		seen.Evidence = append(slices.Clip(seen.Evidence),
+			"node "+p.node+" is "+n.node.Closed, "pod "+p.name+" was to end there, and nobody can say when it does")
 	default:
 		return seen
 	}
 	seen.State, seen.Waiting, seen.Drift = job.Gone, "", nil
-	if seen.Cause == "" || seen.Cause == job.Deletion {
-		seen.Cause, seen.Evidence = job.NodeGone, why
-	}
 	return seen
 }

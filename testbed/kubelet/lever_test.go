@@ -206,22 +206,71 @@ func TestEvictionByTheAPI(t *testing.T) {
 	}
 }
 
+// What a node puts out is asked to end, and is told of as put out when it has.
 func TestEvict(t *testing.T) {
 	b := start(t, "evict")
-	b.create(b.pod("a", "sleep 1000"))
-	pid := b.running("a")
-	if err := b.Evict(b.namespace, "a", "The node was low on resource: memory."); err != nil {
+	for _, test := range []struct {
+		name, script string
+		grace        time.Duration
+		code         int32
+	}{
+		{"obeys", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done", 0, 9},
+		{"takes-its-time", "trap 'sleep 3; exit 9' TERM; echo up; while :; do sleep 0.05; done", 30 * time.Second, 9},
+		{"ignores", "echo up; sleep 1000 & wait", 0, 137},
+	} {
+		b.create(b.pod(test.name, test.script))
+		pid := b.running(test.name)
+		b.awaitLog(test.name, "up")
+		if err := b.Evict(b.namespace, test.name, "The node was low on resource: memory.", test.grace); err != nil {
+			t.Fatal(err)
+		}
+		status := b.awaitPhase(test.name, corev1.PodFailed)
+		if status.Reason != "Evicted" || status.Message != "The node was low on resource: memory." || alive(pid) {
+			t.Errorf("%s: %s", test.name, show(status))
+		}
+		if ended := status.ContainerStatuses[0].State.Terminated; ended == nil || ended.ExitCode != test.code {
+			t.Errorf("%s: %s", test.name, show(status))
+		}
+		if c := condition(status, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
+			t.Errorf("%s: %v", test.name, c)
+		}
+		b.delete(test.name, metav1.DeleteOptions{})
+		b.awaitGone(test.name)
+	}
+}
+
+// Who is put out and then deleted has no longer than the deletion gives it.
+func TestEvictedAndDeleted(t *testing.T) {
+	b := start(t, "evict-delete")
+	b.create(b.pod("a", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+	b.running("a")
+	b.awaitLog("a", "up")
+	if err := b.Evict(b.namespace, "a", "The node was low on resource: memory.", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	status := b.awaitPhase("a", corev1.PodFailed)
-	if status.Reason != "Evicted" || status.Message != "The node was low on resource: memory." || alive(pid) {
-		t.Error(show(status))
+	if last := b.final("a", func() { b.delete("a", seconds(1)) }); last.Status.Reason != "Evicted" {
+		t.Error(show(last.Status))
 	}
-	if c := condition(status, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
-		t.Errorf("%v", c)
+}
+
+// A node that says that it is not ready still ends its pods, and tells so.
+func TestNotReady(t *testing.T) {
+	b := start(t, "failing")
+	b.create(b.pod("a", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"))
+	b.running("a")
+	b.awaitLog("a", "up")
+	if err := b.NotReady("failing", "node is shutting down"); err != nil {
+		t.Fatal(err)
 	}
-	b.delete("a", metav1.DeleteOptions{})
-	b.awaitGone("a")
+	b.await("the node says so", func() bool { return b.nodeReady("failing") == corev1.ConditionFalse })
+	last := b.final("a", func() { b.delete("a", seconds(30)) })
+	if ended := last.Status.ContainerStatuses[0].State.Terminated; ended == nil || ended.ExitCode != 9 {
+		t.Error(show(last.Status))
+	}
+	if err := b.Reconnect(t.Context(), "failing"); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the node is Ready again", func() bool { return b.nodeReady("failing") == corev1.ConditionTrue })
 }
 
 // A node that is cut off goes NotReady while its processes go on; the pods that were deleted meanwhile are killed

@@ -3,11 +3,13 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
-// Disconnect cuts a node off from the API server, as a broken network or the death of its kubelet does: it beats no
-// more, hears nothing and reports nothing, its volumes stay as they are, and it serves no logs. Its processes go
-// on: to the cluster they are zombies. The node controller finds the node NotReady after its grace period.
+// Disconnect cuts a node's kubelet off from the API server, as its death does: it beats no more, hears nothing and
+// reports nothing, its volumes stay as they are, and it serves no logs. Its processes go on, and reach their peers and
+// everybody else as before, which a broken network would not let them: to the cluster they are zombies. The node
+// controller finds the node NotReady after its grace period.
 func (k *Kubelet) Disconnect(node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -19,9 +21,21 @@ func (k *Kubelet) Disconnect(node string) error {
 	return nil
 }
 
-// Reconnect ends Disconnect or PowerOff. The node registers again, pods that were deleted meanwhile are killed,
-// and the others are reported as they are. A Node that was deleted in the API is made again by it. After PowerOff the containers are reported as terminated with exit
-// code 255 and the reason Unknown, as containerd does after a reboot, and start again where restartPolicy says so.
+// NotReady has a node say so itself, as one does that shuts down or whose container runtime is broken: with its next
+// beat, within a second. Its pods run on, and it obeys and reports as before. The node controller taints it.
+func (k *Kubelet) NotReady(node, message string) error {
+	n, err := k.node(node)
+	if err != nil {
+		return err
+	}
+	n.setTrouble(message)
+	return nil
+}
+
+// Reconnect ends NotReady, Disconnect or PowerOff. A node that was away registers again, pods that were deleted
+// meanwhile are killed, and the others are reported as they are. A Node that was deleted in the API is made again by it.
+// After PowerOff the containers are reported as terminated with exit code 255 and the reason Unknown, as containerd does
+// after a reboot, and start again where restartPolicy says so.
 func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -29,6 +43,7 @@ func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	}
 	n.levers.Lock()
 	defer n.levers.Unlock()
+	n.setTrouble("")
 	if err := n.connect(ctx); err != nil {
 		return fmt.Errorf("reconnect node %s: %w", node, err)
 	}
@@ -36,8 +51,9 @@ func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	return nil
 }
 
-// PowerOff is the sudden death of the machine: Disconnect, and every process is killed. Nobody is told. It returns
-// when the processes are dead.
+// PowerOff is the sudden death of the machine: Disconnect, and every process is killed. The API server is not told. Whoever
+// has a connection to one of the processes is, which a dead machine would not do: this machine's kernel closes it at once.
+// It returns when the processes are dead.
 func (k *Kubelet) PowerOff(node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -53,15 +69,20 @@ func (k *Kubelet) PowerOff(node string) error {
 	return nil
 }
 
-// Evict does to a pod what a kubelet does under node pressure: its containers are killed without grace, and it is
-// Failed with the reason Evicted, that message, and the condition DisruptionTarget (TerminationByKubelet). The
-// object stays. It returns when the processes are ordered to end.
-func (k *Kubelet) Evict(namespace, name, message string) error {
+// leastGrace is what a kubelet gives at least to whatever it puts out (minimumGracePeriodInSeconds in
+// pkg/kubelet/kuberuntime).
+const leastGrace = 2 * time.Second
+
+// Evict does to a pod what a kubelet does under node pressure: its containers are asked to end, and killed after the grace
+// (of a soft eviction; a hard one gives none), but not before leastGrace. Only when all have ended is the pod told of as
+// Failed, with the reason Evicted, that message, and the condition DisruptionTarget (TerminationByKubelet). The object
+// stays. It returns at once.
+func (k *Kubelet) Evict(namespace, name, message string, grace time.Duration) error {
 	p, err := k.pod(namespace, name)
 	if err != nil {
 		return err
 	}
-	p.evict(message)
+	p.evict(eviction{message, max(grace, leastGrace)})
 	return nil
 }
 

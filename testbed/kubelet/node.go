@@ -37,8 +37,9 @@ const leaseNamespace = corev1.NamespaceNodeLease
 
 // node is one node and the pods bound to it.
 //
-// Connected, it beats, watches its pods and reports them. Disconnected, its processes go on, and it neither hears
-// nor tells anything: a zombie to the cluster. Powered off, its processes are dead as well.
+// Connected, it beats, watches its pods and reports them, also while it says that it is not ready. Disconnected, its
+// processes go on, and it neither hears nor tells anything: a zombie to the cluster. Powered off, its processes are dead
+// as well.
 type node struct {
 	*Kubelet
 	name     string
@@ -53,6 +54,7 @@ type node struct {
 	online  chan struct{} // closed while connected
 	session func()        // ends the connection and waits; nil while disconnected
 	off     bool          // powered off: nothing starts
+	trouble string        // why it says that it is not ready; "" while it is
 	closed  bool
 	workers sync.WaitGroup
 
@@ -190,7 +192,7 @@ func (n *node) updateStatus(ctx context.Context, current *corev1.Node) error {
 	updated.Status.NodeInfo.ContainerRuntimeVersion = "process://1"
 	now := metav1.Now()
 	for _, c := range []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process kubelet is posting ready status"},
+		n.readiness(),
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory"},
 		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure"},
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID"},
@@ -200,6 +202,22 @@ func (n *node) updateStatus(ctx context.Context, current *corev1.Node) error {
 	}
 	_, err := n.client.CoreV1().Nodes().UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	return err
+}
+
+// readiness is what the node says of itself.
+func (n *node) readiness() corev1.NodeCondition {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.trouble != "" {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.trouble}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process kubelet is posting ready status"}
+}
+
+func (n *node) setTrouble(trouble string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.trouble = trouble
 }
 
 func (n *node) capacity() corev1.ResourceList {
@@ -227,7 +245,8 @@ func setNodeCondition(status *corev1.NodeStatus, c corev1.NodeCondition) {
 	status.Conditions = append(status.Conditions, c)
 }
 
-// beat renews the lease, and says Ready again when the node controller has come to say otherwise.
+// beat renews the lease, and says whether the node is ready when that has changed, or the node controller has come to say
+// otherwise.
 func (n *node) beat(ctx context.Context) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
@@ -254,7 +273,7 @@ func (n *node) beatOnce(ctx context.Context) error {
 		return err
 	}
 	for _, c := range current.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+		if c.Type == corev1.NodeReady && c.Status == n.readiness().Status {
 			return nil
 		}
 	}

@@ -36,7 +36,7 @@ type pod struct {
 		removed   bool          // it is not in the API any more
 		abandoned bool          // the Kubelet closes
 		dying     chan struct{} // the machine dies: closed when no process is left; nil otherwise
-		evicted   *string       // the message
+		evicted   *eviction     // nil: it is not
 		ready     bool          // as last reported
 		ended     bool          // its phase is final
 	}
@@ -155,9 +155,15 @@ func (p *pod) abandon() {
 	p.poke()
 }
 
-func (p *pod) evict(message string) {
+// eviction is how the node puts a pod out.
+type eviction struct {
+	message string
+	grace   time.Duration
+}
+
+func (p *pod) evict(e eviction) {
 	p.state.Lock()
-	p.state.evicted = &message
+	p.state.evicted = &e
 	p.state.Unlock()
 	p.poke()
 }
@@ -295,7 +301,11 @@ func (p *pod) step(now time.Time) (next time.Time, over bool) {
 		return time.Time{}, false
 	case p.inert || p.final != "":
 	case evicted != nil:
-		p.stop(now, 0, corev1.PodFailed, reasonEvicted, *evicted)
+		grace := evicted.grace
+		if object.DeletionTimestamp != nil {
+			grace = min(grace, deletionGrace(object))
+		}
+		p.stop(now, grace, corev1.PodFailed, reasonEvicted, evicted.message)
 	case object.DeletionTimestamp != nil:
 		p.stop(now, deletionGrace(object), "", "", "")
 	case overdue(object, p.startTime, now):
@@ -526,7 +536,7 @@ func (p *pod) statuses() (init, main []corev1.ContainerStatus) {
 }
 
 // tell hands the pod's newest status to the reporter.
-func (p *pod) tell(object *corev1.Pod, evicted *string, now time.Time) {
+func (p *pod) tell(object *corev1.Pod, evicted *eviction, now time.Time) {
 	if p.inert {
 		p.report.set(nil, object.DeletionTimestamp != nil)
 		return
@@ -545,7 +555,7 @@ func (p *pod) tell(object *corev1.Pod, evicted *string, now time.Time) {
 	if evicted != nil && p.final != "" {
 		c := corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
-			Message: *evicted, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: object.Generation,
+			Message: evicted.message, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: object.Generation,
 		}
 		for _, old := range p.conditions {
 			if old.Type == c.Type && old.Status == c.Status {
