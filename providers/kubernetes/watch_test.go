@@ -384,7 +384,10 @@ func tellsCauses(f *field) {
 	f.cluster.RemoveNode(f, names[0])
 	f.cluster.RemoveNode(f, names[1])
 	expect(3, job.NodeGone, "was deleted")
-	f.await(p, "it went with its node", func(o providers.Observation) bool { return slotOf(o, 5).Cause == job.NodeGone })
+	f.await(p, "it went with its node", func(o providers.Observation) bool {
+		i := slotOf(o, 5) // in which way depends on what is seen first
+		return i.Cause == job.NodeGone && strings.Contains(strings.Join(i.Evidence, "\n"), names[1])
+	})
 }
 
 func seesDrift(f *field) {
