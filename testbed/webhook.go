@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -29,17 +33,18 @@ type Refusals struct {
 }
 
 // Webhook is an admission webhook at work. The API server asks it for every object, and refuses the object when
-// it does not answer.
+// it does not answer. Dry runs pass, and are not counted.
 type Webhook struct {
 	refusals Refusals
 
 	mu      sync.Mutex
 	asked   int
 	refused int
+	inForce bool
 }
 
 // Webhook sets an admission webhook between the API server and the pods, or what else is asked for, of a namespace
-// until the test ends.
+// until the test ends. It is in force when this returns.
 func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 	t.Helper()
 	if refusals.Resource.Empty() {
@@ -77,8 +82,46 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 			return configurations.Delete(ctx, name, metav1.DeleteOptions{})
 		})
 	})
+	c.lever(t, "wait until the webhook is in force", func(ctx context.Context) error { return c.awaitWebhook(ctx, w) })
 	return w
 }
+
+// awaitWebhook makes dry runs until the API server asks the webhook about one: it hears of its configurations by a watch.
+func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
+	resource := w.refusals.Resource
+	kinds, err := c.client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(kinds.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+	if at < 0 {
+		return fmt.Errorf("the API server has no %s", resource.Resource)
+	}
+	probe := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": resource.GroupVersion().String(), "kind": kinds.APIResources[at].Kind,
+		"metadata": map[string]any{"name": "in-force"},
+	}}
+	if kinds.APIResources[at].Kind == "Pod" { // one that is not valid is refused before any webhook is asked
+		probe.Object["spec"] = map[string]any{"containers": []any{map[string]any{"name": "c", "image": "none"}}}
+	}
+	for {
+		_, err := c.dynamic.Resource(resource).Namespace(w.refusals.Namespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		w.mu.Lock()
+		inForce := w.inForce
+		w.mu.Unlock()
+		if inForce {
+			return nil
+		}
+		select {
+		case <-time.After(webhookLook):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// webhookLook is the pause between two dry runs.
+const webhookLook = 20 * time.Millisecond
 
 // webhookTimeout is when the API server gives a webhook up, if nobody says otherwise.
 const webhookTimeout = 2 * time.Second
@@ -129,11 +172,18 @@ func (w *Webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		http.Error(out, "not an AdmissionReview", http.StatusBadRequest)
 		return
 	}
-	allowed := w.decide()
-	select {
-	case <-time.After(w.refusals.Delay):
-	case <-r.Context().Done():
-		return
+	allowed := true
+	if dry := review.Request.DryRun; dry != nil && *dry {
+		w.mu.Lock()
+		w.inForce = true
+		w.mu.Unlock()
+	} else {
+		allowed = w.decide()
+		select {
+		case <-time.After(w.refusals.Delay):
+		case <-r.Context().Done():
+			return
+		}
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed}
 	if !allowed {

@@ -69,8 +69,8 @@ func (c *crew) pod(i int) *corev1.Pod {
 	return p
 }
 
-// each calls do for 0 to n-1 from all writers, and gives the first error.
-func (c *crew) each(ctx context.Context, n int, do func(context.Context, int) error) error {
+// each calls do for n numbers from first on, from all writers, and gives the first error.
+func (c *crew) each(ctx context.Context, first, n int, do func(context.Context, int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var next atomic.Int64
@@ -82,7 +82,7 @@ func (c *crew) each(ctx context.Context, n int, do func(context.Context, int) er
 				if i >= n {
 					return
 				}
-				if err := do(ctx, i); err != nil {
+				if err := do(ctx, first+i); err != nil {
 					fail(err)
 				}
 			}
@@ -146,7 +146,7 @@ func (b *bed) dlrover(ctx context.Context, n int) error {
 	if err := pause(ctx, dlroverPoll); err != nil {
 		return err
 	}
-	return c.each(ctx, n, func(ctx context.Context, i int) error {
+	return c.each(ctx, 0, n, func(ctx context.Context, i int) error {
 		if err := c.create(ctx, i); err != nil {
 			return err
 		}

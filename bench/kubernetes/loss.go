@@ -21,7 +21,7 @@ const (
 	lostPods = 1000 // at least, with the nodes that are deleted together
 )
 
-// relaunch is what followed a loss: seconds from the order to delete the nodes.
+// relaunch is what followed a loss: seconds from the order to delete the nodes, or from the last word of one.
 type relaunch struct {
 	nodes, pods             int
 	created, bound, running float64
@@ -129,16 +129,21 @@ func (b *bed) losing(ctx context.Context, m *master, w workload, lost int) (r re
 	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= total+len(slots) }); err != nil {
 		return r, err
 	}
-	for _, s := range b.ours.seen.sightings() {
+	return r, r.since(began, b.ours.seen, slots)
+}
+
+// since reads off when the next pods of the lost slots came, and that no other slot got one.
+func (r *relaunch) since(began time.Time, o *observer, lost map[string]bool) error {
+	for _, s := range o.sightings() {
 		if !s.created.After(began) {
 			continue
 		}
-		if !slots[s.index] {
-			return r, fmt.Errorf("slot %s was replaced, and was not lost", s.index)
+		if !lost[s.index] {
+			return fmt.Errorf("slot %s was replaced, and was not lost", s.index)
 		}
 		r.created = max(r.created, s.created.Sub(began).Seconds())
 		r.bound = max(r.bound, s.bound.Sub(began).Seconds())
 		r.running = max(r.running, s.running.Sub(began).Seconds())
 	}
-	return r, nil
+	return nil
 }

@@ -54,6 +54,7 @@ var figures = map[string][]figure{
 	"kubernetes": {
 		{"decide", measureDecisions},
 		{"loss", measureLosses},
+		{"silent", measureSilence},
 		{"run", measureRuns},
 		{"steady", measureSteady},
 		{"create", measureCreation},

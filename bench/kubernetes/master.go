@@ -65,13 +65,18 @@ type master struct {
 	ended chan struct{}
 }
 
-// apply starts the program in a job directory of its own, as a user does.
+// apply starts the program with a workload.
 func (b *bed) apply(w workload, kubeconfig string) (*master, error) {
+	return b.start(w.hcl(b.provider, kubeconfig))
+}
+
+// start starts the program in a job directory of its own, as a user does.
+func (b *bed) start(hcl string) (*master, error) {
 	dir, err := os.MkdirTemp(b.dir, "job-*")
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(w.hcl(b.provider, kubeconfig)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(hcl), 0o644); err != nil {
 		return nil, err
 	}
 	m := &master{dir: dir, log: filepath.Join(dir, "apply.log"), ended: make(chan struct{})}

@@ -45,7 +45,7 @@ func beBare(ctx context.Context, in io.Reader) error {
 		return err
 	}
 	c := &crew{client: client, namespace: o.Namespace, template: o.Template, writers: o.Writers}
-	return c.each(ctx, o.Pods, c.create)
+	return c.each(ctx, 0, o.Pods, c.create)
 }
 
 // program is a crew that makes n pods, as a program that is yet to start.

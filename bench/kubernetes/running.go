@@ -11,6 +11,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // ascent is how long pods took, in seconds from the start of the program.
@@ -64,7 +66,8 @@ func (b *bed) ascended(ctx context.Context, m *master, w workload) (ascent, erro
 
 // bareKind is how the bare client makes its pods.
 type bareKind struct {
-	gated      bool // under gates, which are lifted when all are made
+	gated      bool // under gates, which are lifted when all are made,
+	parts      int  // or when all of so many equal parts are each, while the next is made; 0: of one
 	surrounded bool // with a Service and a PodDisruptionBudget
 	gang       int  // in PodGroups of so many each; 0: in none
 }
@@ -98,13 +101,19 @@ func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, e
 	if kind.gated {
 		c.template.Spec.SchedulingGates = gang
 	}
-	if err := c.each(ctx, n, c.create); err != nil {
-		return a, err
-	}
-	if kind.gated {
-		if err := c.each(ctx, n, c.lift); err != nil {
-			return a, err
+	parts := max(kind.parts, 1)
+	var lifting errgroup.Group
+	for part := range parts {
+		first, size := part*(n/parts), n/parts
+		if err = c.each(ctx, first, size, c.create); err != nil {
+			break
 		}
+		if kind.gated {
+			lifting.Go(func() error { return c.each(ctx, first, size, c.lift) })
+		}
+	}
+	if err := errors.Join(err, lifting.Wait()); err != nil {
+		return a, err
 	}
 	if err := b.bare.seen.await(ctx, func(o *observer) bool { return o.running >= n }); err != nil {
 		return a, err
@@ -134,6 +143,7 @@ var variants = []variant{
 		return b.ascend(ctx, workload{name: "gang", jobs: 1, pods: n})
 	}},
 	{"bare-gated", "bare client, gated until all are made", bareVariant(bareKind{gated: true})},
+	{"bare-gated-parts", fmt.Sprintf("bare client, gated in %d parts, each until all of it are made", manyJobs), bareVariant(bareKind{gated: true, parts: manyJobs})},
 	{"gangs", fmt.Sprintf("eltrain, %d gangs", manyJobs), func(ctx context.Context, b *bed, n int) (ascent, error) {
 		return b.ascend(ctx, workload{name: "gangs", jobs: manyJobs, pods: n / manyJobs})
 	}},

@@ -32,7 +32,7 @@ func (c *crew) makePodGroups(ctx context.Context, groups dynamic.ResourceInterfa
 		}
 		resources[string(name)] = sum.String()
 	}
-	return c.each(ctx, n, func(ctx context.Context, i int) error {
+	return c.each(ctx, 0, n, func(ctx context.Context, i int) error {
 		group := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": testbed.PodGroups.GroupVersion().String(), "kind": "PodGroup", "metadata": map[string]any{"name": c.name(i)},
 			"spec": map[string]any{

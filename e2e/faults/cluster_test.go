@@ -255,7 +255,7 @@ func TestTokenExpires(t *testing.T) {
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	s.Must(applying...)
 	user := s.User()
-	user.TokenLife = 15 * time.Second // a busy machine needs some of it until the master has the lock
+	user.TokenLife = 30 * time.Second // a busy machine needs some of it until the master has the lock
 	s.Kubeconfig = s.Cluster.Kubeconfig(t, user)
 	m := s.Watch()
 	if code := m.Wait(); code == 0 {

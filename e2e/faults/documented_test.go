@@ -98,11 +98,12 @@ func (r *reader) inMaster(command ...string) string {
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	r.OK(err)
 	as := pod.Spec.SecurityContext
-	args := []string{"--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--pid", fmt.Sprintf("--setuid=%d", *as.RunAsUser), fmt.Sprintf("--setgid=%d", *as.RunAsGroup), "env", "-i"}
-	args = append(args, strings.Split(strings.TrimSuffix(string(environ), "\x00"), "\x00")...)
+	args := []string{"--target", strconv.Itoa(pid), "--mount", "--root", "--uts", "--ipc", "--pid", fmt.Sprintf("--setuid=%d", *as.RunAsUser), fmt.Sprintf("--setgid=%d", *as.RunAsGroup)}
 	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "nsenter", append(args, command...)...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "nsenter", append(args, command...)...)
+	cmd.Env = strings.Split(strings.TrimSuffix(string(environ), "\x00"), "\x00")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.T.Fatalf("%v in the master's container: %v\n%s", command, err, out)
 	}

@@ -102,9 +102,11 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 			hostImage:  {Mounts: mounts},
 			helloImage: {},
 			masterImage: { // as deploy/Dockerfile makes it
-				Mounts: append(mounts,
-					kubelet.Mount{HostPath: programs.Eltrain, Path: "/usr/local/bin/eltrain", ReadOnly: true},
-					kubelet.Mount{HostPath: programs.Agent, Path: "/usr/local/bin/eltrain-agent", ReadOnly: true}),
+				Scratch: true,
+				Mounts: []kubelet.Mount{
+					{HostPath: programs.Eltrain, Path: "/usr/local/bin/eltrain", ReadOnly: true},
+					{HostPath: programs.Agent, Path: "/usr/local/bin/eltrain-agent", ReadOnly: true},
+				},
 				Env: []string{"PATH=/usr/local/bin", "HOME=/", "USER=eltrain"},
 			},
 		}})

@@ -48,10 +48,10 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	before := s.AwaitWorld(workers, 1)
 	second, standby := s.standby()
 
+	s.Renewed("main")
 	first.Kill()
-	left := s.Lease("main")
+	s.TakenOver("main")
 	standby.Heard("Watching.")
-	s.TakenOver(left, s.Lease("main"))
 	second.Await("every agent beats at the second master", func(j site.Job) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
 	s.trainsUndisturbed(workers)
 
@@ -78,9 +78,10 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	second, standby := s.standby()
 
 	victim := s.Pods()[0]
+	s.Renewed("main")
 	first.Signal(syscall.SIGSTOP)
-	left := s.Lease("main")
 	s.DeletePod(victim.Name, site.AtOnce())
+	s.TakenOver("main")
 	standby.Heard("Watching.")
 	first.Signal(syscall.SIGCONT)
 	if code := first.Wait(); code == 0 {
@@ -88,7 +89,6 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	}
 	site.Has(t, first.Out.String(), "lock was lost", "jobs run on")
 	second.AwaitWorld(workers, before.Generation+1)
-	s.TakenOver(left, s.Lease("main"))
 	s.replacedOnce(victim)
 	standby.Interrupt()
 	s.destroyed()

@@ -588,10 +588,10 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	standby := s.Elsewhere()
 	next := standby.Watch("-lock-timeout=1h")
 	next.Heard("lock")
+	s.Renewed("e2e")
 	m.Kill()
-	left := s.Lease("e2e")
+	s.TakenOver("e2e")
 	next.Heard("Watching.")
-	s.TakenOver(left, s.Lease("e2e"))
 	after := standby.Await("the same world with its new master", func(j site.Job) bool { return j.Trains(4, 1) })
 	if after.Generation != before.Generation || !maps.Equal(standby.Trainers(after), trainers) {
 		t.Errorf("training processes were restarted: generation %d -> %d, %v -> %v", before.Generation, after.Generation, trainers, standby.Trainers(after))

@@ -128,16 +128,37 @@ func (s *Site) Lease(state string) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// TakenOver checks a lock that the next holder has taken from one that was silent, which is as it was left: not before its
-// lease was over, and within a third of one after that. Some of that third are the looks that the next one takes, ten for
-// each lease; the rest is a busy machine's.
-func (s *Site) TakenOver(left, taken coordinationv1.LeaseSpec) {
+// Renewed waits until the holder of a lock renews it. Whoever waits for the lock counts from its own first look: only from
+// the next renewal on is that as early as can be.
+func (s *Site) Renewed(state string) {
 	s.T.Helper()
+	before := s.Lease(state)
+	Until(s.T, "the lock is renewed", func() bool { return s.Lease(state).RenewTime.After(before.RenewTime.Time) })
+}
+
+// TakenOver waits until a lock of which the holder was just stopped is another's, who has waited since before it was
+// Renewed. It checks that it was taken over not before its lease was over, and within a third of one after that. Some of
+// that third are the looks that the next one takes; the rest is a busy machine's. The lease counts from the last renewal,
+// which may have been on its way when its holder was stopped.
+func (s *Site) TakenOver(state string) {
+	s.T.Helper()
+	left := s.Lease(state)
 	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
+	taken := left
+	for deadline := time.Now().Add(Bound); ; time.Sleep(lease / 100) {
+		taken = s.Lease(state)
+		if taken.HolderIdentity != nil && *taken.HolderIdentity != *left.HolderIdentity {
+			break
+		}
+		if time.Now().After(deadline) {
+			s.T.Fatalf("after %v the lock is still that of %v", Bound, *left.HolderIdentity)
+		}
+		left = taken
+	}
 	if after := taken.AcquireTime.Sub(left.RenewTime.Time); after < lease || after > lease+lease/3 {
 		s.T.Errorf("a lock of %v was taken over %v after it was renewed last", lease, after)
 	}
-	if *taken.HolderIdentity == *left.HolderIdentity || *taken.LeaseTransitions != *left.LeaseTransitions+1 {
+	if *taken.LeaseTransitions != *left.LeaseTransitions+1 {
 		s.T.Errorf("the lock was held by %s (%d) and is held by %s (%d)", *left.HolderIdentity, *left.LeaseTransitions, *taken.HolderIdentity, *taken.LeaseTransitions)
 	}
 }

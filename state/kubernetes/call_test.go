@@ -12,11 +12,42 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
+
+func TestSilenceCountsAGapForSoMuch(t *testing.T) {
+	const most = 5 * time.Second
+	lease := func(uid, version string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
+	}
+	var w silence
+	now := time.Unix(1000, 0)
+	for i, look := range []struct {
+		after time.Duration
+		seen  *coordinationv1.Lease
+		want  time.Duration
+	}{
+		{0, lease("a", "1"), 0},
+		{time.Second, lease("a", "1"), time.Second},
+		{4 * time.Second, lease("a", "1"), 5 * time.Second}, // the API server was slow to answer
+		{time.Hour, lease("a", "1"), 10 * time.Second},      // stopped for an hour, perhaps together with the holder
+		{time.Second, lease("a", "2"), 0},                   // renewed
+		{time.Second, lease("a", "2"), time.Second},
+		{time.Second, lease("b", "2"), 0}, // made anew
+	} {
+		now = now.Add(look.after)
+		if got := w.observe(look.seen, now, most); got != look.want {
+			t.Fatalf("look %d: silent for %v, want %v", i, got, look.want)
+		}
+	}
+}
 
 // A refusal is a missing right once it stands. One that was followed by silence is told, and nobody acts on it.
 func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {

@@ -81,7 +81,8 @@ type silence struct {
 
 // observe takes one look at a Lease and returns how long it has been seen to stay the same. A gap between two
 // looks counts for most at most: when this process was stopped together with the holder, or the API server
-// was away, in which case nobody can renew, nobody has watched meanwhile.
+// was away, in which case nobody can renew, nobody has watched meanwhile. It counts for that much because an API
+// server that is slow to answer whoever looks is no reason to leave the jobs without a master.
 func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.Duration) time.Duration {
 	uid, version := string(lease.UID), lease.ResourceVersion
 	if w.at.IsZero() || uid != w.uid || version != w.version {
@@ -93,10 +94,11 @@ func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.
 	return w.sum
 }
 
-// looks is how many looks per lease it takes, at least, to call a holder silent.
-const looks = 10
+// looks is how many looks per lease whoever waits takes, while the API server answers at once.
+const looks = 20
 
-// Lock implements state.Store. It looks at the Lease twice per tenth of the holder's lease. To take over from a
+// Lock implements state.Store. It looks at the Lease twenty times per lease of the holder, and a gap between two looks
+// counts for as much as the holder has between two renewals. To take over from a
 // holder that is silent it has to watch for a whole lease of that holder; a shorter timeout ends before.
 func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (state.Lock, error) {
 	l, err := s.lock(ctx, info, timeout)
@@ -115,7 +117,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 			return nil, err
 		}
 		now := holder(lease)
-		if now == nil || silent.observe(lease, time.Now(), s.duration(lease)/looks) >= s.duration(lease) {
+		if now == nil || silent.observe(lease, time.Now(), s.duration(lease)/renewals) >= s.duration(lease) {
 			l, err := s.claim(ctx, info, lease)
 			if l != nil || err != nil {
 				return l, err
@@ -129,7 +131,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(min(left, s.duration(lease)/looks/2)):
+		case <-time.After(min(left, s.duration(lease)/looks)):
 		}
 	}
 }

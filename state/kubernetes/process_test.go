@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -141,6 +142,34 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	}
 	p.write(second, st.Next(nil), got.l)
 	if err := got.l.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An API server that is slow to answer does not keep a dead master's jobs without one: what passes between two looks
+// counts, though each takes a quarter of the lease.
+func TestASlowAPIServerDelaysNoTakeOver(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	dead := p.lock(p.open())
+	if err := dead.Halt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slow := p.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if looksAtLease(r) {
+			time.Sleep(testLease / 4)
+		}
+		return next.RoundTrip(r)
+	})
+	begun := time.Now()
+	l, err := slow.Lock(t.Context(), who, enough)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < testLease || took > testLease*5/2 {
+		t.Errorf("taken over after %v; the lease is %v", took, testLease)
+	}
+	if err := l.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -86,6 +86,10 @@ func putsHead(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/secrets")
 }
 
+func looksAtLease(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/leases/")
+}
+
 func listsParts(r *http.Request) bool { return r.URL.Query().Has("labelSelector") }
 
 func removes(r *http.Request) bool { return r.Method == http.MethodDelete }

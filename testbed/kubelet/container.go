@@ -194,12 +194,18 @@ func (c *container) startFailed(err error, now time.Time) {
 
 // spec is the container as the runtime is to run it.
 func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environment) (processSpec, error) {
-	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, user: userOf(object, c)}
+	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, user: userOf(object, c), bare: image.Scratch}
+	if security := c.spec.SecurityContext; security != nil && security.ReadOnlyRootFilesystem != nil {
+		s.readOnly = *security.ReadOnlyRootFilesystem
+	}
 	if s.dir == "" {
 		s.dir = image.WorkingDir
 	}
 	if s.dir == "" {
 		s.dir = "/"
+	}
+	if s.bare && s.dir != "/" {
+		return s, fmt.Errorf("working directory %s: only / is supported in a scratch image", s.dir)
 	}
 	command, args := image.Command, image.Args
 	if c.spec.Command != nil {
@@ -216,8 +222,11 @@ func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environme
 	if err != nil {
 		return s, err
 	}
-	tmp := filepath.Join(p.dir, "containers", c.spec.Name, "tmp")
-	s.mounts = []bind{{from: tmp, to: "/tmp"}, {from: filepath.Join(p.dir, "etc"), to: podEtc, readOnly: true}}
+	s.mounts = []bind{{from: filepath.Join(p.dir, "etc"), to: podEtc, readOnly: true}}
+	if !s.bare {
+		tmp := filepath.Join(p.dir, "containers", c.spec.Name, "tmp")
+		s.mounts = append(s.mounts, bind{from: tmp, to: "/tmp", readOnly: s.readOnly})
+	}
 	for _, m := range image.Mounts {
 		s.mounts = append(s.mounts, bind{from: m.HostPath, to: m.Path, readOnly: m.ReadOnly})
 	}

@@ -68,6 +68,7 @@ type Node struct {
 
 // Image is what a container of that image has besides this machine's root.
 type Image struct {
+	Scratch    bool // nothing of this machine's root: FROM scratch, with Mounts for what is copied into it
 	Mounts     []Mount
 	WorkingDir string   // "" is /
 	Env        []string // NAME=value, below what the pod sets

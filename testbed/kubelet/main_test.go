@@ -279,11 +279,10 @@ func (b *bed) output(pod *corev1.Pod) string {
 	status := b.awaitPod(pod.Name, "ends", func(s corev1.PodStatus) bool {
 		return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 	})
-	out := b.logs(pod.Name, corev1.PodLogOptions{})
 	if status.Phase != corev1.PodSucceeded {
-		b.Fatalf("%s\n%s", show(status), out)
+		b.Error(show(status)) // one that could not be started has no log
 	}
-	return out
+	return b.logs(pod.Name, corev1.PodLogOptions{})
 }
 
 func condition(s corev1.PodStatus, kind corev1.PodConditionType) corev1.PodCondition {

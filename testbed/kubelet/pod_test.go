@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -233,6 +234,62 @@ func TestImageMounts(t *testing.T) {
 	}
 	if _, err := os.Stat("/opt/new/bin"); err == nil {
 		t.Error("a mount point was made on the machine")
+	}
+}
+
+// A static program alone in its image runs without anything of this machine, as whom its pod says, and can write in
+// nothing but its volumes. It ends with whoever runs it, though it changed its user.
+func TestScratchImage(t *testing.T) {
+	tell := filepath.Join(t.TempDir(), "tell")
+	build := exec.Command("go", "build", "-o", tell, "./testdata/tell")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b := startWith(t, map[string]kubelet.Image{image: {
+		Scratch: true, Mounts: []kubelet.Mount{{HostPath: tell, Path: "/usr/bin/tell", ReadOnly: true}},
+		Command: []string{"tell"}, Env: []string{"PATH=/usr/bin"},
+	}}, "scratch")
+	pod := b.pod("a", "")
+	c := &pod.Spec.Containers[0]
+	c.Command, c.Args = nil, []string{"x y"}
+	c.Env = []corev1.EnvVar{{Name: "GREETING", Value: "hello"}}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "volume", MountPath: "/volume"}}
+	c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true), RunAsUser: new(int64(65532)), RunAsGroup: new(int64(65532))}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	want := `dev etc proc sys usr var volume <nil>
+1 65532 a hello [x y] <nil>
+/new false true
+/etc/new false true
+/usr/new false true
+/volume/new true false
+true <nil>
+killed errno 0
+/usr/bin/tell <nil>
+`
+	if out := b.output(pod); out != want {
+		t.Errorf("%s\nwanted\n%s", out, want)
+	}
+
+	pod = b.pod("elsewhere", "")
+	pod.Spec.Containers[0].Command = []string{"sh"}
+	b.create(pod)
+	status := b.awaitPhase("elsewhere", corev1.PodFailed)
+	if ended := status.ContainerStatuses[0].State.Terminated; ended.ExitCode != 128 || !strings.Contains(ended.Message, `"sh": executable file not found in $PATH`) {
+		t.Error(show(status))
+	}
+}
+
+// The root of an image is read-only where its container asks for it, /tmp with it; volumes are not.
+func TestReadOnlyRoot(t *testing.T) {
+	b := start(t, "read-only")
+	pod := b.pod("a", "for d in / /etc /tmp /volume; do (echo x > $d/new) 2>/dev/null && echo $d; done; ls /bin/sh")
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "volume", MountPath: "/volume"}}
+	c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true)}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	if out := b.output(pod); out != "/volume\n/bin/sh\n" {
+		t.Error(out)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,8 +20,15 @@ import (
 // initScript is what runs between the fork and the container's command, as pid 1 of the new pid namespace: only
 // from in there can its /proc be mounted. The line it reads is written once the process is in its cgroup. It
 // ends by becoming the command, which so is pid 1 itself: like in a container, a signal that it has no handler
-// for is ignored, and its end is the end of all.
-const initScript = `mount -t proc proc /proc && read -r _ <&3 && exec 3<&- && exec "$@"`
+// for is ignored, and its end is the end of all. Its first argument is where the container's root is.
+const initScript = `mount -t proc proc "$1/proc" && shift && read -r _ <&3 && exec 3<&- && exec "$@"`
+
+// bareRoot is where the root of a container of a scratch image is while what leads to its command, which that does not
+// have, still runs in the machine's.
+const bareRoot = "/.image"
+
+// chroot is the last of what leads to such a command. It is in coreutils.
+const chroot = "/usr/sbin/chroot"
 
 // defaultShm is the size of /dev/shm that a container runtime gives when no volume is mounted there.
 const defaultShm = "64m"
@@ -32,8 +40,7 @@ var devices = []struct {
 }{{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}}
 
 var deviceLinks = [][2]string{
-	{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"}, {"/proc/self/fd/1", "/dev/stdout"},
-	{"/proc/self/fd/2", "/dev/stderr"}, {"pts/ptmx", "/dev/ptmx"},
+	{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
 }
 
 // processSpec is a container as the runtime sees it.
@@ -42,7 +49,9 @@ type processSpec struct {
 	hostname  string
 	scratch   string // an empty directory, over which the container's own layer is mounted
 	mounts    []bind
-	dir       string // working directory, made if it is not there
+	bare      bool   // there is nothing but the mounts, nothing of this machine's root
+	readOnly  bool   // the root, not what is mounted
+	dir       string // working directory, made if it is not there; "/" if bare
 	argv      []string
 	env       []string
 	user      *user
@@ -181,7 +190,7 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	path, err := lookPath(s.argv[0], s.env, s.dir)
+	path, err := s.lookPath()
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +200,20 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 	}
 	defer gate.Close()
 	defer open.Close()
-	argv := []string{"-c", initScript, "init"}
+	argv := []string{"-c", initScript, "init", s.root()}
 	if s.user != nil {
 		// A change of user clears Pdeathsig, so it is set once more.
 		argv = append(argv, "setpriv", "--reuid", strconv.FormatInt(s.user.uid, 10), "--regid", strconv.FormatInt(s.user.gid, 10), "--groups", strconv.FormatInt(s.user.group, 10), "--pdeathsig", "KILL")
+		if s.bare { // the user is to change the root; the command keeps that right
+			argv = append(argv, "--inh-caps", "+sys_chroot", "--ambient-caps", "+sys_chroot")
+		}
 	}
 	// The shell drops variables whose names it does not like, and adds its own. env gives exactly these.
 	argv = append(argv, "env", "-i")
 	argv = append(argv, s.env...)
+	if s.bare {
+		argv = append(argv, chroot, bareRoot)
+	}
 	cmd := exec.Command("/bin/sh", append(append(argv, path), s.argv[1:]...)...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + defaultPath}
@@ -219,30 +234,46 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 		cmd.Wait()
 		return nil, err
 	}
-	awaitCommand()
+	awaitCommand(filepath.Join(s.root(), "proc"))
 	return cmd, nil
 }
 
 // awaitCommand waits until pid 1 of the new namespace is no longer what leads to the command, which ignores a
-// SIGTERM. The /proc that it mounted is seen from here. It gives up after a second: then somebody waits for a
+// SIGTERM. The proc that it mounted is seen from here. It gives up after a second: then somebody waits for a
 // container's whole grace.
-func awaitCommand() {
+func awaitCommand(proc string) {
 	const tries, pause = 1000, time.Millisecond
 	for range tries {
-		b, err := os.ReadFile("/proc/1/cmdline")
-		line := string(b)
-		mounting := errors.Is(err, fs.ErrNotExist) && !exists("/proc/self")
-		leading := strings.HasPrefix(line, "/bin/sh\x00-c\x00"+initScript) || strings.HasPrefix(line, "setpriv\x00--reuid\x00") || strings.HasPrefix(line, "env\x00-i\x00")
-		if !mounting && !leading {
+		b, err := os.ReadFile(filepath.Join(proc, "1", "cmdline"))
+		mounting := errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(proc, "self"))
+		if !mounting && !leads(string(b)) {
 			return
 		}
 		time.Sleep(pause)
 	}
 }
 
+// leads tells whether a command line is one of what leads to a container's command.
+func leads(line string) bool {
+	for _, words := range [][]string{{"/bin/sh", "-c", initScript}, {"setpriv", "--reuid"}, {"env", "-i"}, {chroot, bareRoot}} {
+		if strings.HasPrefix(line, strings.Join(words, "\x00")+"\x00") {
+			return true
+		}
+	}
+	return false
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// root is where enter leaves the container's root, for the calling thread: "" where that is its own.
+func (s processSpec) root() string {
+	if s.bare {
+		return bareRoot
+	}
+	return ""
 }
 
 // enter takes the calling thread into new namespaces and makes the container's files its root.
@@ -297,29 +328,54 @@ func (s processSpec) enter() error {
 	if err := overlayRoot(s.scratch); err != nil {
 		return err
 	}
-	if err := makeDev(); err != nil {
-		return fmt.Errorf("make /dev: %w", err)
+	if s.bare {
+		if err := makeBareRoot(); err != nil {
+			return fmt.Errorf("make an empty root: %w", err)
+		}
+	}
+	within := func(path string) string { return filepath.Join("/", s.root(), path) }
+	for _, dir := range slices.Compact([]string{"/dev", within("/dev")}) { // what leads to the command has a standard input too
+		if err := makeDev(dir); err != nil {
+			return fmt.Errorf("make /dev: %w", err)
+		}
 	}
 	for i, m := range mounts {
-		if err := makeMountPoint(m.to, kinds[i].IsDir()); err != nil {
+		if err := makeMountPoint(within(m.to), kinds[i].IsDir()); err != nil {
 			return fmt.Errorf("mount %s: %w", m.to, err)
 		}
-		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, m.to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, within(m.to), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("mount %s: %w", m.to, err)
 		}
 	}
 	// The hosts file is replaced as a whole when it changes, which a mount of the file itself would not show.
-	os.Remove("/etc/hosts")
-	if err := os.Symlink(filepath.Join(podEtc, "hosts"), "/etc/hosts"); err != nil {
+	os.Remove(within("/etc/hosts"))
+	if err := os.Symlink(filepath.Join(podEtc, "hosts"), within("/etc/hosts")); err != nil {
 		return err
 	}
-	if err := os.WriteFile("/etc/hostname", []byte(s.hostname+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(within("/etc/hostname"), []byte(s.hostname+"\n"), 0o644); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+	if err := os.MkdirAll(within(s.dir), 0o755); err != nil {
 		return fmt.Errorf("make the working directory: %w", err)
 	}
+	if s.readOnly {
+		attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, within("/"), 0, attr); err != nil {
+			return fmt.Errorf("make the root read-only: %w", err)
+		}
+	}
 	return nil
+}
+
+// makeBareRoot makes an empty root, with a directory for proc.
+func makeBareRoot() error {
+	if err := os.Mkdir(bareRoot, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", bareRoot, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(bareRoot, "proc"), 0o755)
 }
 
 // podEtc is where a container finds the directory of files that its pod's containers share.
@@ -355,12 +411,16 @@ func overlayRoot(scratch string) error {
 	return unix.Chdir("/")
 }
 
-func makeDev() error {
-	if err := unix.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k"); err != nil {
+// makeDev makes what containers have in /dev at another place, which is made if it is not there.
+func makeDev(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID, "mode=0755,size=64k"); err != nil {
 		return err
 	}
 	for _, d := range devices {
-		path := "/dev/" + d.name
+		path := filepath.Join(dir, d.name)
 		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -369,19 +429,20 @@ func makeDev() error {
 		}
 	}
 	for _, link := range deviceLinks {
-		if err := os.Symlink(link[0], link[1]); err != nil {
+		if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
 			return err
 		}
 	}
-	for _, m := range []struct{ dir, kind, options string }{
-		{"/dev/pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
-		{"/dev/shm", "tmpfs", "mode=1777,size=" + defaultShm},
+	for _, m := range []struct{ name, kind, options string }{
+		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		{"shm", "tmpfs", "mode=1777,size=" + defaultShm},
 	} {
-		if err := os.Mkdir(m.dir, 0o755); err != nil {
+		at := filepath.Join(dir, m.name)
+		if err := os.Mkdir(at, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, m.dir, m.kind, unix.MS_NOSUID|unix.MS_NODEV, m.options); err != nil {
-			return fmt.Errorf("%s: %w", m.dir, err)
+		if err := unix.Mount(m.kind, at, m.kind, unix.MS_NOSUID|unix.MS_NODEV, m.options); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	return nil
@@ -401,27 +462,28 @@ func makeMountPoint(path string, dir bool) error {
 	return f.Close()
 }
 
-// lookPath finds the command as the container would, in which the caller is already.
-func lookPath(command string, env []string, dir string) (string, error) {
+// lookPath finds the command as the container would, from where enter leaves the caller.
+func (s processSpec) lookPath() (string, error) {
+	command := s.argv[0]
 	if strings.Contains(command, "/") {
 		path := command
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+			path = filepath.Join(s.dir, path)
 		}
-		if err := executable(path); err != nil {
+		if err := executable(filepath.Join("/", s.root(), path)); err != nil {
 			return "", errCommand{fmt.Sprintf("%q: stat %s: %v", command, command, err)}
 		}
 		return path, nil
 	}
 	search := defaultPath
-	for _, variable := range env {
+	for _, variable := range s.env {
 		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
 			search = value
 		}
 	}
 	for _, in := range filepath.SplitList(search) {
 		path := filepath.Join(in, command)
-		if filepath.IsAbs(path) && executable(path) == nil {
+		if filepath.IsAbs(path) && executable(filepath.Join("/", s.root(), path)) == nil {
 			return path, nil
 		}
 	}
