@@ -3,16 +3,21 @@ package eltrain_test
 import (
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/lang/importer"
 	"github.com/eltrain/eltrain/providers/kubernetes"
@@ -180,6 +185,41 @@ func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
 		}
 	}
 	check("", reflect.TypeFor[view.StatusModel]())
+}
+
+// The table of causes has each that there is, and says of each whether it counts.
+func TestCommandsPageHasEveryCause(t *testing.T) {
+	page := read(t, "docs/commands.md")
+	file, err := parser.ParseFile(token.NewFileSet(), "job/record.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	causes := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "Cause" {
+			return true
+		}
+		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts := "no"
+		if job.Cause(text).Users() {
+			counts = "yes"
+		}
+		if row := regexp.MustCompile("(?m)^\\| `" + text + "` \\| .* \\| " + counts + " \\|$"); !row.MatchString(page) {
+			t.Errorf("docs/commands.md has no row of the cause %s, with %q for whether it counts against the budget", text, counts)
+		}
+		causes++
+		return true
+	})
+	if causes == 0 {
+		t.Error("job/record.go has no causes")
+	}
 }
 
 func TestAPIPageHasEveryVariable(t *testing.T) {

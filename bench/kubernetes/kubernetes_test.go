@@ -72,15 +72,13 @@ func TestJobFiles(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", eltrain, "../../cmd/eltrain").CombinedOutput(); err != nil {
 		t.Fatalf("build eltrain: %v\n%s", err, out)
 	}
-	for _, c := range []struct {
-		provider string
-		w        workload
-	}{
-		{"kubernetes", workload{jobs: 2, pods: 3}},
-		{withVolcano, workload{jobs: 2, pods: 3}},
-		{"kubernetes", workload{jobs: 1, pods: 3, min: 1, state: clusterState("/etc/kubeconfig")}},
+	const kubeconfig = "/etc/kubeconfig"
+	for _, text := range []string{
+		workload{jobs: 2, pods: 3}.hcl("kubernetes", kubeconfig),
+		workload{jobs: 2, pods: 3}.hcl(withVolcano, kubeconfig),
+		workload{jobs: 1, pods: 3, min: 1, state: clusterState(kubeconfig)}.hcl("kubernetes", kubeconfig),
+		silentHCL(kubeconfig, "pool"),
 	} {
-		text := c.w.hcl(c.provider, "/etc/kubeconfig")
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "job.hcl"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -72,8 +72,17 @@ type stage struct {
 	nodes   []string
 }
 
+// silentHCL is its job file.
+func silentHCL(kubeconfig, pool string) string {
+	return fmt.Sprintf(silentJob, kubeconfig, agentImage, silentPool, pool, silentImage, silentSlots, silentSlots, silentLease)
+}
+
 // measureSilence: from a node's last word to the next pods of its slots bound elsewhere.
 func measureSilence(ctx context.Context, b *bed, cfg config, out io.Writer) error {
+	if os.Geteuid() != 0 {
+		fmt.Fprint(out, "\n## A node falls silent\n\nNot measured: nodes that run their pods make mounts and namespaces, which needs root.\n")
+		return nil
+	}
 	fmt.Fprintf(out, "\n## A node falls silent\n\nA job of %d slots on %d nodes that run its pods, with a lease of %v. All of one node stops without a word: its kubelet, "+
 		"and the agents. Seconds from then to the last of its slots' next pods created, bound, Running: median [least..most] n. The ceiling is "+
 		"the lease, which counts from an agent's last beat: that is up to a third of it old. Kubernetes by itself gives a node up 50 s after its "+
@@ -111,7 +120,7 @@ func (b *bed) silence(ctx context.Context, round int) (r relaunch, err error) {
 		}
 		err = errors.Join(err, b.clear(ctx, b.ours))
 	}()
-	m, err := b.start(fmt.Sprintf(silentJob, b.ours.kubeconfig, agentImage, silentPool, s.pool, silentImage, silentSlots, silentSlots, silentLease))
+	m, err := b.start(silentHCL(b.ours.kubeconfig, s.pool))
 	if err != nil {
 		return r, err
 	}
@@ -173,7 +182,6 @@ func (b *bed) silencing(ctx context.Context, m *master, s stage) (r relaunch, er
 		lost[slots[name]] = true
 	}
 	r.nodes, r.pods = 1, len(lost)
-	began := time.Now()
 	if err := s.kubelet.Disconnect(victim); err != nil {
 		return r, err
 	}
@@ -182,6 +190,7 @@ func (b *bed) silencing(ctx context.Context, m *master, s stage) (r relaunch, er
 			return r, err
 		}
 	}
+	began := time.Now()
 	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= silentSlots+len(lost) }); err != nil {
 		return r, err
 	}

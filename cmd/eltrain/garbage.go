@@ -20,7 +20,7 @@ var (
 	planGarbage = garbage{percent: 50}
 	// A master of 10,000 slots came to 200 MB at the worst moment with 100 %, and to 169 with 50 and no slack, where
 	// collections were a third of the samples of a profile while 3,000 pods were made. With 25 % and a slack of 24 MiB it
-	// came to 217, with these two to 138 and 184 (bench/results.md).
+	// came to 217, with these two to 138 and 184; what it takes since is in bench/results.md.
 	masterGarbage = garbage{percent: 25, slack: 12 << 20}
 )
 

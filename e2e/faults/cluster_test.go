@@ -3,7 +3,10 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,7 +31,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	s.Write("job.hcl", settings+provider()+s.training(2, 2, 40))
 	m := s.Watch()
 	s.AwaitWorld(2, 1)
-	s.renewed()
+	s.Renewed("main")
 	c.Etcd.Kill(t)
 	site.Until(t, "the API server cannot read", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -57,7 +60,7 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	victim := before.Worker(1)
 	agent, err := c.Kubelet.PID(s.Namespace, victim.Name, site.MainContainer)
 	s.OK(err)
-	s.renewed()
+	s.Renewed("main")
 	c.APIServer.Kill(t)
 	s.GoesOnRight(steps) // without
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
@@ -118,6 +121,32 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 		s.master.Interrupt()
 		s.destroyed()
 	}
+}
+
+// One job's pods are lost again and again; another's, under the same master, never notice.
+func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	s := newTrial(t, calm.start(t))
+	s.Write("job.hcl", settings+provider()+s.resting(workers))
+	quiet := &trial{new(*s.Site)}
+	quiet.Job, quiet.Work = "quiet", filepath.Join(s.Work, "quiet")
+	s.OK(os.Mkdir(quiet.Work, 0o755))
+	s.Write("quiet.hcl", strings.Replace(quiet.resting(workers), `job "gpt"`, `job "quiet"`, 1))
+	m := s.Watch()
+	j, before := s.AwaitWorld(workers, 1), quiet.AwaitWorld(workers, 1)
+	for range 3 {
+		s.DeletePod(j.Worker(0).Name, site.AtOnce())
+		j = s.AwaitWorld(workers, j.Generation+1)
+	}
+	if after := quiet.Status(); after.Generation != before.Generation || !maps.Equal(after.PodNames(), before.PodNames()) {
+		t.Errorf("the other job was %+v and is %+v", before, after)
+	}
+	if starts := quiet.starts(); len(starts) != workers || slices.Max(slices.Collect(maps.Values(starts))) != 1 {
+		t.Errorf("training processes of the other job were started: %v", starts)
+	}
+	s.ranOnce()
+	m.Interrupt()
+	s.destroyed()
 }
 
 // An admission webhook that says no three times costs three tries.

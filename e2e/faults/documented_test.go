@@ -30,25 +30,30 @@ type reader struct {
 // documented is where deploy/ installs to.
 const documented = "eltrain"
 
-// newReader opens the page at the installation, beside a copy of deploy/. One thing differs in that: every pod here shares
-// this machine's ports, so the master listens on its own address alone.
+// newReader opens the page at the installation.
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{
-		trial: &trial{&site.Site{T: t, Cluster: calm.start(t), Programs: programs, Job: "hello", Namespace: documented}},
-		page:  site.OpenPage(t, filepath.Join("..", "..", "docs", "kubernetes.md"), "## Install"),
-		dir:   t.TempDir(),
-	}
+	r := unpack(&trial{&site.Site{T: t, Cluster: calm.start(t), Programs: programs, Job: "hello", Namespace: documented}})
+	r.page = site.OpenPage(t, filepath.Join("..", "..", "docs", "kubernetes.md"), "## Install")
+	return r
+}
+
+// unpack copies deploy/ beside the reader. One thing differs in that: every pod here shares this machine's ports, so the
+// master listens on its own address alone. The namespace goes with the test.
+func unpack(s *trial) *reader {
+	t := s.T
+	t.Helper()
+	r := &reader{trial: s, dir: t.TempDir()}
 	r.OK(os.CopyFS(filepath.Join(r.dir, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))))
 	r.edit("deploy/base/deployment.yaml", "-listen=0.0.0.0:7070", "-listen=$(POD_IP):7070")
 	r.edit("deploy/base/deployment.yaml", "          env:\n", "          env:\n            - name: POD_IP\n              valueFrom:\n                fieldRef:\n                  fieldPath: status.podIP\n")
 	t.Cleanup(func() {
 		namespaces := r.Cluster.Admin().CoreV1().Namespaces()
-		if err := namespaces.Delete(context.Background(), documented, metav1.DeleteOptions{}); err != nil {
+		if err := namespaces.Delete(context.Background(), s.Namespace, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 		site.Until(t, "the namespace is gone", func() bool { // for a second run
-			_, err := namespaces.Get(context.Background(), documented, metav1.GetOptions{})
+			_, err := namespaces.Get(context.Background(), s.Namespace, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
 	})
@@ -115,7 +120,7 @@ func (r *reader) inMaster(command ...string) string {
 func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
-	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it
+	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it, by site.Dockerfile
 	site.Has(t, r.does(""), "successfully rolled out")
 	const most = 4 // slots, which it grows to
 	all := func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == most }

@@ -174,17 +174,23 @@ func (s *trial) unchanged() (check func(who string)) {
 	}
 }
 
+// deployedSettings are those of deploy/jobs, for jobs in this machine's own root. The agent is brought by its default
+// image: the init container of every pod.
+func deployedSettings(t *testing.T) string {
+	t.Helper()
+	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1)
+}
+
 // From a laptop's apply -watch to the Deployment in the cluster and back: the same files, the same state. No pod
 // is made anew, no training process is started again, no world forms anew, and each master hears from every agent.
 func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
-	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The agent is brought by its default image: the init container of every pod.
-	s.Write("eltrain.hcl", strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1))
+	s.Write("eltrain.hcl", deployedSettings(t))
 	s.Write("job.hcl", s.counting(workers))
 
 	laptop := s.Watch()

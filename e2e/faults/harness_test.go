@@ -28,6 +28,9 @@ const (
 	hostImage   = "host"                   // this machine's own root: sh, python3
 	helloImage  = "python:3.13-slim"       // of the sample job in deploy/jobs: this machine's own Python here
 	masterImage = "eltrain/eltrain:v0.1.0" // what deploy/ runs and brings the agent with
+	gitImage    = "git-sync/git-sync:v4.4.0"
+
+	repositories = "/repositories" // where git-sync sees shared: it has a /tmp of its own
 )
 
 var (
@@ -55,6 +58,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(shared)
+	if err := os.Chmod(shared, 0o755); err != nil { // git-sync is not root
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if programs, err = site.Build(shared); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -91,6 +98,14 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 	t.Helper()
 	site.Needed(t)
 	b.once.Do(func() {
+		var image kubelet.Image
+		if image, b.err = programs.Image(); b.err != nil {
+			return
+		}
+		var standIn string
+		if standIn, b.err = filepath.Abs(filepath.Join("testdata", "git-sync")); b.err != nil {
+			return
+		}
 		mounts := []kubelet.Mount{{HostPath: shared, Path: shared}}
 		var nodes []kubelet.Node
 		for _, name := range processNodes {
@@ -99,15 +114,12 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 			}})
 		}
 		b.cluster, b.err = testbed.New(testbed.Options{ProcessNodes: nodes, Images: map[string]kubelet.Image{
-			hostImage:  {Mounts: mounts},
-			helloImage: {},
-			masterImage: { // as deploy/Dockerfile makes it
-				Scratch: true,
-				Mounts: []kubelet.Mount{
-					{HostPath: programs.Eltrain, Path: "/usr/local/bin/eltrain", ReadOnly: true},
-					{HostPath: programs.Agent, Path: "/usr/local/bin/eltrain-agent", ReadOnly: true},
-				},
-				Env: []string{"PATH=/usr/local/bin", "HOME=/", "USER=eltrain"},
+			hostImage:   {Mounts: mounts},
+			helloImage:  {},
+			masterImage: image,
+			gitImage: {
+				Mounts:  []kubelet.Mount{{HostPath: shared, Path: repositories}, {HostPath: standIn, Path: "/git-sync", ReadOnly: true}},
+				Command: []string{"/bin/sh", "/git-sync"},
 			},
 		}})
 	})
@@ -202,13 +214,6 @@ job "gpt" {
 
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
-
-// renewed waits until the master renews its lock: the API server may be away for a whole lease from then on.
-func (s *trial) renewed() {
-	s.T.Helper()
-	last := s.Lease("main").RenewTime
-	site.Until(s.T, "the lock is renewed", func() bool { return s.Lease("main").RenewTime.After(last.Time) })
-}
 
 // trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
 // training process was started again, and that the job has what it is to have beside its pods, once.

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"maps"
 	"syscall"
 	"testing"
@@ -25,6 +26,13 @@ func (s *trial) standby() (other *trial, m *site.Master) {
 // ever ran beside another of it.
 func (s *trial) replacedOnce(victim corev1.Pod) {
 	s.T.Helper()
+	for _, problem := range s.notReplacedOnce(victim) {
+		s.T.Error(problem)
+	}
+}
+
+func (s *trial) notReplacedOnce(victim corev1.Pod) (problems []string) {
+	s.T.Helper()
 	incarnations := map[string]int{}
 	for _, p := range s.Pods() {
 		incarnations[p.Labels["eltrain.dev/index"]+"/"+p.Labels["eltrain.dev/incarnation"]]++
@@ -33,9 +41,12 @@ func (s *trial) replacedOnce(victim corev1.Pod) {
 	delete(want, victim.Labels["eltrain.dev/index"]+"/1")
 	want[victim.Labels["eltrain.dev/index"]+"/2"] = 1
 	if !maps.Equal(incarnations, want) {
-		s.T.Errorf("the pods by slot and incarnation are %v, wanted %v", incarnations, want)
+		problems = append(problems, fmt.Sprintf("the pods by slot and incarnation are %v, wanted %v", incarnations, want))
 	}
-	s.ranOnce()
+	if twice := s.noted("twice"); len(twice) > 0 {
+		problems = append(problems, fmt.Sprintf("ran twice at a time: %q", twice))
+	}
+	return problems
 }
 
 // Of two masters one leads and the other waits. When the first is killed the second takes over within the lease,

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
@@ -28,23 +30,51 @@ type stopped struct {
 	which   int    // with n 0: which of the kinds
 	kind    string // is that one; "" if the command has fewer
 	done    bool   // the API server had done it
+	victim  corev1.Pod
 	master  *site.Master
 	held    <-chan struct{}
 	release chan<- struct{}
 }
 
-// writes says what an undisturbed apply and destroy write, in order.
-func writes(t *testing.T, c *testbed.Cluster) (apply, destroy []string) {
+// breaks takes one of the job's pods away.
+func (s *stopped) breaks() {
+	s.T.Helper()
+	s.victim = s.Pods()[0]
+	s.DeletePod(s.victim.Name, site.AtOnce())
+	site.Until(s.T, "the pod is gone", func() bool {
+		return !slices.ContainsFunc(s.Pods(), func(p corev1.Pod) bool { return p.UID == s.victim.UID })
+	})
+}
+
+// unhealed says what is not as after one replacement: the victim's slot has its second pod, and each slot trains for the
+// second time.
+func (s *stopped) unhealed() []string {
+	s.T.Helper()
+	problems := s.notReplacedOnce(s.victim)
+	if starts := s.starts(); len(starts) != workers || starts["worker[0]"] != 2 || starts["worker[1]"] != 2 {
+		problems = append(problems, fmt.Sprintf("training processes were started: %v", starts))
+	}
+	return problems
+}
+
+// writes says what each of the rounds writes undisturbed, in order.
+func writes(t *testing.T, c *testbed.Cluster, rounds []round) (all [][]string) {
 	t.Helper()
-	s := newTrial(t, c)
-	g := s.Through()
+	s := &stopped{trial: newTrial(t, c)}
+	s.gate = s.Through()
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
-	s.Must(applying...)
-	s.trainsUndisturbed(workers)
-	apply = g.Asked()
-	g.StopAt(0, "", false)
-	s.destroyed()
-	return apply, g.Asked()
+	for _, r := range rounds {
+		if r.before != nil {
+			r.before(s)
+		}
+		s.gate.StopAt(0, "", false)
+		s.Must(r.args...)
+		for _, problem := range r.problems(s) {
+			t.Errorf("undisturbed: %s: %s", r.args[0], problem)
+		}
+		all = append(all, s.gate.Asked())
+	}
+	return all
 }
 
 // eachWrite gives one job for each write of the longest of the rounds and one for each kind of write, of each of the
@@ -59,14 +89,21 @@ func eachWrite(t *testing.T, c *testbed.Cluster, rounds []round, modes ...bool) 
 		all = append(all, s)
 	}
 	for _, done := range modes {
-		for n := range max(rounds[0].longest, rounds[1].longest) {
+		for n := range most(rounds, func(r round) int { return r.longest }) {
 			add(&stopped{n: n + 1, done: done})
 		}
 	}
-	for which := range max(len(rounds[0].kinds), len(rounds[1].kinds)) {
+	for which := range most(rounds, func(r round) int { return len(r.kinds) }) {
 		add(&stopped{which: which, done: modes[which%len(modes)]})
 	}
 	return all
+}
+
+func most(rounds []round, of func(round) int) (n int) {
+	for _, r := range rounds {
+		n = max(n, of(r))
+	}
+	return n
 }
 
 func (s *stopped) String() string {
@@ -83,26 +120,36 @@ func (s *stopped) String() string {
 
 // round is a command that is stopped at each of its writes, and what has to be so after it was completed.
 type round struct {
+	before   func(*stopped) // what is to be mended; nil if nothing
 	args     []string
 	longest  int      // how many writes it has, undisturbed
 	kinds    []string // of them
 	problems func(*stopped) []string
 }
 
-// twoRounds are an apply and a destroy.
-func twoRounds(t *testing.T, c *testbed.Cluster) []round {
-	apply, destroy := writes(t, c)
-	kinds := func(writes []string) []string { return slices.Compact(slices.Sorted(slices.Values(writes))) }
-	return []round{
-		{applying, len(apply), kinds(apply), func(s *stopped) []string { return s.disturbances(workers) }},
-		{destroying, len(destroy), kinds(destroy), func(s *stopped) []string { return s.remains() }},
+// ofALife are the rounds of a job that is made, healed and destroyed.
+func ofALife(t *testing.T, c *testbed.Cluster) []round {
+	t.Helper()
+	rounds := []round{
+		{args: applying, problems: func(s *stopped) []string { return s.disturbances(workers) }},
+		{before: (*stopped).breaks, args: applying, problems: (*stopped).unhealed},
+		{args: destroying, problems: func(s *stopped) []string { return s.remains() }},
 	}
+	for i, all := range writes(t, c, rounds) {
+		rounds[i].longest, rounds[i].kinds = len(all), slices.Compact(slices.Sorted(slices.Values(all)))
+	}
+	return rounds
 }
 
 // stopEach runs the command for every job and waits until each is stopped at its write. One that has fewer writes
 // ends before; one of each kind has to be met.
 func (r round) stopEach(t *testing.T, all []*stopped) {
 	t.Helper()
+	if r.before != nil {
+		for _, s := range all {
+			r.before(s)
+		}
+	}
 	for _, s := range all {
 		s.kind = ""
 		if s.n == 0 && s.which < len(r.kinds) {
@@ -137,11 +184,11 @@ func (r round) complete(t *testing.T, all []*stopped) {
 }
 
 // A master that is killed after any of its writes leaves what the next one completes: the same job, no pod made
-// twice, nothing started twice. So does one that destroys.
+// twice, nothing started twice. So does one that heals, and one that destroys.
 func TestMasterKilledAfterEachWrite(t *testing.T) {
 	t.Parallel()
 	c := calm.start(t)
-	rounds := twoRounds(t, c)
+	rounds := ofALife(t, c)
 	all := eachWrite(t, c, rounds, true)
 	for _, r := range rounds {
 		r.stopEach(t, all)
@@ -164,7 +211,7 @@ const lockOutlives = 10 * time.Second
 // else.
 func TestAPIServerKilledAtEachWrite(t *testing.T) {
 	c := rough.start(t)
-	rounds := twoRounds(t, c)
+	rounds := ofALife(t, c)
 	all := eachWrite(t, c, rounds, false, true)
 	for _, r := range rounds {
 		r.stopEach(t, all)

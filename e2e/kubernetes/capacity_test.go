@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -155,6 +156,39 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 			t.Errorf("pod %s trains and is held: %+v", p.Name, p.Spec.SchedulingGates)
 		}
 	}
+	s.EndsRight(site.Steps)
+}
+
+// Gates keep a gang until all of it exist, and what comes just then may take the place of one. The others hold theirs,
+// nobody trains, the scheduler's words are told, and it goes on by itself once there is room.
+func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
+	s := newDemo(t, 4)
+	s.Edit("job.hcl", "min = 2", "min = 4")
+	held, release := s.Through().StopAt(0, "patch pods", false)
+	s.Watch()
+	select {
+	case <-held:
+	case <-time.After(site.Bound):
+		t.Fatal("no gate is lifted")
+	}
+	placed := func() (n int) {
+		for _, p := range s.Pods() {
+			if p.Spec.NodeName != "" {
+				n++
+			}
+		}
+		return n
+	}
+	site.Until(t, "the others are placed", func() bool { return placed() == 3 })
+	s.Foreign("theirs", nil)
+	s.NodeOf("theirs")
+	close(release)
+	j := s.Await("one for which there is no room", func(j site.Job) bool { return j.Says("Insufficient cpu") })
+	if n := placed(); n != 3 || j.Generation != 0 {
+		t.Errorf("%d of the gang are placed, and generation %d trains", n, j.Generation)
+	}
+	s.DeletePod("theirs", site.AtOnce())
+	s.AwaitWorld(4, 1)
 	s.EndsRight(site.Steps)
 }
 

@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,6 +71,27 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	site.Until(t, "nothing is left", func() bool { return len(s.Left()) == 0 })
 	if j := s.Status(); len(j.Slots) > 0 {
 		t.Errorf("status after it: %+v", j)
+	}
+}
+
+// A pod finds the others by the names that its Service gives them.
+func TestPodsHaveNames(t *testing.T) {
+	s := newDemo(t, 4)
+	s.SetSteps(100 * site.Steps)
+	s.Watch()
+	j := s.AwaitWorld(4, 1)
+	in := strconv.Itoa(s.AgentOf(j.Worker(0)))
+	for i := range 4 {
+		pod := s.Pod(j.Worker(i).Name)
+		if want := fmt.Sprintf("worker-%d", i); pod.Spec.Hostname != want {
+			t.Errorf("the host name of worker[%d] is %q, wanted %q", i, pod.Spec.Hostname, want)
+		}
+		name := pod.Spec.Hostname + "." + pod.Spec.Subdomain
+		site.Until(t, name+" leads to its pod", func() bool {
+			out, _ := exec.Command("nsenter", "--target", in, "--mount", "getent", "hosts", name).Output() // it fails for a name that is not there yet
+			found := strings.Fields(string(out))
+			return len(found) > 0 && found[0] == pod.Status.PodIP
+		})
 	}
 }
 

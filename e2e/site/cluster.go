@@ -144,17 +144,17 @@ func (s *Site) TakenOver(state string) {
 	s.T.Helper()
 	left := s.Lease(state)
 	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
-	taken := left
-	for deadline := time.Now().Add(Bound); ; time.Sleep(lease / 100) {
-		taken = s.Lease(state)
-		if taken.HolderIdentity != nil && *taken.HolderIdentity != *left.HolderIdentity {
-			break
+	var taken coordinationv1.LeaseSpec
+	Until(s.T, "the lock is another's", func() bool {
+		if taken = s.Lease(state); taken.HolderIdentity == nil {
+			s.T.Fatalf("%s, which was stopped, has given the lock back", *left.HolderIdentity)
 		}
-		if time.Now().After(deadline) {
-			s.T.Fatalf("after %v the lock is still that of %v", Bound, *left.HolderIdentity)
+		if *taken.HolderIdentity != *left.HolderIdentity {
+			return true
 		}
 		left = taken
-	}
+		return false
+	})
 	if after := taken.AcquireTime.Sub(left.RenewTime.Time); after < lease || after > lease+lease/3 {
 		s.T.Errorf("a lock of %v was taken over %v after it was renewed last", lease, after)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// TrainerImage has the demo's directory as its working directory, AgentImage the built eltrain-agent.
+	// TrainerImage has the demo's directory as its working directory, AgentImage is that of deploy/.
 	TrainerImage = "trainer"
 	AgentImage   = "eltrain"
 
@@ -80,9 +80,10 @@ func NewDemo(t *testing.T, c *testbed.Cluster, programs Programs, e Example) *De
 
 func (d *Demo) startKubelet(nodes []kubelet.Node) {
 	d.T.Helper()
+	agent, err := d.Programs.Image()
+	d.OK(err)
 	ctx, cancel := bounded()
 	defer cancel()
-	var err error
 	d.Kubelet, err = kubelet.Start(ctx, kubelet.Options{
 		Config: d.Cluster.Config(), Nodes: nodes, Dir: d.T.TempDir(),
 		Images: map[string]kubelet.Image{
@@ -90,7 +91,7 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 				Mounts:     []kubelet.Mount{{HostPath: d.Dir, Path: d.Work}},
 				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + EventsFile},
 			},
-			AgentImage: {Mounts: []kubelet.Mount{{HostPath: d.Programs.Agent, Path: "/usr/local/bin/eltrain-agent", ReadOnly: true}}},
+			AgentImage: agent,
 		},
 	})
 	d.OK(err)
@@ -200,7 +201,7 @@ func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{PoolLabel: d.Namespace}, TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
-				Name: MainContainer, Image: AgentImage, Command: []string{"sleep", "3600"},
+				Name: MainContainer, Image: TrainerImage, Command: []string{"sleep", "3600"},
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
 			}},
 		},

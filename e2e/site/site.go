@@ -7,6 +7,7 @@
 //	status.go     what `eltrain status -json` says, and waiting for it
 //	cluster.go    objects and processes
 //	gate.go       stops a master at one of its writes
+//	image.go      the image that deploy/ makes of the programs
 //	demo.go       the example job on nodes of its own
 //	page.go       a page of docs/ that is followed to the letter, by kubectl
 //	loss.go       its losses beside those of an undisturbed run

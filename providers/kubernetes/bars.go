@@ -20,7 +20,8 @@ import (
 // into a pod is known once the pod is there: it counts as load of others then.
 //
 // What hangs on other pods or on objects beside the pod is the scheduler's alone: affinity between pods, topology
-// spread, volumes, quotas. It says so itself, in Incarnation.Waiting. What comes and goes closes a node for all
+// spread, volumes, quotas. It says so itself, in Incarnation.Waiting; of the first two, which are in the template, the
+// caveats warn. What comes and goes closes a node for all
 // (job.Node.Closed) and is no bar.
 func (p *Provider) Fit(r *job.Role) job.Fit {
 	p.index.askFor(r.Resources.Devices)
@@ -48,7 +49,7 @@ func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
 	limits := barring{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
 		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
-		Unknown: classes.unknown(template),
+		Unknown: append(classes.unknown(template), betweenPods(template)...),
 	}
 	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -63,7 +64,20 @@ type barring struct {
 	Required    *corev1.NodeSelector
 	Devices     []string
 	Extra       job.Resources
-	Unknown     []string // what of this could not be seen
+	Unknown     []string // what of this could not be seen, or is not reckoned with
+}
+
+// betweenPods says what of a template keeps its pods together or apart by where others are. Preferences keep nobody off.
+func betweenPods(o *corev1.Pod) (caveats []string) {
+	const alone = "only the scheduler reckons with that, so the plan may find room where it finds none."
+	if a := o.Spec.Affinity; a != nil && (a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0) {
+		caveats = append(caveats, "The pod overlay has required affinity between pods: "+alone)
+	}
+	if slices.ContainsFunc(o.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == corev1.DoNotSchedule }) {
+		caveats = append(caveats, "The pod overlay spreads pods over a topology: "+alone)
+	}
+	return caveats
 }
 
 // barCache keeps the answers by barKey for as long as the nodes and RuntimeClasses stay as they are: Fit is called for each

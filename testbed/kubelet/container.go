@@ -194,7 +194,11 @@ func (c *container) startFailed(err error, now time.Time) {
 
 // spec is the container as the runtime is to run it.
 func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environment) (processSpec, error) {
-	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, user: userOf(object, c), bare: image.Scratch}
+	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, bare: image.Scratch}
+	var err error
+	if s.user, err = userOf(object, c, image); err != nil {
+		return s, err
+	}
 	if security := c.spec.SecurityContext; security != nil && security.ReadOnlyRootFilesystem != nil {
 		s.readOnly = *security.ReadOnlyRootFilesystem
 	}
@@ -225,18 +229,24 @@ func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environme
 	s.mounts = []bind{{from: filepath.Join(p.dir, "etc"), to: podEtc, readOnly: true}}
 	if !s.bare {
 		tmp := filepath.Join(p.dir, "containers", c.spec.Name, "tmp")
-		s.mounts = append(s.mounts, bind{from: tmp, to: "/tmp", readOnly: s.readOnly})
+		s.mounts = append(s.mounts, bind{from: tmp, to: "/tmp", root: true})
 	}
 	for _, m := range image.Mounts {
-		s.mounts = append(s.mounts, bind{from: m.HostPath, to: m.Path, readOnly: m.ReadOnly})
+		s.mounts = append(s.mounts, bind{from: m.HostPath, to: m.Path, readOnly: m.ReadOnly, root: s.bare})
 	}
 	s.mounts = append(s.mounts, mounts...)
 	return s, nil
 }
 
-func userOf(object *corev1.Pod, c *container) *user {
+// userOf is whom a container runs as; nil for root.
+func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
 	u := user{}
-	set := false
+	set := image.User != ""
+	if set {
+		if _, err := fmt.Sscanf(image.User, "%d:%d", &u.uid, &u.gid); err != nil {
+			return nil, fmt.Errorf("the image's user %q is not UID:GID", image.User)
+		}
+	}
 	if s := object.Spec.SecurityContext; s != nil {
 		set = override(&u.uid, s.RunAsUser) || set
 		set = override(&u.gid, s.RunAsGroup) || set
@@ -246,13 +256,13 @@ func userOf(object *corev1.Pod, c *container) *user {
 		set = override(&u.gid, s.RunAsGroup) || set
 	}
 	if !set {
-		return nil
+		return nil, nil
 	}
 	u.group = u.gid
 	if s := object.Spec.SecurityContext; s != nil {
 		override(&u.group, s.FSGroup)
 	}
-	return &u
+	return &u, nil
 }
 
 // override sets a value that is given, and says whether it was.

@@ -4,8 +4,8 @@
 // leases, starts a pod's containers in order, expands their commands, mounts their volumes, probes them, stops
 // them with their grace, and reports what happened in the words of Kubernetes (reasons, exit codes, conditions).
 // A container is a process in mount, pid, uts and ipc namespaces of its own. Its root is an overlay of this
-// machine's root, so that every program installed here can run; what it writes there is its own and is gone with it.
-// What is bound into a container by an Image is the machine's own.
+// machine's root, so that every program installed here can run, or, of a scratch image, empty; what it writes there is
+// its own and is gone with it. What is bound into a container by an Image is the machine's own.
 //
 // It must not know what runs in the pods. It knows no eltrain.
 //
@@ -18,7 +18,9 @@
 //   - A container's root changes when the machine's does.
 //   - A Kubelet adopts nothing: processes end with the one that started them, and a second Kubelet of the same
 //     Dir starts from the API server's pods.
-//   - securityContext is ignored except runAsUser and runAsGroup; cpu is not limited; requests are not checked.
+//   - securityContext is ignored except runAsUser, runAsGroup, fsGroup (as a group of the processes) and
+//     readOnlyRootFilesystem. A container of a scratch image that has a user keeps the right to change its root. Cpu is not
+//     limited; requests are not checked.
 //   - There are no sidecars (init containers with a restartPolicy), no ephemeral containers, no postStart hooks, no
 //     readiness gates, no exec or attach from outside, no time stamps in logs.
 //
@@ -66,9 +68,10 @@ type Node struct {
 	Taints   []corev1.Taint
 }
 
-// Image is what a container of that image has besides this machine's root.
+// Image is what a container of that image has, besides this machine's root or alone.
 type Image struct {
-	Scratch    bool // nothing of this machine's root: FROM scratch, with Mounts for what is copied into it
+	Scratch    bool   // alone: FROM scratch, with Mounts for what is copied into it
+	User       string // UID:GID, in numbers, where the pod names none (USER); "" is root
 	Mounts     []Mount
 	WorkingDir string   // "" is /
 	Env        []string // NAME=value, below what the pod sets

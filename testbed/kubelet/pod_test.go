@@ -237,8 +237,8 @@ func TestImageMounts(t *testing.T) {
 	}
 }
 
-// A static program alone in its image runs without anything of this machine, as whom its pod says, and can write in
-// nothing but its volumes. It ends with whoever runs it, though it changed its user.
+// A static program alone in its image runs without anything of this machine, as whom its pod says, and can write nowhere
+// in its root but in its volumes. It ends with whoever runs it, though it changed its user. Its probes have no more.
 func TestScratchImage(t *testing.T) {
 	tell := filepath.Join(t.TempDir(), "tell")
 	build := exec.Command("go", "build", "-o", tell, "./testdata/tell")
@@ -271,6 +271,20 @@ killed errno 0
 		t.Errorf("%s\nwanted\n%s", out, want)
 	}
 
+	pod = b.pod("probed", "")
+	c = &pod.Spec.Containers[0]
+	c.Command, c.Args = nil, []string{"wait"}
+	probe := func(command string) *corev1.Probe {
+		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}}
+	}
+	c.ReadinessProbe = probe("tell")
+	sick := pod.DeepCopy()
+	sick.Name, sick.Spec.Containers[0].ReadinessProbe, sick.Spec.Containers[0].LivenessProbe = "sick", nil, probe("sh")
+	b.create(pod)
+	b.create(sick)
+	b.awaitPhase("sick", corev1.PodFailed) // there is no sh for its probe
+	b.awaitPod("probed", "is ready", func(s corev1.PodStatus) bool { return len(s.ContainerStatuses) > 0 && s.ContainerStatuses[0].Ready })
+
 	pod = b.pod("elsewhere", "")
 	pod.Spec.Containers[0].Command = []string{"sh"}
 	b.create(pod)
@@ -282,13 +296,13 @@ killed errno 0
 
 // The root of an image is read-only where its container asks for it, /tmp with it; volumes are not.
 func TestReadOnlyRoot(t *testing.T) {
-	b := start(t, "read-only")
-	pod := b.pod("a", "for d in / /etc /tmp /volume; do (echo x > $d/new) 2>/dev/null && echo $d; done; ls /bin/sh")
+	b := startWith(t, map[string]kubelet.Image{image: {Mounts: []kubelet.Mount{{HostPath: t.TempDir(), Path: "/tmp/of/the/image"}}}}, "read-only")
+	pod := b.pod("a", "for d in / /etc /tmp /volume; do (echo x > $d/new) 2>/dev/null && echo $d; done; ls /bin/sh; ls /tmp/of/the")
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "volume", MountPath: "/volume"}}
 	c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true)}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	if out := b.output(pod); out != "/volume\n/bin/sh\n" {
+	if out := b.output(pod); out != "/volume\n/bin/sh\nimage\n" {
 		t.Error(out)
 	}
 }

@@ -158,9 +158,9 @@ func (r *probes) handle(ctx context.Context, command *corev1.ExecAction, get *co
 
 // exec runs a command in the container.
 func (r *probes) exec(ctx context.Context, command []string) error {
-	argv := []string{"--target", strconv.Itoa(r.pid), "--mount", "--uts", "--ipc", "--pid", "env", "-i"}
-	argv = append(append(argv, r.env...), command...)
+	argv := append([]string{"--target", strconv.Itoa(r.pid), "--mount", "--root", "--uts", "--ipc", "--pid"}, command...)
 	cmd := exec.CommandContext(ctx, "nsenter", argv...)
+	cmd.Env = r.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // nsenter has forked
 	out, err := cmd.CombinedOutput()

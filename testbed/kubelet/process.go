@@ -63,6 +63,7 @@ type processSpec struct {
 type bind struct {
 	from, to string
 	readOnly bool
+	root     bool // is of the container's root: read-only where that is, once all is mounted
 	create   bool // from becomes a directory if it is not there, as a subPath does
 }
 
@@ -234,7 +235,7 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 		cmd.Wait()
 		return nil, err
 	}
-	awaitCommand(filepath.Join(s.root(), "proc"))
+	awaitCommand(filepath.Join("/", s.root(), "proc"))
 	return cmd, nil
 }
 
@@ -358,11 +359,18 @@ func (s processSpec) enter() error {
 	if err := os.MkdirAll(within(s.dir), 0o755); err != nil {
 		return fmt.Errorf("make the working directory: %w", err)
 	}
-	if s.readOnly {
-		attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-		if err := unix.MountSetattr(unix.AT_FDCWD, within("/"), 0, attr); err != nil {
-			return fmt.Errorf("make the root read-only: %w", err)
+	if !s.readOnly {
+		return nil
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	err := unix.MountSetattr(unix.AT_FDCWD, within("/"), 0, attr)
+	for i, m := range mounts {
+		if m.root && err == nil {
+			err = unix.MountSetattr(trees[i], "", unix.AT_EMPTY_PATH, attr)
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
 	}
 	return nil
 }

@@ -5,12 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
 )
 
 func main() {
+	if slices.Contains(os.Args, "wait") {
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		<-end
+		os.Exit(3)
+	}
 	var names []string
 	entries, err := os.ReadDir("/")
 	for _, e := range entries {

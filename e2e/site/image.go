@@ -1,0 +1,50 @@
+package site
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/eltrain/eltrain/testbed/kubelet"
+)
+
+// Dockerfile is the one that users build the image with, seen from the folder of a test below e2e/.
+var Dockerfile = filepath.Join("..", "..", "deploy", "Dockerfile")
+
+// Image is what the Dockerfile makes of the built programs. It knows those instructions that are in there, and takes no
+// other.
+func (p Programs) Image() (image kubelet.Image, err error) {
+	text, err := os.ReadFile(Dockerfile)
+	if err != nil {
+		return image, err
+	}
+	for line := range strings.Lines(string(text)) {
+		instruction, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		words := strings.Fields(rest)
+		switch {
+		case instruction == "" || strings.HasPrefix(instruction, "#"):
+		case instruction == "FROM" && rest == "scratch":
+			image.Scratch = true
+		case instruction == "COPY" && len(words) > 1 && strings.HasSuffix(words[len(words)-1], "/"):
+			for _, from := range words[:len(words)-1] {
+				image.Mounts = append(image.Mounts, kubelet.Mount{
+					HostPath: filepath.Join(filepath.Dir(p.Eltrain), filepath.Base(from)), Path: words[len(words)-1] + filepath.Base(from), ReadOnly: true,
+				})
+			}
+		case instruction == "ENV":
+			image.Env = words
+		case instruction == "USER":
+			image.User = rest
+		case instruction == "ENTRYPOINT":
+			err = json.Unmarshal([]byte(rest), &image.Command)
+		default:
+			err = fmt.Errorf("an instruction that tests know nothing of")
+		}
+		if err != nil {
+			return image, fmt.Errorf("%s: %q: %w", Dockerfile, strings.TrimSpace(line), err)
+		}
+	}
+	return image, nil
+}
