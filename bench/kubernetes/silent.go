@@ -144,7 +144,7 @@ func (b *bed) stage(ctx context.Context, round int) (s stage, err error) {
 	}
 	s.kubelet, err = kubelet.Start(ctx, kubelet.Options{Config: b.cluster.Config(), Nodes: nodes, Dir: dir, Images: map[string]kubelet.Image{
 		silentImage: {},
-		agentImage: {Scratch: true, Mounts: []kubelet.Mount{
+		agentImage: {Scratch: true, User: "65532:65532", Mounts: []kubelet.Mount{
 			{HostPath: filepath.Join(filepath.Dir(b.eltrain), "eltrain-agent"), Path: "/usr/local/bin/eltrain-agent", ReadOnly: true},
 		}, Env: []string{"PATH=/usr/local/bin"}},
 	}})

@@ -6,7 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
 )
@@ -65,12 +68,13 @@ patches:
     options:
       allowNameChange: true
 `, s.Namespace), 0o644))
+	t.Cleanup(func() { r.Shell(r.dir, "kubectl delete --ignore-not-found -k here") }) // what is not of the namespace
 	r.Shell(r.dir, "kubectl apply -k here && kubectl rollout status deployment/eltrain")
 	trains := func(workers int) func() bool {
 		return func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == workers }
 	}
 	site.Until(t, "the repository's job trains", trains(workers))
-	before := r.podUIDs()
+	before, master := r.podUIDs(), r.deployed()
 
 	repo.commit("job.hcl", s.resting(workers+1))
 	site.Until(t, "it has what was committed since", trains(workers+1))
@@ -80,9 +84,11 @@ patches:
 			t.Errorf("pod %s was made anew: %v, %v", name, before, now)
 		}
 	}
-	if starts := s.starts(); starts[fmt.Sprintf("worker[%d]", workers)] != 1 {
-		t.Errorf("training processes were started: %v", starts)
-	}
+	site.Until(t, "the slot that was added trains", func() bool { return s.starts()[fmt.Sprintf("worker[%d]", workers)] == 1 })
 	s.ranOnce()
-	r.Shell(r.dir, "kubectl delete -k here")
+	after := r.deployed()
+	restarted := slices.ContainsFunc(after.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 })
+	if after.UID != master.UID || restarted {
+		t.Errorf("the master was started again: %s", after.Status.String())
+	}
 }

@@ -104,7 +104,7 @@ func (s *trial) deployedSays() string {
 	if p == nil {
 		return ""
 	}
-	text, err := s.Cluster.Admin().CoreV1().Pods(s.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{}).DoRaw(context.Background())
+	text, err := s.Cluster.Admin().CoreV1().Pods(s.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: "eltrain"}).DoRaw(context.Background())
 	if err != nil {
 		return fmt.Sprintf("%v; the pod is %s", err, p.Status.String())
 	}

@@ -243,6 +243,12 @@ func (s *trial) disturbances(workers int) (problems []string) {
 	if twice := s.noted("twice"); len(twice) > 0 {
 		problems = append(problems, fmt.Sprintf("ran twice at a time: %q", twice))
 	}
+	return append(problems, s.unaccompanied()...)
+}
+
+// unaccompanied says what the job does not have beside its pods, once.
+func (s *trial) unaccompanied() (problems []string) {
+	s.T.Helper()
 	for kind, n := range s.kinds() {
 		if n != 1 {
 			problems = append(problems, fmt.Sprintf("%d of the kind %s", n, kind))

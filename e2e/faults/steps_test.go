@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -39,19 +40,33 @@ type stopped struct {
 // breaks takes one of the job's pods away.
 func (s *stopped) breaks() {
 	s.T.Helper()
-	s.victim = s.Pods()[0]
+	pods := s.Pods()
+	if len(pods) == 0 {
+		s.T.Fatalf("%v: there is no pod to be taken away", s)
+	}
+	s.victim = pods[0]
 	s.DeletePod(s.victim.Name, site.AtOnce())
 	site.Until(s.T, "the pod is gone", func() bool {
 		return !slices.ContainsFunc(s.Pods(), func(p corev1.Pod) bool { return p.UID == s.victim.UID })
 	})
 }
 
-// unhealed says what is not as after one replacement: the victim's slot has its second pod, and each slot trains for the
-// second time.
+// unhealed says what is not as after one replacement: the victim's slot has its second pod, each slot trains for the
+// second time, and what the job has beside its pods is there, once.
 func (s *stopped) unhealed() []string {
 	s.T.Helper()
-	problems := s.notReplacedOnce(s.victim)
-	if starts := s.starts(); len(starts) != workers || starts["worker[0]"] != 2 || starts["worker[1]"] != 2 {
+	problems := append(s.notReplacedOnce(s.victim), s.unaccompanied()...)
+	for _, p := range s.Pods() {
+		if p.Status.Phase != corev1.PodRunning {
+			problems = append(problems, fmt.Sprintf("pod %s is %s", p.Name, p.Status.Phase))
+		}
+	}
+	again := map[string]int{"worker[0]": 2, "worker[1]": 2}
+	deadline := time.Now().Add(site.Bound) // an apply ends with the first that trains
+	for !maps.Equal(s.starts(), again) && time.Now().Before(deadline) {
+		time.Sleep(site.Poll)
+	}
+	if starts := s.starts(); !maps.Equal(starts, again) {
 		problems = append(problems, fmt.Sprintf("training processes were started: %v", starts))
 	}
 	return problems

@@ -179,11 +179,18 @@ func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
 		}
 		return n
 	}
-	site.Until(t, "the others are placed", func() bool { return placed() == 3 })
 	s.Foreign("theirs", nil)
-	s.NodeOf("theirs")
+	site.Until(t, "the others and theirs are placed", func() bool { return placed() == 3 && s.Pod("theirs").Spec.NodeName != "" })
 	close(release)
-	j := s.Await("one for which there is no room", func(j site.Job) bool { return j.Says("Insufficient cpu") })
+	j := s.Await("three that wait for one for which there is no room", func(j site.Job) bool {
+		registered := 0
+		for _, slot := range j.Slots {
+			if slot.Phase == "Registered" {
+				registered++
+			}
+		}
+		return registered == 3 && j.Says("Insufficient cpu")
+	})
 	if n := placed(); n != 3 || j.Generation != 0 {
 		t.Errorf("%d of the gang are placed, and generation %d trains", n, j.Generation)
 	}

@@ -143,6 +143,9 @@ func (s *Site) Renewed(state string) {
 func (s *Site) TakenOver(state string) {
 	s.T.Helper()
 	left := s.Lease(state)
+	if left.HolderIdentity == nil {
+		s.T.Fatal("nobody holds the lock that is to be taken over")
+	}
 	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
 	var taken coordinationv1.LeaseSpec
 	Until(s.T, "the lock is another's", func() bool {

@@ -26,16 +26,18 @@ type Gate struct {
 	done    bool // the API server gets that one, and only the answer is held back
 	held    chan struct{}
 	release chan struct{}
+	over    chan struct{} // closed when the test ends: then nothing is held
 }
 
 // Through makes the user reach the API server by a gate, until the test ends.
 func (s *Site) Through() *Gate {
 	s.T.Helper()
-	g := &Gate{Proxy: s.Cluster.Proxy(s.T)}
+	g := &Gate{Proxy: s.Cluster.Proxy(s.T), over: make(chan struct{})}
 	g.server = httptest.NewTLSServer(g)
 	direct := s.Kubeconfig
 	s.T.Cleanup(func() {
 		s.Kubeconfig = direct
+		close(g.over)
 		g.server.CloseClientConnections() // watches
 		g.server.Close()
 	})
@@ -77,12 +79,19 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case done:
 		g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
 		close(g.held)
-		<-release
+		g.hold(release)
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
 	default:
 		close(g.held)
-		<-release
+		g.hold(release)
 		g.Proxy.ServeHTTP(w, r)
+	}
+}
+
+func (g *Gate) hold(release <-chan struct{}) {
+	select {
+	case <-release:
+	case <-g.over:
 	}
 }
 

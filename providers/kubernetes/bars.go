@@ -49,7 +49,7 @@ func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
 	limits := barring{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
 		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
-		Unknown: append(classes.unknown(template), betweenPods(template)...),
+		Caveats: append(classes.unknown(template), betweenPods(template)...),
 	}
 	if a := template.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		limits.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -64,7 +64,7 @@ type barring struct {
 	Required    *corev1.NodeSelector
 	Devices     []string
 	Extra       job.Resources
-	Unknown     []string // what of this could not be seen, or is not reckoned with
+	Caveats     []string // what of this could not be seen, or is not reckoned with
 }
 
 // betweenPods says what of a template keeps its pods together or apart by where others are. Preferences keep nobody off.
@@ -101,7 +101,7 @@ func (c *barCache) of(key string, x *index, limits func() (barring, error)) job.
 	if err != nil {
 		return job.Fit{} // Config.Check has refused it, with its reason
 	}
-	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra, Caveats: b.Unknown}
+	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra, Caveats: b.Caveats}
 	c.known[key] = fit
 	return fit
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now t
 	c.process = process
 	c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(process.started)}}
 	p.processes.Go(func() { <-process.done; p.poke() })
-	c.probes = p.probe(c, process, env)
+	c.probes = p.probe(c, process, spec)
 }
 
 // begin counts a new attempt, and moves the end of the one before to where it belongs.
@@ -240,38 +241,32 @@ func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environme
 
 // userOf is whom a container runs as; nil for root.
 func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
+	var uid, gid, group *int64
+	if s := object.Spec.SecurityContext; s != nil {
+		uid, gid, group = s.RunAsUser, s.RunAsGroup, s.FSGroup
+	}
+	if s := c.spec.SecurityContext; s != nil {
+		uid, gid = cmp.Or(s.RunAsUser, uid), cmp.Or(s.RunAsGroup, gid)
+	}
 	u := user{}
-	set := image.User != ""
-	if set {
+	switch {
+	case uid != nil:
+		u.uid = *uid // with group 0: the image's is of the image's user
+	case image.User != "":
 		if _, err := fmt.Sscanf(image.User, "%d:%d", &u.uid, &u.gid); err != nil {
 			return nil, fmt.Errorf("the image's user %q is not UID:GID", image.User)
 		}
-	}
-	if s := object.Spec.SecurityContext; s != nil {
-		set = override(&u.uid, s.RunAsUser) || set
-		set = override(&u.gid, s.RunAsGroup) || set
-	}
-	if s := c.spec.SecurityContext; s != nil {
-		set = override(&u.uid, s.RunAsUser) || set
-		set = override(&u.gid, s.RunAsGroup) || set
-	}
-	if !set {
+	case gid == nil:
 		return nil, nil
 	}
+	if gid != nil {
+		u.gid = *gid
+	}
 	u.group = u.gid
-	if s := object.Spec.SecurityContext; s != nil {
-		override(&u.group, s.FSGroup)
+	if group != nil {
+		u.group = *group
 	}
 	return &u, nil
-}
-
-// override sets a value that is given, and says whether it was.
-func override(to *int64, value *int64) bool {
-	if value == nil {
-		return false
-	}
-	*to = *value
-	return true
 }
 
 // launch makes a container's directories, its termination log and its cgroup, and starts it.

@@ -274,15 +274,16 @@ killed errno 0
 	pod = b.pod("probed", "")
 	c = &pod.Spec.Containers[0]
 	c.Command, c.Args = nil, []string{"wait"}
+	c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(65532))}
 	probe := func(command string) *corev1.Probe {
 		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}}
 	}
 	c.ReadinessProbe = probe("tell")
 	sick := pod.DeepCopy()
-	sick.Name, sick.Spec.Containers[0].ReadinessProbe, sick.Spec.Containers[0].LivenessProbe = "sick", nil, probe("sh")
+	sick.Name, sick.Spec.Containers[0].ReadinessProbe, sick.Spec.Containers[0].LivenessProbe = "sick", nil, probe("bin/sh")
 	b.create(pod)
 	b.create(sick)
-	b.awaitPhase("sick", corev1.PodFailed) // there is no sh for its probe
+	b.awaitPhase("sick", corev1.PodFailed) // there is no shell for its probe, above its working directory or below
 	b.awaitPod("probed", "is ready", func(s corev1.PodStatus) bool { return len(s.ContainerStatuses) > 0 && s.ContainerStatuses[0].Ready })
 
 	pod = b.pod("elsewhere", "")

@@ -27,6 +27,7 @@ type probes struct {
 	container *container
 	pid       int
 	env       []string
+	user      *user // nil for root
 
 	cancel   context.CancelFunc // of all
 	liveness context.CancelFunc
@@ -37,8 +38,8 @@ type probes struct {
 }
 
 // probe begins to probe a process that has just started.
-func (p *pod) probe(c *container, process *process, env *environment) *probes {
-	r := &probes{pod: p, container: c, pid: process.os.Pid, env: env.list()}
+func (p *pod) probe(c *container, process *process, s processSpec) *probes {
+	r := &probes{pod: p, container: c, pid: process.os.Pid, env: s.env, user: s.user}
 	ctx, cancel := context.WithCancel(context.Background())
 	liveness, stop := context.WithCancel(ctx)
 	r.cancel, r.liveness = cancel, stop
@@ -158,8 +159,11 @@ func (r *probes) handle(ctx context.Context, command *corev1.ExecAction, get *co
 
 // exec runs a command in the container.
 func (r *probes) exec(ctx context.Context, command []string) error {
-	argv := append([]string{"--target", strconv.Itoa(r.pid), "--mount", "--root", "--uts", "--ipc", "--pid"}, command...)
-	cmd := exec.CommandContext(ctx, "nsenter", argv...)
+	argv := []string{"--target", strconv.Itoa(r.pid), "--mount", "--root", "--wd", "--uts", "--ipc", "--pid"}
+	if r.user != nil {
+		argv = append(argv, "--setgid", strconv.FormatInt(r.user.gid, 10), "--setuid", strconv.FormatInt(r.user.uid, 10))
+	}
+	cmd := exec.CommandContext(ctx, "nsenter", append(argv, command...)...)
 	cmd.Env = r.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // nsenter has forked
