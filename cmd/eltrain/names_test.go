@@ -136,6 +136,7 @@ func TestMovedJobTrainsOn(t *testing.T) {
 
 	// A slot that fails is healed under the new name, and the world forms anew with the survivor.
 	syscall.Kill(pids[1], syscall.SIGKILL)
+	eventually(t, "the agent has ended", func() bool { return !alive(pids[1]) })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.new.worker[1]", "Apply complete!")
 	if phase, running, now := status(t, dir); phase != "Running" || running != 2 || now[0] != pids[0] {
 		t.Errorf("after a fault the job is %s with %d running, agents %v of %v", phase, running, now, pids)

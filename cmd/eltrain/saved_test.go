@@ -144,19 +144,11 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
 	before := read(t, filepath.Join(dir, defaultState))
 	// Somebody kills an agent: the state does not know, the object is not as it was.
-	var status struct {
-		Jobs []struct {
-			Slots []struct {
-				AgentPID int `json:"agent_pid"`
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").check(t, exitDone).out), &status); err != nil {
+	agent := slotsOf(t, dir)["job.tiny.worker[1]"].AgentPID
+	if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(status.Jobs[0].Slots[1].AgentPID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the agent has ended", func() bool { return !alive(agent) })
 	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is not running now", "Error: Saved plan is stale", "Nothing was changed.")
 	if after := read(t, filepath.Join(dir, defaultState)); after != before {
 		t.Error("a plan that was refused changed the state")

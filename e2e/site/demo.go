@@ -22,6 +22,9 @@ const (
 	TrainerImage = "trainer"
 	AgentImage   = "eltrain"
 
+	// foreignImage has nothing of the demo's: what runs of it is not taken for what a job left.
+	foreignImage = "foreign"
+
 	// PoolLabel keeps the pods of a test on its nodes, and other tests' away from them.
 	PoolLabel = "e2e.eltrain.dev/pool"
 
@@ -91,7 +94,8 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 				Mounts:     []kubelet.Mount{{HostPath: d.Dir, Path: d.Work}},
 				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + EventsFile},
 			},
-			AgentImage: agent,
+			AgentImage:   agent,
+			foreignImage: {},
 		},
 	})
 	d.OK(err)
@@ -201,7 +205,7 @@ func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{PoolLabel: d.Namespace}, TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
-				Name: MainContainer, Image: TrainerImage, Command: []string{"sleep", "3600"},
+				Name: MainContainer, Image: foreignImage, Command: []string{"sleep", "3600"},
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
 			}},
 		},
