@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ const (
 
 	annotationState  = "eltrain.dev/state"
 	annotationBackup = "eltrain.dev/backup"
-	// annotationFence is the epoch of the newest holder of the lock.
+	// annotationFence is the fence, EPOCH/ID of the newest holder of the lock.
 	annotationFence = "eltrain.dev/fence"
 	// annotationUse is how a person goes back to the backup: with the value "backup" that one is read, and the
 	// next write follows it.
@@ -276,27 +277,44 @@ func (s *Store) labels(kind string) map[string]string {
 	}
 }
 
-// fence is the epoch of the newest holder that a head knows; 0 if of none.
-func fence(head *corev1.Secret) uint64 {
-	if head == nil {
-		return 0
-	}
-	epoch, err := strconv.ParseUint(head.Annotations[annotationFence], 10, 64)
-	if err != nil {
-		return 0 // edited by hand; the stored state's own epoch fences too
-	}
-	return epoch
+// fence says who may write: the newest holder of the lock, and nobody before that. One epoch has one holder, also where
+// somebody removed the Lease between two claims and both counted to the same.
+type fence struct {
+	epoch  uint64
+	holder string // state.LockInfo's ID; "" of nobody: the lock was broken, or the head was edited by hand
 }
 
-func setFence(head *corev1.Secret, epoch uint64) {
+func fenceOf(info state.LockInfo) fence { return fence{epoch: info.Epoch, holder: info.ID} }
+
+// keepsOut tells whether the holder that other is of has lost the lock.
+func (f fence) keepsOut(other fence) bool {
+	return f.epoch > other.epoch || f.epoch == other.epoch && f.holder != "" && f.holder != other.holder
+}
+
+func (f fence) String() string { return fmt.Sprintf("%d/%s", f.epoch, f.holder) }
+
+// fenced is the fence of a head; the zero value where there is none.
+func fenced(head *corev1.Secret) fence {
+	if head == nil {
+		return fence{}
+	}
+	number, holder, _ := strings.Cut(head.Annotations[annotationFence], "/")
+	epoch, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return fence{} // edited by hand; the stored state's own epoch fences too
+	}
+	return fence{epoch: epoch, holder: holder}
+}
+
+func setFence(head *corev1.Secret, f fence) {
 	if head.Annotations == nil {
 		head.Annotations = map[string]string{}
 	}
-	head.Annotations[annotationFence] = strconv.FormatUint(epoch, 10)
+	head.Annotations[annotationFence] = f.String()
 }
 
 // headOf is the head that follows old: with a new state, and the one that was read as its backup.
-func (s *Store) headOf(old *corev1.Secret, epoch uint64, now description, inline []byte) (*corev1.Secret, error) {
+func (s *Store) headOf(old *corev1.Secret, f fence, now description, inline []byte) (*corev1.Secret, error) {
 	head := s.emptyHead()
 	var was description
 	var wasInline []byte
@@ -307,7 +325,7 @@ func (s *Store) headOf(old *corev1.Secret, epoch uint64, now description, inline
 			return nil, err
 		}
 	}
-	setFence(head, epoch)
+	setFence(head, f)
 	delete(head.Annotations, annotationUse)
 	delete(head.Annotations, annotationBackup)
 	head.Data = map[string][]byte{currentState: inline}
@@ -361,7 +379,7 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
 	if l.unswept || old == nil {
-		found, err := s.unnamed(ctx, l.Info().Epoch)
+		found, err := s.unnamed(ctx, fenceOf(l.Info()))
 		if err != nil {
 			l.unswept = true
 			return onlyForbidden(err)
@@ -396,13 +414,13 @@ func superseded(old *corev1.Secret) []string {
 }
 
 // unnamed lists the parts of this state that no head names, now or ever: what writes left that were cut short, under
-// this epoch or an older one. It returns ErrFenced if the head is not of this epoch any more.
+// this epoch or an older one. It returns ErrFenced if the head is not of this holder any more.
 //
 // The list comes before the head. A newer holder raises the fence before it makes parts: where the head that is read
-// then is still of this epoch, no part in the list is a newer holder's. An older holder's get into no head any more, and
+// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head any more, and
 // this one's own are of writes that have ended, since it has one at a time. A name is of one write and is not used again
 // (see putParts), so a removal does no harm either that arrives late, under another holder.
-func (s *Store) unnamed(ctx context.Context, epoch uint64) (names []string, err error) {
+func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error) {
 	var found *metav1.PartialObjectMetadataList
 	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
 	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {
@@ -416,7 +434,7 @@ func (s *Store) unnamed(ctx context.Context, epoch uint64) (names []string, err 
 	if err != nil {
 		return nil, err
 	}
-	if fence(head) != epoch {
+	if fenced(head) != f {
 		return nil, state.ErrFenced
 	}
 	named := map[string]bool{}

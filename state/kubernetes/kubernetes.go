@@ -197,7 +197,7 @@ func (s *Store) knownHead() *corev1.Secret {
 // is lost nobody here can know which. The next Read tells.
 //
 // A write under a lost lock is impossible. It is an update of the head on condition of the resourceVersion in
-// which this lock's epoch was seen as the newest, and each new holder changes the head, with its own epoch,
+// which this lock's holder was seen as the newest, and each new holder changes the head, with its own epoch,
 // before its Lock returns.
 func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
 	held, ours := l.(*lock)
@@ -237,7 +237,7 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 		return fmt.Errorf("a part of the new state: %w", err)
 	}
 	for {
-		head, err := s.headOf(old, l.Info().Epoch, written, inline)
+		head, err := s.headOf(old, fenceOf(l.Info()), written, inline)
 		if err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 		return next, nil, state.ErrFenced
 	}
 	if head := s.knownHead(); head != nil {
-		if accepted, err := s.judge(head, next, l); err == nil && fence(head) == l.Info().Epoch {
+		if accepted, err := s.judge(head, next, l); err == nil && fenced(head) == fenceOf(l.Info()) {
 			return accepted, head, nil
 		}
 	}
@@ -290,7 +290,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 	if err != nil {
 		return next, nil, err
 	}
-	if fence(head) < l.Info().Epoch {
+	if fenced(head) != fenceOf(l.Info()) {
 		// Somebody removed the head, or put an old one in its place, by hand.
 		if err := l.confirm(ctx); err != nil {
 			return next, nil, err
@@ -301,8 +301,8 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 
 // judge applies the rule by which states are written to one head.
 func (s *Store) judge(head *corev1.Secret, next state.State, l *lock) (state.State, error) {
-	if newest := fence(head); newest > l.Info().Epoch {
-		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest, l.Info().Epoch)
+	if newest := fenced(head); newest.keepsOut(fenceOf(l.Info())) {
+		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest.epoch, l.Info().Epoch)
 	}
 	now, _, err := stored(head)
 	if err != nil {
@@ -331,25 +331,25 @@ func (s *Store) putHead(ctx context.Context, head *corev1.Secret) (put *corev1.S
 	return put, err
 }
 
-// raiseFence makes epoch the newest that the head knows: from then on an older holder's write fails. It
-// returns state.ErrFenced if there is a newer one already.
-func (s *Store) raiseFence(ctx context.Context, epoch uint64) error {
+// raiseFence makes f the fence of the head: from then on the write of whoever it keeps out fails. It returns
+// state.ErrFenced if f is kept out itself.
+func (s *Store) raiseFence(ctx context.Context, f fence) error {
 	for {
 		old, err := s.getHead(ctx)
 		if err != nil {
 			return err
 		}
-		switch newest := fence(old); {
-		case newest > epoch:
+		switch newest := fenced(old); {
+		case newest.keepsOut(f):
 			return state.ErrFenced
-		case newest == epoch:
+		case newest == f:
 			return nil // by this very call: its answer was lost
 		}
 		head := s.emptyHead()
 		if old != nil {
 			head = old.DeepCopy()
 		}
-		setFence(head, epoch)
+		setFence(head, f)
 		head, err = s.putHead(ctx, head)
 		if err == nil {
 			s.remember(head)

@@ -568,8 +568,8 @@ func TestRemovedByHandUnderAHolder(t *testing.T) {
 	if st = p.write(s, st.Next(nil), l); st.Serial != 1 {
 		t.Fatalf("serial %d", st.Serial)
 	}
-	if got := fence(s.knownHead()); got != l.Info().Epoch {
-		t.Fatalf("the new head is fenced for epoch %d, the lock is of %d", got, l.Info().Epoch)
+	if got := fenced(s.knownHead()); got != fenceOf(l.Info()) {
+		t.Fatalf("the new head is fenced for %v, the lock is of %v", got, fenceOf(l.Info()))
 	}
 }
 
@@ -594,6 +594,38 @@ func TestLeaseRemovedByHand(t *testing.T) {
 	case <-l.Lost():
 	case <-time.After(enough):
 		t.Fatal("Lost was not closed")
+	}
+}
+
+// Two claims count to the same epoch when somebody removes the Lease between them. One of them gets the lock, and the other
+// holds nothing from the start.
+func TestTwoClaimsOfOneEpoch(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	fencing := stall(changesSecret)
+	slow := p.through(fencing.trip)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := slow.Lock(context.Background(), who, 0)
+		answer <- err
+	}()
+	<-fencing.reached
+	if err := cluster.Admin().CoordinationV1().Leases(p.namespace).Delete(t.Context(), headName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s := p.open()
+	l := p.lock(s)
+	if l.Info().Epoch != 1 {
+		t.Fatalf("the second claim is of epoch %d: the two do not count to the same", l.Info().Epoch)
+	}
+	close(fencing.release)
+	var locked *state.LockedError
+	if err := <-answer; !errors.As(err, &locked) || locked.Holder.ID != l.Info().ID {
+		t.Fatalf("the first claim: %v; want a LockedError with the holder %s", err, l.Info().ID)
+	}
+	p.write(s, state.State{}.Next(statetest.Records(1)), l)
+	if isLost(l) {
+		t.Fatal("the first claim took the lock away")
 	}
 }
 

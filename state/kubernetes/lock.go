@@ -181,7 +181,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 		return nil, err
 	}
 	info.ID, info.PID = uuid.NewString(), os.Getpid()
-	info.Epoch = max(transitions(judged), fence(head)) + 1 // the fence counts too: somebody may have removed the Lease
+	info.Epoch = max(transitions(judged), fenced(head).epoch) + 1 // the fence counts too: somebody may have removed the Lease
 	if info.Created.IsZero() {
 		info.Created = time.Now().UTC()
 	}
@@ -215,7 +215,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	}
 	l := &lock{Hold: state.NewHold(info), store: s, lease: put, unswept: true, writing: make(chan struct{}, 1)}
 	l.keep(began)
-	if err := s.raiseFence(ctx, info.Epoch); err != nil {
+	if err := s.raiseFence(ctx, fenceOf(info)); err != nil {
 		err = errors.Join(err, l.Unlock(context.WithoutCancel(ctx)))
 		if errors.Is(err, state.ErrFenced) {
 			return nil, nil // two claims after somebody removed the Lease: the other one was faster
@@ -262,7 +262,7 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 			return state.LockInfo{}, err
 		}
 		// A holder that is alive learns of it with its next renewal, and its writes fail from now on.
-		if err := s.raiseFence(ctx, now.Epoch+1); err != nil && !errors.Is(err, state.ErrFenced) {
+		if err := s.raiseFence(ctx, fence{epoch: now.Epoch + 1}); err != nil && !errors.Is(err, state.ErrFenced) {
 			return state.LockInfo{}, fmt.Errorf("keep the former holder from writing: %w", err)
 		}
 		return *now, nil
