@@ -207,20 +207,46 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 		most = r.confirmed
 	}
 	removals := plan.Removals(&in, &p)
-	all := 0
-	for _, n := range removals {
-		all += n
-	}
-	if all <= *most {
+	seen := total(removals)
+	if seen == 0 {
 		return in, p
+	}
+	unseen := r.unseenRemovals(in, &p)
+	if seen+unseen <= *most {
+		return in, p
+	}
+	all := fmt.Sprintf("%d in all", seen)
+	if unseen > 0 {
+		all = fmt.Sprintf("up to %d in all with what cannot be seen now", seen+unseen)
 	}
 	why := map[string]string{}
 	for name, n := range removals {
-		why[name] = fmt.Sprintf("The files%s would have %s of it removed or replaced, %d in all, and -max-destroy=%d allows no more than that: it goes on as it was last applied. "+
+		why[name] = fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%d allows no more than that: it goes on as it was last applied. "+
 			"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.", since(r.revision), count(n, "slot"), all, *most)
 	}
 	in = plan.Withhold(in, why)
 	return in, plan.Make(in)
+}
+
+// unseenRemovals counts what plan.Removals cannot, of the jobs that were left out of a turn: all slots that run of those
+// whose declaration changed, which are the most that it can come to. One change of the files is one, whichever provider of
+// its jobs can be observed first.
+func (r *Reconciler) unseenRemovals(in plan.Input, p *plan.Plan) int {
+	hidden := job.Records{}
+	for name, rec := range r.Records() {
+		if in.Records[name] == nil {
+			hidden[name] = rec
+		}
+	}
+	in.Jobs, in.Records = r.o.Jobs, hidden
+	return total(plan.Removals(&in, p))
+}
+
+func total(counts map[string]int) (sum int) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
 }
 
 // tellFiles has it told what becomes of the files: which commit was taken up, what of it is held back, and what is left.

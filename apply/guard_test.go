@@ -243,6 +243,44 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 	}
 }
 
+// A change of the files is one change, whichever provider of its jobs can be observed.
+func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
+	most := 2
+	west := newCluster("west")
+	jobs := func(replicas int) []job.Job {
+		all := two(replicas)
+		all[1].Provider = "west"
+		return all
+	}
+	b := newBench(t, func(o *Options) {
+		o.Jobs, o.MaxDestroy, o.Providers["west"] = jobs(2), &most, west
+		o.NewUID = func(name string) string { return "u" + name }
+	})
+	b.turns(t)
+	fewer := reading(Files{Jobs: jobs(1)[:1]}, nil) // a slot of a, and all of b
+	held := func(want string) {
+		t.Helper()
+		if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), want) {
+			t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))
+		}
+	}
+	const seen, unseen = "1 slot of it removed or replaced, 3 in all, and", "1 slot of it removed or replaced, up to 3 in all with what cannot be seen now, and"
+
+	west.unseen = errors.New("the API server is down")
+	b.reload(fewer)
+	held(unseen)
+	west.unseen = nil
+	held(seen)
+	west.unseen = errors.New("the API server is down")
+	held(unseen)
+
+	// What the files have of b as it was applied is not to be removed.
+	b.reload(reading(Files{Jobs: jobs(1)}, nil))
+	if p := b.turn(t); len(removed(p)) != 1 {
+		t.Errorf("removed %v: nothing of b is to be", removed(p))
+	}
+}
+
 // ask makes a request to reconcile, has it heeded, and gives the answer.
 func (b *bench) ask(t *testing.T, w *Watch, most *int) (reply elastic.ReconcileReply) {
 	t.Helper()

@@ -134,13 +134,18 @@ type bench struct {
 	now     time.Time
 }
 
+func newCluster(provider string) *cluster {
+	c := &cluster{Cluster: sim.New(provider, jobtest.Epoch, nil), prepare: func(job.Group) error { return nil },
+		launch: func(context.Context, job.Launch) error { return nil }, stop: func() error { return nil }, observe: func() {}}
+	c.Schedules = true
+	c.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
+	return c
+}
+
 func newBench(t *testing.T, change func(*Options)) *bench {
 	t.Helper()
 	b := &bench{listener: &listener{tokens: map[string]string{}}, now: jobtest.Epoch}
-	b.cluster = &cluster{Cluster: sim.New("local", jobtest.Epoch, nil), prepare: func(job.Group) error { return nil },
-		launch: func(context.Context, job.Launch) error { return nil }, stop: func() error { return nil }, observe: func() {}}
-	b.cluster.Schedules = true
-	b.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
+	b.cluster = newCluster("local")
 	store := memory.New()
 	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
 	must(t, err)
