@@ -663,7 +663,7 @@ func TestAJobAtAnotherSiteIsNeitherPreparedNorTold(t *testing.T) {
 	b.o.Destroy = true
 	b.Declare(nil)
 	p, err := b.Run(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "job.a is not destroyed: It runs at west") || p.Records["a"] == nil {
+	if err == nil || !strings.Contains(err.Error(), "job.a is not destroyed: It was launched at west") || p.Records["a"] == nil {
 		t.Errorf("destroyed: %v", err)
 	}
 }

@@ -21,8 +21,9 @@ func (p *pass) leave(name string, declared bool) bool {
 	} else {
 		what += " to have the job destroyed"
 	}
+	what += "; or, where that is no more, as a namespace that was deleted, take it out of the state with eltrain state rm"
 	p.out.Waits = append(p.out.Waits, Wait{Job: name, Never: true, Reasons: []string{
-		fmt.Sprintf("It runs at %s, and its provider %q is at %s now: it is left as it is. %s.", rec.Site, rec.Spec.Provider, site, what)}})
+		fmt.Sprintf("It was launched at %s, and its provider %q is at %s now: it is left as it is. %s.", rec.Site, rec.Spec.Provider, site, what)}})
 	return true
 }
 

@@ -276,6 +276,38 @@ func TestNamespaceThatTerminates(t *testing.T) {
 	s.nothingLeft()
 }
 
+// A namespace that was deleted and made anew under its name has nothing of what was in it. What a state that outlived it
+// remembers is not begun there a second time, until it is told to forget that.
+func TestNamespaceMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := newTrial(t, calm.start(t))
+	s.Write("job.hcl", provider()+s.resting(workers)) // its state is a file
+	s.Must(applying...)
+	namespaces := s.Cluster.Admin().CoreV1().Namespaces()
+	s.OK(namespaces.Delete(t.Context(), s.Namespace, metav1.DeleteOptions{}))
+	site.Until(t, "the namespace is gone", func() bool {
+		_, err := namespaces.Get(t.Context(), s.Namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}, metav1.CreateOptions{})
+	s.OK(err)
+	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User()) // its rights went with it
+	out, _ := s.Run("plan")
+	site.Has(t, out, "It was launched at", "it is left as it is", "eltrain state rm")
+	out, _ = s.Run(applying...)
+	if pods := s.Pods(); len(pods) > 0 {
+		t.Errorf("%d pods were made in the new namespace:\n%s", len(pods), out)
+	}
+	s.Must("state", "rm", "job.gpt")
+	site.Has(t, s.Must(applying...), fmt.Sprintf("%d added", workers))
+	for slot, n := range s.starts() {
+		if n != 2 {
+			t.Errorf("%s was started %d times, in the one namespace and in the other", slot, n)
+		}
+	}
+	s.destroyed()
+}
+
 // A token that expires under a master: training goes on, the master says what is wrong and loses its lock, and
 // the next one, with a new token, finds all as it was.
 func TestTokenExpires(t *testing.T) {

@@ -9,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/testbed"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // newFaultyWork is paperwork behind a proxy.
@@ -116,6 +119,20 @@ func TestQPSIsTheMostRequestsASecond(t *testing.T) {
 	}
 	if least := time.Second * (n - qps) / qps; took < least {
 		t.Errorf("%d pods were created in %s, and at %d requests a second they take %s at least", n, took, qps, least)
+	}
+}
+
+// What a gang asks by itself counts with the rest.
+func TestAGangIsUnderTheSameLimitOfRequests(t *testing.T) {
+	w, _ := newFaultyWork(t)
+	w.config.QPS = 5
+	p := w.open()
+	groups, err := kube.NewGroup(Site{p}.Config(), corev1.SchemeGroupVersion, corev1.AddToScheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of := groups.GetRateLimiter(); of == nil || of != p.client.CoreV1().GetRateLimiter() {
+		t.Error("a gang's client has a limit of its own")
 	}
 }
 

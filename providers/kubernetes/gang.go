@@ -61,7 +61,8 @@ func (s Site) Log() *slog.Logger { return s.p.log }
 // Client is the provider's.
 func (s Site) Client() *kube.Client { return s.p.client }
 
-// Config reaches the API server as Client does, in JSON, which is all that custom resources are served in.
+// Config reaches the API server as Client does and under the same limit of requests, in JSON, which is all that custom
+// resources are served in.
 func (s Site) Config() *rest.Config {
 	config := rest.CopyConfig(s.p.rest)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON

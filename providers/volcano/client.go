@@ -16,7 +16,6 @@ type podGroups = kube.Resource[*v1beta1.PodGroup, *v1beta1.PodGroupList]
 
 // newClient contacts nothing.
 func newClient(config *rest.Config) (*client, error) {
-	config = kube.Shared(config)
 	scheduling, err := kube.NewGroup(config, v1beta1.SchemeGroupVersion, v1beta1.AddToScheme)
 	if err != nil {
 		return nil, err
