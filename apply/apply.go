@@ -129,6 +129,7 @@ type Reconciler struct {
 	stale        string            // why the files are not what is in force; "" if they are
 	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu
 	taken        string            // a commit that was taken up, and is yet to be told
+	read         string            // the last one of which it was told that something of it is held back
 	left         []plan.Wait       // jobs that were last told to be left only because of Keep; under mu
 	lost         []string          // jobs that are in the files no more, which is yet to be believed; under mu
 	revision     string            // the commit that the jobs in force are of

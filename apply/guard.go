@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -228,17 +229,22 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	return in, plan.Make(in)
 }
 
-// unseenRemovals counts what plan.Removals cannot, of the jobs that were left out of a turn: all slots that run of those
-// whose declaration changed, which are the most that it can come to. One change of the files is one, whichever provider of
-// its jobs can be observed first.
+// unseenRemovals counts what plan.Removals cannot, of the jobs that an outage of their provider leaves out of a turn: all
+// slots that run of those whose declaration changed, which are the most that it can come to. One change of the files is one,
+// whichever provider of its jobs can be observed first.
 func (r *Reconciler) unseenRemovals(in plan.Input, p *plan.Plan) int {
-	hidden := job.Records{}
+	unseen := job.Records{}
 	for name, rec := range r.Records() {
-		if in.Records[name] == nil {
-			hidden[name] = rec
+		as := name
+		if to, moved := in.Moved[name]; moved {
+			as = to
+		}
+		// A provider that nobody has any more is no outage: nothing of its jobs is removed, ever.
+		if in.Records[name] == nil && r.o.Providers[rec.Spec.Provider] != nil && in.Scope.Touches(as) {
+			unseen[name] = rec
 		}
 	}
-	in.Jobs, in.Records = r.o.Jobs, hidden
+	in.Jobs, in.Records = r.o.Jobs, unseen
 	return total(plan.Removals(&in, p))
 }
 
@@ -269,10 +275,7 @@ func (r *Reconciler) newlyWithheld(in *plan.Input, p *plan.Plan) (notices []job.
 			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
 		}
 	}
-	var removals map[string]int
-	if r.confirmed != nil {
-		removals = plan.Removals(in, p)
-	}
+	removals := sync.OnceValue(func() map[string]int { return plan.Removals(in, p) })
 	for _, name := range slices.Sorted(maps.Keys(r.withheld)) {
 		if in.Withheld[name] != "" {
 			continue
@@ -285,8 +288,14 @@ func (r *Reconciler) newlyWithheld(in *plan.Input, p *plan.Plan) (notices []job.
 			continue
 		}
 		message := "over: it is what the files say again"
-		if removals[name] > 0 {
-			message, r.taken = "over: the removal was confirmed", r.revision // which was read, and is taken up by this
+		if removals()[name] > 0 {
+			message = "over: it is made what the files say"
+			if r.confirmed != nil {
+				message = "over: the removal was confirmed"
+			}
+			if r.taken == "" && r.read == r.revision {
+				r.taken = r.read
+			}
 		}
 		notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: message})
 	}
@@ -306,6 +315,7 @@ func (r *Reconciler) newlyTaken(in *plan.Input) []job.Notice {
 			held = append(held, "job."+name)
 		}
 		message = "commit " + r.taken + " was read; held back is " + strings.Join(held, ", ")
+		r.read = r.taken
 	}
 	r.taken = ""
 	return []job.Notice{{Time: in.Now, Type: "configuration", Message: message}}

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +40,35 @@ func two(replicas int) []job.Job {
 	return []job.Job{jobtest.Job("a", jobtest.Role("worker", replicas)), jobtest.Job("b", jobtest.Role("worker", 2))}
 }
 
+// atWest is the same with b at another provider.
+func atWest(replicas int) []job.Job {
+	jobs := two(replicas)
+	jobs[1].Provider = "west"
+	return jobs
+}
+
 // guarded is a bench whose jobs a and b, of two workers each, are launched.
 func guarded(t *testing.T, change func(*Options)) (*bench, *told) {
+	t.Helper()
+	b, view := launched(t, change)
+	if n := b.cluster.running(); n != 4 {
+		t.Fatalf("%d agents run", n)
+	}
+	return b, view
+}
+
+// twoSites is the same with b at west, under -max-destroy=2.
+func twoSites(t *testing.T) (*bench, *told, *cluster) {
+	t.Helper()
+	most, west := 2, newCluster("west")
+	b, view := launched(t, func(o *Options) { o.Jobs, o.MaxDestroy, o.Providers["west"] = atWest(2), &most, west })
+	if here, there := b.cluster.running(), west.running(); here != 2 || there != 2 {
+		t.Fatalf("%d and %d agents run", here, there)
+	}
+	return b, view, west
+}
+
+func launched(t *testing.T, change func(*Options)) (*bench, *told) {
 	t.Helper()
 	view := &told{listener: &listener{tokens: map[string]string{}}}
 	b := newBench(t, func(o *Options) {
@@ -49,9 +77,6 @@ func guarded(t *testing.T, change func(*Options)) (*bench, *told) {
 		change(o)
 	})
 	b.turns(t)
-	if n := b.cluster.running(); n != 4 {
-		t.Fatalf("%d agents run", n)
-	}
 	return b, view
 }
 
@@ -243,41 +268,73 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 	}
 }
 
+const unseenCounts = "1 slot of it removed or replaced, up to 3 in all with what cannot be seen now, and"
+
 // A change of the files is one change, whichever provider of its jobs can be observed.
 func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
-	most := 2
-	west := newCluster("west")
-	jobs := func(replicas int) []job.Job {
-		all := two(replicas)
-		all[1].Provider = "west"
-		return all
-	}
-	b := newBench(t, func(o *Options) {
-		o.Jobs, o.MaxDestroy, o.Providers["west"] = jobs(2), &most, west
-		o.NewUID = func(name string) string { return "u" + name }
-	})
-	b.turns(t)
-	fewer := reading(Files{Jobs: jobs(1)[:1]}, nil) // a slot of a, and all of b
-	held := func(want string) {
-		t.Helper()
-		if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), want) {
+	b, _, west := twoSites(t)
+	down := errors.New("the API server is down")
+	west.unseen = down
+	b.reload(reading(Files{Jobs: atWest(1)[:1]}, nil)) // a slot of a, and all of b
+	for _, now := range []struct {
+		unseen error
+		want   string
+	}{{down, unseenCounts}, {nil, "1 slot of it removed or replaced, 3 in all, and"}, {down, unseenCounts}} {
+		west.unseen = now.unseen
+		if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), now.want) {
 			t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))
 		}
 	}
-	const seen, unseen = "1 slot of it removed or replaced, 3 in all, and", "1 slot of it removed or replaced, up to 3 in all with what cannot be seen now, and"
+}
 
+// When they come to less than they might have, what they held back goes on, and that is told as what it is.
+func TestRemovalsThatComeToLessAreTold(t *testing.T) {
+	b, view, west := twoSites(t)
+	view.notices = nil
 	west.unseen = errors.New("the API server is down")
-	b.reload(fewer)
-	held(unseen)
+	more := atWest(1)
+	more[1].Roles = jobtest.Job("b", jobtest.Role("worker", 3)).Roles
+	b.reload(reading(Files{Jobs: more, Commit: "4444444"}, nil))
+	if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), unseenCounts) {
+		t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))
+	}
 	west.unseen = nil
-	held(seen)
-	west.unseen = errors.New("the API server is down")
-	held(unseen)
-
-	// What the files have of b as it was applied is not to be removed.
-	b.reload(reading(Files{Jobs: jobs(1)}, nil))
 	if p := b.turn(t); len(removed(p)) != 1 {
-		t.Errorf("removed %v: nothing of b is to be", removed(p))
+		t.Errorf("removed %v: b loses nothing", removed(p))
+	}
+	b.turn(t)
+	if got, want := view.messages("configuration"), []string{"commit 4444444 was read; held back is job.a", "commit 4444444 was taken up"}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if got := view.messages("withheld"); len(got) != 2 || got[1] != "job.a: over: it is made what the files say" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// What will not be removed whatever comes, or is not to be, counts for nothing.
+func TestRemovalsThatAreNotToComeDoNotCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs   []job.Job
+		change func(*Options)
+	}{
+		"b is as it was applied":       {atWest(1), func(*Options) {}},
+		"b's provider is nobody's now": {atWest(1)[:1], func(o *Options) { delete(o.Providers, "west") }},
+		"b is no target":               {atWest(1)[:1], func(o *Options) { o.Scope.Targets = []job.Selector{{Job: "a"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _, west := twoSites(t)
+			west.unseen = errors.New("the API server is down")
+			o := b.o
+			o.Jobs, o.Providers = c.jobs, maps.Clone(o.Providers)
+			c.change(&o)
+			next, err := New(t.Context(), o)
+			must(t, err)
+			p, _, err := next.Turn(t.Context())
+			must(t, err)
+			if len(removed(p)) != 1 {
+				t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))
+			}
+		})
 	}
 }
 
