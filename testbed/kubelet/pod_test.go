@@ -1,12 +1,14 @@
 package kubelet_test
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -305,6 +307,35 @@ func TestReadOnlyRoot(t *testing.T) {
 	pod.Spec.Volumes = []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	if out := b.output(pod); out != "/volume\n/bin/sh\nimage\n" {
 		t.Error(out)
+	}
+}
+
+// A child of this process that has not come to its command has a copy of each file that was open when it was made: of one in
+// the root of a container that is being made too, were they made at the same time, and such a root is not made read-only.
+func TestReadOnlyRootAmidForks(t *testing.T) {
+	b := start(t, "amid-forks")
+	forks, stop := context.WithCancel(t.Context())
+	var forking sync.WaitGroup
+	for range 8 {
+		forking.Go(func() {
+			for forks.Err() == nil {
+				exec.Command("true").Run()
+			}
+		})
+	}
+	pod := b.pod("a", "")
+	pod.Spec.Containers = nil
+	for i := range 100 {
+		c := sh(fmt.Sprintf("c-%d", i), "true")
+		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true)}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+	}
+	b.create(pod)
+	status := b.awaitPod("a", "has ended", func(s corev1.PodStatus) bool { return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed })
+	stop()
+	forking.Wait()
+	if status.Phase != corev1.PodSucceeded {
+		t.Error(show(status))
 	}
 }
 

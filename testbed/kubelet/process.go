@@ -353,7 +353,7 @@ func (s processSpec) enter() error {
 	if err := os.Symlink(filepath.Join(podEtc, "hosts"), within("/etc/hosts")); err != nil {
 		return err
 	}
-	if err := os.WriteFile(within("/etc/hostname"), []byte(s.hostname+"\n"), 0o644); err != nil {
+	if err := writeUnforked(within("/etc/hostname"), s.hostname+"\n"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(within(s.dir), 0o755); err != nil {
@@ -373,6 +373,14 @@ func (s processSpec) enter() error {
 		return fmt.Errorf("make the root read-only: %w", err)
 	}
 	return nil
+}
+
+// writeUnforked writes a file while nothing forks: a child would have the file open until it comes to its exec, and for so long
+// the mount that it is in cannot be made read-only.
+func writeUnforked(path, content string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(content), 0o644)
 }
 
 // makeBareRoot makes an empty root, with a directory for proc.
