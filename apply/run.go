@@ -457,8 +457,15 @@ func (r *Reconciler) undone(p *plan.Plan) error {
 	return errors.Join(left...)
 }
 
-// stalled tells whether the job did not come up, in this run, in the time that its rendezvous may take.
+// stalled tells whether the job did not come up, in this run, in the time that its rendezvous may take. A slot that its node
+// could not start has all of that from then on: it is tried again, and another node may be free later.
 func (r *Reconciler) stalled(rec *job.Record) bool {
+	timeout := rec.Spec.Rendezvous.Timeout.Std()
+	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		return s.Cause == job.NodeFailed && s.Crashes > 0 && s.Phase.Live() && r.o.Clock().Sub(latest(r.since, s.CrashesSince)) >= timeout
+	}) {
+		return true
+	}
 	n := len(rec.Incidents)
 	if n == 0 || rec.Incidents[n-1].Time.Before(r.since) {
 		return false

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -419,6 +420,43 @@ func TestAChangeOfALaterWaveIsWaitedForUnlessWhatItDependsOnIsStuck(t *testing.T
 		later.Wave = c.wave
 		p := plan.Plan{Records: job.Records{"a": rec}, Changes: []plan.Change{later}, Waits: []plan.Wait{c.wait}}
 		if got := b.settled(&p); got != c.want {
+			t.Errorf("%s: settled is %v", name, got)
+		}
+	}
+}
+
+// A slot that no node starts is tried again for as long as a rendezvous may take, and then is not waited for.
+func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T) {
+	const timeout = 10 * time.Minute
+	for name, c := range map[string]struct {
+		failing, elapsed time.Duration // since the run began
+		phase            job.Phase
+		want             bool
+	}{
+		"at once":                {elapsed: timeout - time.Second},
+		"for long":               {elapsed: timeout, want: true},
+		"for long, it is tried":  {elapsed: timeout, phase: job.Scheduling, want: true},
+		"late in the run":        {failing: timeout, elapsed: timeout + time.Minute},
+		"since before the run":   {failing: -time.Hour, elapsed: time.Minute},
+		"since before, for long": {failing: -time.Hour, elapsed: timeout, want: true},
+		"it came up":             {elapsed: timeout, phase: job.Registered},
+		"it was given up":        {elapsed: timeout, phase: job.Canceled},
+	} {
+		b := newBench(t, func(*Options) {})
+		spec := jobtest.Job("a", jobtest.Role("worker", 2))
+		spec.Rendezvous.Timeout = job.Duration(timeout)
+		address := job.Address{Job: "a", Role: "worker"}
+		slot := job.Slot{Address: address, Phase: cmp.Or(c.phase, job.Failing), Cause: job.NodeFailed, Crashes: 2, CrashesSince: b.since.Add(c.failing)}
+		if c.phase == job.Registered {
+			slot.Crashes, slot.CrashesSince = 0, time.Time{}
+		}
+		address.Index = 1
+		// Another slot's end is newer: it says nothing of this one.
+		rec := &job.Record{UID: "u", Phase: job.JobStarting, Spec: spec, Slots: []job.Slot{slot, {Address: address, Phase: job.Scheduling}},
+			Incidents: []job.Incident{{Time: b.since, Cause: job.NodeFailed}, {Time: b.since.Add(c.elapsed), Cause: job.Eviction}}}
+		b.o.Jobs = []job.Job{spec}
+		b.now = b.since.Add(c.elapsed)
+		if got := b.settled(&plan.Plan{Records: job.Records{"a": rec}}); got != c.want {
 			t.Errorf("%s: settled is %v", name, got)
 		}
 	}

@@ -102,6 +102,7 @@ const (
 	AgentLeft         Cause = "agent_left"         // the agent was asked to go (SIGTERM)
 	NodeGone          Cause = "node_gone"          // its node was removed
 	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
+	NodeFailed        Cause = "node_failed"        // its node could not start its agent; another may
 	LaunchFailed      Cause = "launch_failed"      // its agent was started and did not register in time
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
 	Preemption        Cause = "preempted"          // it had to make room for what has a higher priority

@@ -1,7 +1,9 @@
 package job
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -130,13 +132,47 @@ type Slot struct {
 	Why string `json:"why,omitempty"`
 	// Refused is why its last launch failed, until one succeeds: who asks without a master is told.
 	Refused string `json:"refused,omitempty"`
-	// Avoid is the node where it was lost last, or that it left as that was drained: the next start goes elsewhere if
-	// there is room.
-	Avoid string `json:"avoid,omitempty"`
+	// Avoid are the nodes that could not start it, where it was lost, or that it left as they were drained, since it last
+	// trained: the next start goes elsewhere if there is room.
+	Avoid Avoided `json:"avoid,omitempty"`
 	// Crashes counts agents in a row that ended before they registered; it spaces the next start.
 	Crashes int `json:"crashes,omitempty"`
+	// CrashesSince is when the first of them ended.
+	CrashesSince time.Time `json:"crashes_since,omitzero"`
 	// Grown counts enlargements of its reservation by cause, as heal's on "oom".
 	Grown int `json:"grown,omitempty"`
 	// Unbound: it was withdrawn (Canceled) before a scheduler had bound its incarnation to a node.
 	Unbound bool `json:"unbound,omitempty"`
+}
+
+// Avoided are nodes that a slot has left, the last one last.
+type Avoided []string
+
+// maxAvoided bounds what the state keeps, and a scheduler is told, of a slot that no node starts.
+const maxAvoided = 128
+
+// And is these and one more, as a list of its own.
+func (a Avoided) And(node string) Avoided {
+	all := append(slices.DeleteFunc(slices.Clone(a), func(n string) bool { return n == node }), node)
+	return all[max(0, len(all)-maxAvoided):]
+}
+
+// Last is the node that was left last; "" if none was.
+func (a Avoided) Last() string {
+	if len(a) == 0 {
+		return ""
+	}
+	return a[len(a)-1]
+}
+
+// UnmarshalJSON reads a single name, too: an older state has that.
+func (a *Avoided) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) != nil {
+		return json.Unmarshal(text, (*[]string)(a))
+	}
+	if *a = nil; one != "" {
+		*a = Avoided{one}
+	}
+	return nil
 }

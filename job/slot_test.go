@@ -1,7 +1,10 @@
 package job
 
 import (
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -71,5 +74,28 @@ func TestStepWalks(t *testing.T) {
 		if _, err := p.Step(Cancel); p.Live() && p != Canceling && err != nil {
 			t.Fatalf("%s is live and cannot be canceled", p)
 		}
+	}
+}
+
+// A state that an older eltrain wrote has one node to avoid, as a name.
+func TestAvoidedOfAnOlderState(t *testing.T) {
+	for text, want := range map[string]Avoided{
+		`{"avoid":"n1"}`:        {"n1"},
+		`{"avoid":["n1","n2"]}`: {"n1", "n2"},
+		`{"avoid":""}`:          nil,
+		`{"avoid":null}`:        nil,
+		`{}`:                    nil,
+	} {
+		var s Slot
+		if err := json.Unmarshal([]byte(text), &s); err != nil || !slices.Equal(s.Avoid, want) {
+			t.Errorf("%s: %v, %v", text, s.Avoid, err)
+		}
+	}
+	many := Avoided{}
+	for i := range 400 {
+		many = many.And(fmt.Sprint("n", i%200))
+	}
+	if len(many) != 128 || many[0] != "n72" || many.Last() != "n199" {
+		t.Errorf("after 400 starts on 200 nodes: %v", many)
 	}
 }

@@ -154,6 +154,21 @@ type Exit struct {
 	Tail    []string `json:"tail,omitempty"`
 }
 
+// Cause reads the cause of a process's end from how it ended; an e of nil is not known to have ended well.
+func (e *Exit) Cause() Cause {
+	switch {
+	case e == nil:
+		return ProcessFailed
+	case e.NotStarted != "":
+		return StartFailed
+	case e.OOM:
+		return OutOfMemory
+	case e.Signal != "":
+		return ProcessKilled
+	}
+	return ProcessFailed
+}
+
 // World is the slots that train together.
 type World struct {
 	Generation int           `json:"generation"` // only ever grows, within a job's UID

@@ -105,7 +105,7 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 		return
 	}
 	w.total = nil
-	s.Avoid = ""
+	s.Avoid = nil
 	if startedPhase(s) {
 		s.Unbound = p.schedules(w) && w.launched(s) && !w.bound(s)
 	}
@@ -291,7 +291,7 @@ func (p *pass) replaceAll(w *work) {
 		if s.Fingerprint == w.print(role, s.Address.Index) {
 			size = s.Reserved // it was asked for; what it has may have been enlarged
 		}
-		fits = fits && t.put(s, size, s.Node, "", true)
+		fits = fits && t.put(s, size, s.Node, nil, true)
 	}
 	found := t.taken
 	t.undo()

@@ -56,7 +56,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 // putSome places those of the slots that fit on what is or soon will be free, in their order, and gives the others.
 func (t *txn) putSome(slots []*job.Slot) (homeless []*job.Slot) {
 	for _, s := range slots {
-		if !t.put(s, s.Reserved, "", "", true) {
+		if !t.put(s, s.Reserved, "", nil, true) {
 			homeless = append(homeless, s)
 		}
 	}
@@ -102,7 +102,7 @@ func (p *pass) move(w *work, t *txn) {
 		s := x.slot
 		w.because(s, "%s", p.drained(w, s.Node))
 		s.Cause, s.Exit = job.Eviction, nil
-		s.Avoid, s.Node = s.Node, ""
+		s.Avoid, s.Node = s.Avoid.And(s.Node), ""
 		w.on(s).promised = x.at.node.Name
 		p.out.Dirty = true
 		if len(w.running(s)) == 0 { // it is still to be launched

@@ -148,7 +148,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 
 // whyStopping is why a slot is being stopped that an earlier pass decided to stop.
 func (p *pass) whyStopping(w *work, s *job.Slot) string {
-	if why := p.drained(w, s.Avoid); s.Return && why != "" {
+	if why := p.drained(w, s.Avoid.Last()); s.Return && why != "" {
 		return why
 	}
 	node, nodes := w.runsOn(s), p.nodesOf(w.shownBy(s))
@@ -213,7 +213,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 		c.Action, c.Fields = Replace, w.differs[role.Name]
 	}
 	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
-		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid), HowLost(s))}
+		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid.Last()), HowLost(s))}
 	}
 	if p.schedules(w) && w.leaving(s) {
 		c.Grace = role.StopGrace // it was asked to go, and saves what it can
@@ -234,10 +234,7 @@ func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {
 		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
 		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
 		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress,
-		Fingerprint: s.Fingerprint, Pod: role.Pod, Held: w.gated[role.Name],
-	}
-	if s.Avoid != "" {
-		l.Avoid = []string{s.Avoid}
+		Fingerprint: s.Fingerprint, Pod: role.Pod, Held: w.gated[role.Name], Avoid: s.Avoid,
 	}
 	return l
 }

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -33,6 +33,7 @@ type fault struct {
 	exit       *job.Exit
 	generation int // of the world that it broke; 0 if it was in none
 	evidence   []string
+	early      bool // before its agent had registered
 }
 
 // fault enters that something is wrong with a slot. more is what else is known of it, a line each.
@@ -41,19 +42,21 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	for _, line := range more {
 		f.evidence = append(f.evidence, s.Address.Short()+": "+line)
 	}
-	early := s.Phase == job.Scheduling
+	f.early = s.Phase == job.Scheduling
 	if !p.step(s, job.Fault) {
 		return
 	}
 	s.Exit, s.Cause, s.Stopped = exit, cause, false
-	if early && endsEarly(cause) {
-		s.Crashes++
+	if f.early && (exit != nil && s.InPlace == 0 || endsEarly(cause)) {
+		if s.Crashes++; s.Crashes == 1 {
+			s.CrashesSince = p.in.Now
+		}
 	}
 	w.faults = append(w.faults, f)
 }
 
-// endsEarly tells whether what ends before it has registered by this cause may go on to end so: its starts are
-// spaced.
+// endsEarly tells whether what ends before it has registered by this cause, without a word of how, may go on to end so: its
+// starts are spaced.
 func endsEarly(c job.Cause) bool {
 	switch c {
 	case job.AgentGone, job.Preemption, job.Eviction, job.Deletion:
@@ -113,6 +116,8 @@ func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
 	}
 	var lines []string
 	switch {
+	case cause == job.NodeFailed && s.Node != "":
+		lines = append(lines, fmt.Sprintf("%snode %s could not start it: %s", at, s.Node, e.NotStarted))
 	case e.NotStarted != "":
 		lines = append(lines, at+"could not be started: "+e.NotStarted)
 	case e.OOM:
@@ -138,7 +143,7 @@ const mostEcho = 1
 // weight orders causes by how far they stand from being the echo of another.
 func weight(c job.Cause, e *job.Exit) int {
 	switch c {
-	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
+	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.NodeFailed, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
 		return 4
 	case job.OutOfMemory, job.StartFailed:
 		return 3
@@ -160,7 +165,7 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
 		return false
 	}
-	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && weight(causeOf(m.Exit), m.Exit) <= mostEcho
+	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && weight(m.Exit.Cause(), m.Exit) <= mostEcho
 }
 
 // incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause,
@@ -169,21 +174,25 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 func (p *pass) incident(w *work, f fault) {
 	p.out.Dirty = true
 	heavy := weight(f.cause, f.exit)
-	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w.rec.Incidents[n-1], f) {
+	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w, w.rec.Incidents[n-1], f) {
 		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
 		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
 		switch {
 		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
 			// What was heard first was its echo. By their hosts' clocks, as among those that are heard at once: see enterFaults.
 			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
-		case heavy < known && heavy <= mostEcho, heavy == 0 && f.generation > 0:
+		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
 			return // an echo
+		case heavy <= known && named && f.early && f.generation == 0: // a start later
+			inc.Evidence = append(slices.DeleteFunc(slices.Clone(inc.Evidence), func(line string) bool {
+				return strings.HasPrefix(line, f.slot.Address.Short()+": ")
+			}), f.evidence...)
 		case heavy <= known && named:
 			return // its agent ended, since its node was removed
 		case heavy <= known: // two faults at once: no end of a peer explains this one
 			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
 			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
-			if inc.Told && heavy > mostEcho {
+			if inc.Told && (heavy > mostEcho || f.generation == 0) {
 				inc.Added = p.in.Now
 			}
 		default:
@@ -194,7 +203,7 @@ func (p *pass) incident(w *work, f fault) {
 			inc.Told, inc.Added = false, time.Time{}
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
 			inc.Confidence = confidence(heavy)
-			if known > mostEcho { // what was known is a fault of its own
+			if known > mostEcho || f.generation == 0 { // what was known is a fault of its own
 				others := slices.DeleteFunc(slices.Clone(lighter.Culprits), func(a job.Address) bool { return a == f.slot.Address })
 				inc.Culprits = append(inc.Culprits, others...)
 				inc.Evidence = append(slices.Clone(f.evidence), lighter.Evidence...)
@@ -221,13 +230,32 @@ func precedes(w *work, f fault, known job.Incident) bool {
 	return first != nil && first.Exit != nil && f.exit.At.Before(first.Exit.At)
 }
 
-// sameIncident tells whether a fault belongs to the newest incident: it breaks the same world, or it is like
-// it, comes in the same pass, and no world is concerned.
-func (p *pass) sameIncident(i job.Incident, f fault) bool {
+// sameIncident tells whether a fault belongs to the newest incident: it breaks the same world, or no world is concerned and
+// it is like it, and comes in the same pass or of the same round of starts.
+func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 	if i.Generation != f.generation {
 		return false
 	}
-	return f.generation > 0 || i.Time.Equal(p.in.Now) && i.Cause == f.cause
+	return f.generation > 0 || i.Cause == f.cause && (i.Time.Equal(p.in.Now) || p.sameRound(w, i, f))
+}
+
+// sameRound tells whether a start failed as those of the newest incident did. Of a node's failures that is so while one of them
+// goes on. Failures that are charged are one for as long as a rendezvous may take, and a second one of the same slot begins a
+// round of its own: what never comes up spends the budget.
+func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
+	if !f.early || w.world.Formed.After(i.Time) {
+		return false
+	}
+	if f.cause.Users() {
+		return p.in.Now.Sub(i.Time) < w.spec.Rendezvous.Timeout.Std() && !slices.Contains(i.Culprits, f.slot.Address)
+	}
+	return f.cause == job.NodeFailed && slices.ContainsFunc(i.Culprits, func(a job.Address) bool {
+		s := w.index[a.Role][a.Index]
+		if s == f.slot { // of which this failure is counted
+			return s.Crashes > 1
+		}
+		return s != nil && s.Crashes > 0 && s.Cause == job.NodeFailed
+	})
 }
 
 // enter adds an incident to the record. What is yet to be told of the one before is told first.
@@ -393,10 +421,11 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
-	if elsewhere {
-		s.Avoid = cmp.Or(s.Node, s.Avoid)
-	} else {
+	switch {
+	case !elsewhere:
 		w.on(s).prefer = s.Node
+	case s.Node != "":
+		s.Avoid = s.Avoid.And(s.Node)
 	}
 	s.Node = ""
 	return job.Replace
@@ -405,7 +434,7 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 // drivesOff tells whether the cause lies in the node, or in what else is on it: the next start goes elsewhere.
 func drivesOff(c job.Cause) bool {
 	switch c {
-	case job.LeaseLost, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
+	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
 		return true
 	}
 	return false
@@ -450,6 +479,8 @@ func HowLost(s *job.Slot) string {
 		return "it was evicted"
 	case s.Cause == job.Deletion:
 		return "somebody deleted it"
+	case s.Cause == job.NodeFailed:
+		return "its node could not start it"
 	case s.Cause == job.LaunchFailed:
 		return "its agent did not register"
 	case s.Cause == job.AgentLeft:

@@ -316,8 +316,8 @@ func (sp *space) cursorFor(need amount, b *barred, soonToo bool) *cursor {
 	return c
 }
 
-// next is a node that can take one slot more, by level; nil if there is none. avoid is skipped.
-func (sp *space) next(need amount, b *barred, soonToo bool, avoid string) *place {
+// next is a node that can take one slot more, by level; nil if there is none. Those to avoid are skipped.
+func (sp *space) next(need amount, b *barred, soonToo bool, avoid job.Avoided) *place {
 	level := now
 	if soonToo {
 		level = soon
@@ -327,7 +327,7 @@ func (sp *space) next(need amount, b *barred, soonToo bool, avoid string) *place
 		c.at++
 	}
 	for i := c.at; i < len(c.order); i++ {
-		if pl := c.order[i]; pl.node.Name != avoid && need.fits(level(pl)) {
+		if pl := c.order[i]; !slices.Contains(avoid, pl.node.Name) && need.fits(level(pl)) {
 			return pl
 		}
 	}
@@ -371,8 +371,9 @@ type taking struct {
 	now    bool // it fits what is free now
 }
 
-// put places one slot: on prefer if that fits, else on the next node, else on avoid. False if nothing fits.
-func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bool) bool {
+// put places one slot: on prefer if that fits, else on the next node, else on one to avoid, that which was left first. False if
+// nothing fits.
+func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided, soonToo bool) bool {
 	need, known := t.sp.slot(t.sp.wants(s.Address, r))
 	if !known {
 		return false
@@ -386,8 +387,10 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bo
 	if at == nil || !at.takes(b) || !need.fits(level(at)) {
 		at = t.sp.next(need, b, soonToo, avoid)
 	}
-	if last := t.sp.byName[avoid]; at == nil && last != nil && last.takes(b) && need.fits(level(last)) {
-		at = last
+	for i := 0; at == nil && i < len(avoid); i++ {
+		if left := t.sp.byName[avoid[i]]; left != nil && left.takes(b) && need.fits(level(left)) {
+			at = left
+		}
 	}
 	if at == nil {
 		return false
@@ -401,7 +404,7 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer, avoid string, soonToo bo
 // putAll places the slots on what is or soon will be free, all or none.
 func (t *txn) putAll(slots []*job.Slot) bool {
 	for _, s := range slots {
-		if !t.put(s, s.Reserved, "", "", true) {
+		if !t.put(s, s.Reserved, "", nil, true) {
 			t.undo()
 			return false
 		}

@@ -169,7 +169,7 @@ func endedBy(inc *job.Incarnation) job.Cause {
 	case inc.Ended == job.EndLeft:
 		return job.AgentLeft
 	case inc.Ended == job.EndFailed: // its processes had ended before their agent did, and it could still say how
-		return causeOf(inc.Exit)
+		return inc.Exit.Cause()
 	}
 	return job.AgentGone
 }

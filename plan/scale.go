@@ -257,7 +257,7 @@ func (p *pass) growStep(u *unit, n int) bool {
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}
 	for _, s := range slots {
-		if !t.put(s, s.Reserved, "", "", false) {
+		if !t.put(s, s.Reserved, "", nil, false) {
 			t.undo()
 			return false
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,9 +25,9 @@ import (
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
 //	undeclare NAME takes a job out of the files
-//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
+//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
-//	stuck SLOT     agents of the slot start and never register from now on
+//	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
 //	restarts       how often slots were healed, and restarted in place
 //	incidents      what is recorded of each job's
@@ -114,9 +115,9 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 				return "", err
 			}
 		}
-	case "stuck":
+	case "stuck", "unstuck":
 		a, err := job.ParseAddress("job." + arg)
-		w.stuck[a] = true
+		w.stuck[a] = d.Cmd == "stuck"
 		return "", err
 	case "deaf":
 		a, err := job.ParseAddress("job." + arg)
@@ -411,8 +412,8 @@ func (w *world) avoided() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.records)) {
 		for _, s := range w.records[name].Slots {
-			if s.Avoid != "" {
-				fmt.Fprintf(&b, "%s avoids %s\n", s.Address, s.Avoid)
+			if len(s.Avoid) > 0 {
+				fmt.Fprintf(&b, "%s avoids %s\n", s.Address, strings.Join(s.Avoid, ", "))
 			}
 		}
 	}
@@ -597,7 +598,7 @@ func (w *world) hurt(words []string) error {
 	inc := w.at(a)
 	key, value, _ := strings.Cut(words[1], "=")
 	cause := map[string]job.Cause{"preempted": job.Preemption, "evicted": job.Eviction, "deleted": job.Deletion, "nodegone": job.NodeGone}[key]
-	if inc == nil || inc.Member == nil && words[1] != "agent" && cause == "" {
+	if inc == nil || inc.Member == nil && words[1] != "agent" && key != "unstarted" && key != "init" && cause == "" {
 		return fmt.Errorf("%s does not run", a)
 	}
 	if cause != "" { // what the infrastructure ends was asked to go first, and exits with some code
@@ -629,6 +630,20 @@ func (w *world) hurt(words []string) error {
 		w.fail(a, job.Exit{Code: 137, Signal: "killed", OOM: true})
 	case "cannot":
 		w.fail(a, job.Exit{Code: 127, NotStarted: value})
+	case "unstarted":
+		w.end(inc, "", &job.Exit{Code: 128, NotStarted: value})
+		inc.Cause = job.NodeFailed
+	case "init":
+		code, err := strconv.Atoi(value)
+		if err != nil {
+			return err
+		}
+		exit := &job.Exit{Code: code}
+		if code > 128 {
+			exit.Signal = syscall.Signal(code - 128).String()
+		}
+		w.end(inc, "", exit)
+		inc.Cause, inc.Evidence = exit.Cause(), []string{"init container fetch"}
 	case "agent":
 		w.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
 	case "leave":

@@ -229,7 +229,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 			w.collateral = append(w.collateral, s)
 			return
 		}
-		p.fault(w, s, causeOf(m.Exit), m.Exit)
+		p.fault(w, s, m.Exit.Cause(), m.Exit)
 	}
 }
 
@@ -253,12 +253,12 @@ func (p *pass) standBy(s *job.Slot) {
 // advance takes a slot through the phases before goal that no observation showed.
 func (p *pass) advance(s *job.Slot, goal job.Phase) {
 	if s.Phase == job.Scheduling {
-		s.Crashes, s.Stopped = 0, false
+		s.Crashes, s.CrashesSince, s.Stopped = 0, time.Time{}, false
 		p.step(s, job.Register)
 	}
 	if s.Phase == job.Registered && goal == job.Running {
 		p.step(s, job.WorldFormed)
-		s.Recover, s.Avoid = false, ""
+		s.Recover, s.Avoid = false, nil
 	}
 }
 
@@ -268,21 +268,6 @@ func (p *pass) succeed(s *job.Slot) {
 	}
 	p.advance(s, job.Running)
 	p.step(s, job.ExitedZero)
-}
-
-// causeOf reads the cause of a process's end from how it ended.
-func causeOf(e *job.Exit) job.Cause {
-	switch {
-	case e == nil:
-		return job.ProcessFailed
-	case e.NotStarted != "":
-		return job.StartFailed
-	case e.OOM:
-		return job.OutOfMemory
-	case e.Signal != "":
-		return job.ProcessKilled
-	}
-	return job.ProcessFailed
 }
 
 // displace moves a slot whose node is not there any more. If its agent still runs it ends in its own time,

@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -272,6 +274,81 @@ func TestMissingCommandFailsAtOnce(t *testing.T) {
 	}
 	// The plan names the command, too: only the evidence says that it is the matter.
 	site.Has(t, strings.Join(j.Last().Evidence, "\n"), "could not be started: ", "no-such-program")
+}
+
+// A runtime that cannot start a container, on a node that says it is well, is no fault of the job's: its budget is not
+// touched, however often that happens, and whoever can train does.
+func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
+	s := newDemo(t, 4)
+	s.Edit("job.hcl", "restarts = 10", "restarts = 0")
+	s.SetSteps(4 * site.Steps)
+	bad := s.Node(2)
+	s.OK(s.Kubelet.FailStarts(bad, "failed to create shim task: context deadline exceeded: unknown"))
+	s.Watch()
+	three := s.Await("a world of 3, and a slot that was tried three times", func(j site.Job) bool {
+		return j.WorldSize == 3 && slices.ContainsFunc(j.Slots, func(slot site.Slot) bool { return slot.Incarnation > 3 })
+	})
+	if last := three.Last(); last.Cause != "node_failed" || last.Action != "replace" {
+		t.Errorf("the incident is %+v", last)
+	}
+	site.Has(t, strings.Join(three.Last().Evidence, "\n"), "node "+bad+" could not start it: init container eltrain-agent ended with 128: StartError: failed to create containerd task: failed to create shim task: context deadline exceeded")
+	s.OK(s.Kubelet.FailStarts(bad, ""))
+	four := s.AwaitWorld(4, three.Generation+1)
+	if four.On(bad).Address == "" {
+		t.Errorf("nobody is on the node that was mended: %+v", four.Slots)
+	}
+	s.GoesOnRight(4 * site.Steps)
+}
+
+// fetching is an init container of a user's, beside what is in the role already.
+const fetching = `stop_grace = "5s"
+    pod = { spec = { initContainers = [{
+      name    = "fetch"
+      image   = var.image
+      command = ["sh", "-c", %q]
+    }] } }
+`
+
+// What a user puts in front of the training may fail and is tried again, within the budget: it is the job's own.
+func TestInitContainerThatFailsIsTriedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		ends   func(*site.Demo)
+	}{
+		"and goes well": {"! mkdir first && ! mkdir second", func(s *site.Demo) { // each is made by one pod, which fails
+			j := s.AwaitWorld(4, 1)
+			restarts := 0
+			for _, slot := range j.Slots {
+				restarts += slot.Restarts
+			}
+			if restarts != 2 {
+				s.T.Errorf("two pods failed, and there were %d restarts", restarts)
+			}
+			if last := j.Last(); last.Action != "replace" || last.Cause != "process_failed" {
+				s.T.Errorf("the incident is %+v", last)
+			}
+			s.EndsRight(site.Steps)
+		}},
+		"until the budget is spent": {"exit 3", func(s *site.Demo) {
+			failed := s.Await("failure", func(j site.Job) bool { return j.Phase == "Failed" })
+			if last := failed.Last(); last.Action != "fail" || last.Cause != "process_failed" {
+				s.T.Errorf("the incident is %+v", last)
+			}
+			site.Has(s.T, strings.Join(failed.Last().Evidence, "\n"), "exit code 3", "init container fetch ended with 3: Error")
+			site.Has(s.T, s.Must("events"), "3 restarts within 1h are spent")
+			if !slices.ContainsFunc(failed.Slots, func(slot site.Slot) bool { return slot.Incarnation > 3 }) {
+				s.T.Errorf("none was tried four times: %+v", failed.Slots)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDemo(t, 4)
+			s.Edit("job.hcl", "restarts = 10", "restarts = 3")
+			s.Edit("job.hcl", `stop_grace = "5s"`, fmt.Sprintf(fetching, test.script))
+			s.Watch()
+			test.ends(s)
+		})
+	}
 }
 
 // buggy is the training, with a bug that SIGUSR2 meets.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -105,8 +107,8 @@ func sentence(what, reason, message string) string {
 }
 
 // exitOf reads how the agent's container ended. Its last word, if it could still say one, knows how the training
-// process ended; the container's own exit code is the agent's.
-func exitOf(t *corev1.ContainerStateTerminated) (*job.Exit, job.EndReason) {
+// process ended; the container's own exit code is the agent's. The cause is "" unless it lies in the node.
+func exitOf(t *corev1.ContainerStateTerminated) (*job.Exit, job.EndReason, job.Cause) {
 	var word job.LastWord
 	if json.Unmarshal([]byte(t.Message), &word) == nil && word.Reason != "" {
 		exit := word.Exit
@@ -114,18 +116,63 @@ func exitOf(t *corev1.ContainerStateTerminated) (*job.Exit, job.EndReason) {
 			exit = codeOf(t)
 		}
 		exit.OOM = exit.OOM || outOfMemory(t)
-		return exit, word.Reason
+		return exit, word.Reason, ""
 	}
 	exit := codeOf(t)
 	message := strings.TrimSpace(t.Message)
 	switch {
+	case notStarted(t) && !exit.OOM:
+		exit.NotStarted = cmp.Or(message, t.Reason)
 	case message == "":
-	case t.Reason == "StartError" || t.Reason == "ContainerCannotRun":
-		exit.NotStarted = message
 	default: // the end of its log, with terminationMessagePolicy FallbackToLogsOnError
 		exit.Tail = strings.Split(message, "\n")
 	}
-	return exit, ""
+	return exit, "", startCause(t)
+}
+
+// initExitOf reads how an init container failed, which keeps the agent from being started at all. The one that brings the
+// agent copies a file, so what fails is its node, by a full disk for instance; what a user put there fails by itself.
+func initExitOf(c *corev1.ContainerStatus) (*job.Exit, job.Cause, []string) {
+	t := c.State.Terminated
+	exit := codeOf(t)
+	what := sentence(fmt.Sprintf("init container %s ended with %d", c.Name, exit.Code), t.Reason, t.Message)
+	switch ours := c.Name == agentContainer; {
+	case exit.OOM && ours: // its limit is what the slot reserves
+		return exit, job.OutOfMemory, []string{what}
+	case exit.OOM: // its limit is its own, and no larger reservation raises that
+		return exit, job.ProcessKilled, []string{what}
+	case notStarted(t) && startCause(t) == "":
+		exit.NotStarted = what
+		return exit, "", nil
+	case ours, notStarted(t), slices.Contains(unknownEnds, t.Reason):
+		exit.NotStarted = what
+		return exit, job.NodeFailed, nil
+	}
+	return exit, exit.Cause(), []string{what}
+}
+
+// unknownEnds are the reasons for a container of which its runtime, or its kubelet, had lost track: after a reboot, mostly.
+var unknownEnds = []string{"Unknown", "ContainerStatusUnknown"}
+
+// notStarted tells whether a container was created and never ran, by the reasons that a kubelet gives.
+func notStarted(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
+}
+
+var (
+	// noCommand is what runc, crun and gVisor say where the command, or its directory, cannot be run: on no node can it.
+	noCommand = regexp.MustCompile(`(?i)(exec: "|executable|chdir).*(not found|no such file or directory|permission denied|is a directory|not a directory)`)
+	// noRuntime is said of a program that a node's runtime starts for itself, in words that are else like those.
+	noRuntime = regexp.MustCompile(`(running|executing) (\w+ )?hook|unable to retrieve OCI runtime error`)
+)
+
+// startCause tells whether a container was not started for its node's sake, which another node may do: a runtime under
+// load fails at about one start in a hundred (containerd's issue 9160).
+func startCause(t *corev1.ContainerStateTerminated) job.Cause {
+	if !notStarted(t) || outOfMemory(t) || noCommand.MatchString(t.Message) && !noRuntime.MatchString(t.Message) {
+		return ""
+	}
+	return job.NodeFailed
 }
 
 // codeOf reads the exit code as a shell does: more than 128 is a signal.
@@ -138,9 +185,10 @@ func codeOf(t *corev1.ContainerStateTerminated) *job.Exit {
 	return exit
 }
 
-// outOfMemory: the kernel killed something of the container. An agent that went on and ended with 0 outlived it.
+// outOfMemory: the kernel killed something of the container. An agent that went on and ended with 0 outlived it. With a limit
+// that is too low for runc's own first process, that is killed, and the container counts as not started.
 func outOfMemory(t *corev1.ContainerStateTerminated) bool {
-	return t.Reason == "OOMKilled" && t.ExitCode != 0
+	return t.Reason == "OOMKilled" && t.ExitCode != 0 || notStarted(t) && strings.Contains(t.Message, "memory limit too low")
 }
 
 const (

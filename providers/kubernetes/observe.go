@@ -58,7 +58,7 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	if agent != nil && agent.State.Terminated != nil {
 		t := agent.State.Terminated
 		i.State = job.Gone
-		i.Exit, i.Ended = exitOf(t)
+		i.Exit, i.Ended, i.Cause = exitOf(t)
 		if !t.StartedAt.IsZero() {
 			i.Started = t.StartedAt.Time
 		}
@@ -67,7 +67,9 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	case i.State == job.Gone:
 	case o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed:
 		i.State = job.Gone
-		i.Exit = initExit(o)
+		if c := failedInit(o); c != nil {
+			i.Exit, i.Cause, i.Evidence = initExitOf(c)
+		}
 	case agent != nil && agent.State.Running != nil:
 		i.State, i.Started = job.Up, agent.State.Running.StartedAt.Time
 	default:
@@ -78,7 +80,10 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 		return p // whatever came over the pod afterwards, its work was done
 	}
 	// Told while it still runs, too: its agent says that it was asked to go, and this says by whom.
-	if i.Cause, i.Evidence = p.disrupted, p.evidence; i.Cause != "" || ordered {
+	if p.disrupted != "" {
+		i.Cause, i.Evidence = p.disrupted, p.evidence
+	}
+	if p.disrupted != "" || ordered {
 		return p
 	}
 	if evidence, yes := deletion(o, endOf(i.Exit)); yes {
@@ -135,18 +140,20 @@ func agentStatus(o *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// initExit tells how an init container failed, which keeps the agent from being started at all; nil if none did.
-func initExit(o *corev1.Pod) *job.Exit {
-	for _, c := range o.Status.InitContainerStatuses {
-		t := c.State.Terminated
-		if t == nil || t.ExitCode == 0 {
-			continue
+// failedInit is the init container that failed; nil if none did. A sidecar is killed when another fails.
+func failedInit(o *corev1.Pod) *corev1.ContainerStatus {
+	for i := range o.Status.InitContainerStatuses {
+		c := &o.Status.InitContainerStatuses[i]
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && !sidecar(containerOf(o.Spec.InitContainers, c.Name)) {
+			return c
 		}
-		exit := codeOf(t)
-		exit.NotStarted = sentence(fmt.Sprintf("init container %s ended with %d", c.Name, exit.Code), t.Reason, t.Message)
-		return exit
 	}
 	return nil
+}
+
+// sidecar tells whether an init container is to run beside the others.
+func sidecar(c corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func gatedBy(o *corev1.Pod, name string) bool {

@@ -204,6 +204,8 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 		Command:      []string{agentProgram, "-copy-to=" + agentDir + "/" + agentProgram},
 		Resources:    all,
 		VolumeMounts: []corev1.VolumeMount{{Name: agentVolume, MountPath: agentDir}},
+		// Why it fails, as for a full disk, is in its output.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
 			ReadOnlyRootFilesystem:   new(true),

@@ -271,6 +271,9 @@ func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
 
 // launch makes a container's directories, its termination log and its cgroup, and starts it.
 func (p *pod) launch(c *container, s processSpec) (*process, error) {
+	if err := p.runtimeError(); err != nil {
+		return nil, err
+	}
 	dir := filepath.Join(p.dir, "containers", c.spec.Name)
 	tmp := filepath.Join(dir, "tmp")
 	if err := os.RemoveAll(tmp); err != nil { // /tmp is the container's, not the pod's

@@ -273,6 +273,27 @@ func TestNotReady(t *testing.T) {
 	b.await("the node is Ready again", func() bool { return b.nodeReady("failing") == corev1.ConditionTrue })
 }
 
+// A container runtime that fails, on a node that is ready.
+func TestFailStarts(t *testing.T) {
+	b := start(t, "fail-starts")
+	if err := b.FailStarts("fail-starts", "context deadline exceeded"); err != nil {
+		t.Fatal(err)
+	}
+	b.create(b.pod("a", "true"))
+	status := b.awaitPhase("a", corev1.PodFailed)
+	if ended := status.ContainerStatuses[0].State.Terminated; ended.ExitCode != 128 || ended.Reason != "StartError" || ended.Message != "failed to create containerd task: context deadline exceeded" {
+		t.Error(show(status))
+	}
+	if b.nodeReady("fail-starts") != corev1.ConditionTrue {
+		t.Error("the node says that it is not ready")
+	}
+	if err := b.FailStarts("fail-starts", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.create(b.pod("b", "true"))
+	b.awaitPhase("b", corev1.PodSucceeded)
+}
+
 // A node that is cut off goes NotReady while its processes go on; the pods that were deleted meanwhile are killed
 // when it is back.
 func TestDisconnect(t *testing.T) {

@@ -32,6 +32,19 @@ func (k *Kubelet) NotReady(node, message string) error {
 	return nil
 }
 
+// FailStarts has a node's container runtime fail at each start, with that message, as one under load or with a full disk
+// does: the container ends as StartError with exit code 128. The node says that it is ready. "" ends it.
+func (k *Kubelet) FailStarts(node, message string) error {
+	n, err := k.node(node)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failing = message
+	return nil
+}
+
 // Reconnect ends NotReady, Disconnect or PowerOff. A node that was away registers again, pods that were deleted
 // meanwhile are killed, and the others are reported as they are. A Node that was deleted in the API is made again by it.
 // After PowerOff the containers are reported as terminated with exit code 255 and the reason Unknown, as containerd does

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -55,6 +56,7 @@ type node struct {
 	session func()        // ends the connection and waits; nil while disconnected
 	off     bool          // powered off: nothing starts
 	trouble string        // why it says that it is not ready; "" while it is
+	failing string        // why its container runtime starts nothing; "" while it does
 	closed  bool
 	workers sync.WaitGroup
 
@@ -212,6 +214,16 @@ func (n *node) readiness() corev1.NodeCondition {
 		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.trouble}
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process kubelet is posting ready status"}
+}
+
+// runtimeError is why no container is started; nil if they are.
+func (n *node) runtimeError() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failing == "" {
+		return nil
+	}
+	return errors.New(n.failing)
 }
 
 func (n *node) setTrouble(trouble string) {
