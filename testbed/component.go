@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Component is one process of the control plane. Its levers are for a test's goroutine: they are not to be
@@ -57,10 +59,28 @@ func (c *Component) Restart(t T) {
 	c.Start(t)
 }
 
-// Pause stops the component where it is, connections open and unanswered, as a machine does that swaps.
+// Pause stops the component where it is, connections open and unanswered, as a machine does that swaps, and waits until it
+// has: the signal reaches one thread of it after the other, and on a busy machine those that it has not reached yet answer.
 func (c *Component) Pause(t T) {
 	t.Helper()
 	c.signal(t, syscall.SIGSTOP)
+	for end := time.Now().Add(leverTimeout); !c.paused(t); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s has not stopped within %s", c.name, leverTimeout)
+			return
+		}
+	}
+}
+
+// paused tells whether the kernel counts every thread of the component as stopped. The news stay to be asked for again.
+func (c *Component) paused(t T) bool {
+	t.Helper()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, c.Pid(), &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+		t.Fatalf("%s: wait until it has stopped: %v", c.name, err)
+		return true
+	}
+	return info.Signo != 0
 }
 
 // Resume lets a paused component go on.

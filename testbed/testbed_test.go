@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -133,6 +134,33 @@ func TestRestartsKeepData(t *testing.T) {
 	}
 }
 
+// A signal does not stop every thread of a process at once.
+func TestPausedComponentHasStopped(t *testing.T) {
+	t.Parallel()
+	c := testbed.Start(t, testbed.Options{})
+	for range 50 {
+		c.APIServer.Pause(t)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.APIServer.Pid()))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("it has the threads %q: %v", threads, err)
+		}
+		for _, thread := range threads {
+			said, err := os.ReadFile(thread)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, state, _ := strings.Cut(string(said), ") ") // after its name
+			if !strings.HasPrefix(state, "T") {
+				t.Fatalf("a thread goes on: %s", said)
+			}
+		}
+		c.APIServer.Resume(t)
+		if err := c.Admin().Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestPausedAPIServerAnswersAfterwards(t *testing.T) {
 	t.Parallel()
 	c := testbed.Start(t, testbed.Options{})
@@ -144,7 +172,7 @@ func TestPausedAPIServerAnswersAfterwards(t *testing.T) {
 	}()
 	select {
 	case err := <-answered:
-		t.Errorf("it answered while it was paused: %v", err)
+		t.Fatalf("it answered while it was paused: %v", err)
 	case <-time.After(300 * time.Millisecond): // hundred times what an answer takes
 	}
 	c.APIServer.Resume(t)

@@ -651,7 +651,7 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 	go func() { waited <- d.awaitApply(ctx, time.Hour) }()
 	select {
 	case err := <-waited:
-		t.Errorf("it did not wait: %v", err)
+		t.Fatalf("it did not wait: %v", err)
 	case <-time.After(10 * time.Millisecond):
 	}
 	other.Unlock(ctx)
