@@ -22,7 +22,7 @@ import (
 
 // rootCauseWait is how long the exit of a process is awaited that has written an error file before another
 // one failed: it is the root cause, but it is still busy ending (destructors, core dump).
-const rootCauseWait = 250 * time.Millisecond
+const rootCauseWait = time.Second
 
 // maxExit bounds an exit as JSON: the service takes requests of up to 64 KiB.
 const maxExit = 32 << 10

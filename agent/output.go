@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -19,6 +21,8 @@ const (
 	// drainTime is how long output is still read after a process and its group have ended: what is in the
 	// pipe takes no time, and a process that fled the group may hold the pipe open for ever.
 	drainTime = 250 * time.Millisecond
+	// maxPipe is the most that a pipe holds (fs.pipe-max-size of proc_sys_fs(5); by itself one holds 64 KiB).
+	maxPipe = 1 << 20
 )
 
 // sink is where the slot's output goes: a file that is rotated, or the agent's own stdout. Safe for
@@ -122,6 +126,9 @@ func (r *reader) run() {
 	for {
 		n, err := r.pipe.Read(buf)
 		r.split(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			r.rest(buf)
+		}
 		if err != nil {
 			break
 		}
@@ -130,6 +137,34 @@ func (r *reader) run() {
 		r.endLine()
 	}
 	r.flush()
+}
+
+// rest reads what is in the pipe once the time for it is over: on a host that is busy none of it may have been read, and the
+// last lines are what an incident is told with.
+func (r *reader) rest(buf []byte) {
+	if r.pipe.SetReadDeadline(time.Time{}) != nil {
+		return // it was closed
+	}
+	raw, err := r.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	for left := maxPipe; left > 0; {
+		n := 0
+		err := raw.Read(func(fd uintptr) bool { // does not wait: it says that it is done
+			for {
+				var err error
+				if n, err = unix.Read(int(fd), buf[:min(left, len(buf))]); err != unix.EINTR {
+					return true
+				}
+			}
+		})
+		if err != nil || n <= 0 { // nothing in it, or its end
+			return
+		}
+		r.split(buf[:n])
+		left -= n
+	}
 }
 
 // drain waits for the output's end, for drainTime at most.

@@ -102,6 +102,50 @@ func linesOf(t require, pieces ...[]byte) (lines []string, r *reader) {
 	return lines, r
 }
 
+// held is a place for output that takes none for a while.
+type held struct {
+	bytes.Buffer
+	until <-chan struct{}
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	<-h.until
+	return h.Buffer.Write(b)
+}
+
+// What is in the pipe when the time to read it is over is read all the same, and what holds it open is not waited for.
+func TestOutputThatIsReadLateIsWhole(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close() // as one that fled the group
+	free := make(chan struct{})
+	log := &held{until: free}
+	r := newReader(out, "", log, func([]byte) {})
+	go r.run()
+	line := strings.Repeat("x", 99) + "\n"
+	const lines = 3 * readSize / 100
+	if _, err := in.WriteString(strings.Repeat(line, lines)); err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan struct{})
+	go func() {
+		r.drain()
+		close(drained)
+	}()
+	time.Sleep(2 * drainTime)
+	close(free)
+	select {
+	case <-drained:
+	case <-time.After(patience):
+		t.Fatal("it waits for more")
+	}
+	if n := strings.Count(log.String(), line); n != lines {
+		t.Errorf("of %d lines in the pipe %d were read", lines, n)
+	}
+}
+
 type require interface {
 	Fatal(...any)
 	Fatalf(string, ...any)
