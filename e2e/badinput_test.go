@@ -61,6 +61,7 @@ func same(t *testing.T, before, after jobStatus) {
 func TestWrongConfigurationIsToldAllAtOnceAndChangesNothing(t *testing.T) {
 	s := sleeping(t)
 	s.must("apply", "-auto-approve")
+	s.until("both have come to their sleep", func() bool { return s.runs("sleep 600") == 2 })
 	state, running := s.read("eltrain.state"), s.processes()
 	s.write("more.hcl", `
 job "wrong" {
@@ -517,6 +518,7 @@ func TestStoppedMasterIsTakenOverFromAndFencedWhenItWakes(t *testing.T) {
 	s.heard("Watching.")
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 	after := s.awaitWorld("s", 2, before.Generation+1)
+	s.until("both have come to their sleep", func() bool { return s.runs("sleep 600") == 2 })
 	state, processes := s.read("eltrain.state"), s.processes()
 
 	kill(t, syscall.SIGCONT, first.Process.Pid)

@@ -123,7 +123,8 @@ func (c *crashing) settled(moment string) {
 			c.t.Errorf("%s: of %d slots the plan is\n%s", moment, declared, planned)
 		}
 	}
-	found := c.processes()
+	var found map[int]string
+	c.until(moment+": no agent is forking its program", func() bool { found = c.processes(); return !forking(found) })
 	applied, code := c.run("apply", "-auto-approve")
 	if code != 0 || !applyCounts.MatchString(applied) {
 		c.t.Fatalf("%s: apply: exit code %d\n%s", moment, code, applied)
@@ -143,6 +144,18 @@ func (c *crashing) settled(moment string) {
 		return fmt.Sprint(agents) == once && fmt.Sprint(trainers) == once
 	})
 	c.neverTwice(moment)
+}
+
+// forking tells whether one of the processes is an agent's copy of itself, which is to become a program.
+func forking(processes map[int]string) bool {
+	agents := map[string]bool{}
+	for _, args := range processes {
+		if strings.Contains(args, " -slot=") && agents[args] {
+			return true
+		}
+		agents[args] = true
+	}
+	return false
 }
 
 // untouched checks that an apply has done nothing: the agents and programs that it found run on.

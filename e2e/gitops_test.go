@@ -347,8 +347,8 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(restored)
-		unhurt("b.hcl is away")
 		git("checkout", "-q", "b.hcl")
+		unhurt("b.hcl was away")
 		time.Sleep(restored)
 		unhurt("b.hcl is back")
 	}

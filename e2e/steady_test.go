@@ -12,14 +12,14 @@ import (
 
 // What a job costs that trains and to which nothing happens.
 
-// quiet is how long nothing happens: several leases and dozens of beats.
-const quiet = 12 * time.Second
+// quiet is how long nothing happens: two leases and two dozen beats.
+const quiet = 20 * time.Second
 
 // clockTick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
 func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4, lease: "3s", script: `"--steps=100000", "--step-ms=50"`})
+	s := site4(t, jobOptions{min: 2, max: 4, lease: "9s", script: `"--steps=100000", "--step-ms=50"`})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
 	s.until("quiet", func() bool { // the last word on the world that formed
@@ -75,12 +75,10 @@ func (s *site) writings() string {
 // cpuTime is what a process has used: utime and stime of proc_pid_stat(5), the 14th and 15th field.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := statOf(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
-	fields := strings.Fields(rest)
 	var sum time.Duration
 	for _, field := range fields[11:13] {
 		ticks, err := strconv.Atoi(field)
@@ -90,6 +88,26 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 		sum += time.Duration(ticks) * clockTick
 	}
 	return sum
+}
+
+// startOf is when a process was made, in ticks of the clock since the machine was: starttime of proc_pid_stat(5), the 22nd
+// field.
+func startOf(pid int) (int, error) {
+	fields, err := statOf(pid)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(fields[19])
+}
+
+// statOf gives the fields of proc_pid_stat(5) from the third on.
+func statOf(pid int) ([]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	return strings.Fields(rest), nil
 }
 
 // residentMemory is a process's, in bytes.

@@ -75,7 +75,7 @@ func ownCluster() {
 }
 
 // patience bounds the waits of these tests: each is for some seconds' work, on a machine that may be busy.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {

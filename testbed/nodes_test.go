@@ -79,9 +79,7 @@ func TestLostNodeKeepsItsPods(t *testing.T) {
 	if err := getPod(c, namespace, "p"); err != nil {
 		t.Errorf("the pod on the lost node: %v", err)
 	}
-	if got := ready(getNode(t, c, other)); got != corev1.ConditionTrue {
-		t.Errorf("the other node is Ready=%s", got)
-	}
+	await(t, "the other node is Ready", func() bool { return ready(getNode(t, c, other)) == corev1.ConditionTrue })
 	c.Recover(t, name)
 	await(t, "the node that is back ends its pod", func() bool { return apierrors.IsNotFound(getPod(c, namespace, "p")) })
 }

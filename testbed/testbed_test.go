@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -155,9 +156,9 @@ func TestPausedComponentHasStopped(t *testing.T) {
 			}
 		}
 		c.APIServer.Resume(t)
-		if err := c.Admin().Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error(); err != nil {
-			t.Fatal(err)
-		}
+		await(t, "it answers again", func() bool {
+			return c.Admin().Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error() == nil
+		})
 	}
 }
 
@@ -166,8 +167,10 @@ func TestPausedAPIServerAnswersAfterwards(t *testing.T) {
 	c := testbed.Start(t, testbed.Options{})
 	c.APIServer.Pause(t)
 	answered := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	go func() {
-		_, err := c.Admin().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		_, err := c.Admin().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		answered <- err
 	}()
 	select {

@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,9 +121,13 @@ func (c *Cluster) grant(ctx context.Context, user User, path string) error {
 		rules := without(role.Rules, user.Without)
 		switch role.Kind {
 		case "Role":
-			err = c.grantRole(ctx, user, role.Name, rules)
+			if err = c.grantRole(ctx, user, role.Name, rules); err == nil {
+				err = c.awaitGranted(ctx, user, user.Namespace, rules)
+			}
 		case "ClusterRole":
-			err = c.grantClusterRole(ctx, user, role.Name, rules)
+			if err = c.grantClusterRole(ctx, user, role.Name, rules); err == nil {
+				err = c.awaitGranted(ctx, user, "", rules)
+			}
 		default:
 			continue
 		}
@@ -168,6 +174,34 @@ func (c *Cluster) grantClusterRole(ctx context.Context, user User, name string, 
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 	}, metav1.CreateOptions{})
 	return ignoreExisting(err)
+}
+
+// awaitGranted waits until the API server lets the user do the first thing that the rules allow: it hears of roles and
+// bindings by watches.
+func (c *Cluster) awaitGranted(ctx context.Context, user User, namespace string, rules []rbacv1.PolicyRule) error {
+	at := slices.IndexFunc(rules, func(r rbacv1.PolicyRule) bool { return len(r.Resources) > 0 && len(r.Verbs) > 0 })
+	if at < 0 {
+		return nil
+	}
+	first := rules[at]
+	asked := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: first.Verbs[0]}
+	asked.Resource, asked.Subresource, _ = strings.Cut(first.Resources[0], "/")
+	if len(first.APIGroups) > 0 {
+		asked.Group = first.APIGroups[0]
+	}
+	if len(first.ResourceNames) > 0 {
+		asked.Name = first.ResourceNames[0]
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: "system:serviceaccount:" + user.Namespace + ":" + user.Name, ResourceAttributes: asked,
+	}}
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		answer, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return answer.Status.Allowed, nil
+	})
 }
 
 func (u User) subjects() []rbacv1.Subject {

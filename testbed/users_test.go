@@ -71,7 +71,7 @@ func TestTokenExpires(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
 	namespace := c.Namespace(t)
-	client := clientOf(t, c.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: podRoles, TokenLife: 5 * time.Second}))
+	client := clientOf(t, c.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: podRoles, TokenLife: 20 * time.Second}))
 	list := func() error { return second(client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})) }
 	if err := list(); err != nil {
 		t.Fatalf("while it is good: %v", err)

@@ -29,7 +29,7 @@ type Refusals struct {
 	Times     int                         // refuses so many creates, then lets them pass; zero: each
 	Message   string                      // told to who is refused
 	Delay     time.Duration               // before each answer; beyond Timeout the API server gives up and refuses itself
-	Timeout   time.Duration               // whole seconds, up to 30; zero: 2
+	Timeout   time.Duration               // whole seconds, up to 30; zero: 10
 }
 
 // Webhook is an admission webhook at work. The API server asks it for every object, and refuses the object when
@@ -123,8 +123,8 @@ func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
 // webhookLook is the pause between two dry runs.
 const webhookLook = 20 * time.Millisecond
 
-// webhookTimeout is when the API server gives a webhook up, if nobody says otherwise.
-const webhookTimeout = 2 * time.Second
+// webhookTimeout is when the API server gives a webhook up, if nobody says otherwise: Kubernetes' own.
+const webhookTimeout = 10 * time.Second
 
 func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail

@@ -52,7 +52,7 @@ const (
 // grow has a watch make the elastic job in dir so large that n slots run.
 func grow(t *testing.T, dir string, n int) {
 	t.Helper()
-	watch(t, dir, func() {
+	watch(t, dir, func(func() string) {
 		running := func() (k int) {
 			for _, s := range slotsOf(t, dir) {
 				if s.Phase == string(job.Running) {
@@ -94,12 +94,8 @@ func TestConditions(t *testing.T) {
 	}
 	rewrite(t, dir, growing(one, check))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: Job postcondition failed", "It has 2 workers.", "main.hcl line")
-	out := watch(t, dir, func() {
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(eltrain(t, dir, "status").out, "(pid "); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("status never tells of the master")
-			}
-		}
+	out := watch(t, dir, func(said func() string) {
+		eventually(t, "it tells of the postcondition", func() bool { return strings.Contains(said(), "It has 2 workers.") })
 		time.Sleep(time.Second) // a turn or two: what holds on is told once
 	})
 	if n := strings.Count(out, "It has 2 workers."); n != 1 {

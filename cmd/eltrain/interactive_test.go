@@ -39,6 +39,10 @@ func TestCompletionInShells(t *testing.T) {
 				t.Fatal(err)
 			}
 			writeFile(t, settings, shell.settings)
+			// Without it a fish that is new to its user reads all manuals in the background, with the terminal open.
+			if err := os.MkdirAll(filepath.Join(home, ".local", "share", "fish", "generated_completions"), 0o755); err != nil {
+				t.Fatal(err)
+			}
 			program := filepath.Join(t.TempDir(), "it's my bin", programName)
 			if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
 				t.Fatal(err)

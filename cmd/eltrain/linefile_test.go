@@ -59,7 +59,14 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 	if err := planning.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := os.Open(pipe) // waits for the writer, so it comes after it or at the same time
+	// Opening waits for the writer, so it comes after it or at the same time. If the writer has given up, another ends that.
+	late := time.AfterFunc(time.Minute, func() {
+		if w, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			syscall.Close(w)
+		}
+	})
+	r, err := os.Open(pipe)
+	late.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -174,7 +174,7 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	uid := uidOf(t, dir)
 	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed", "Warning: Some objects will no longer be managed by eltrain", "\n - job.a\n")
-	watch(t, dir, func() {
+	watch(t, dir, func(func() string) {
 		deadline := time.Now().Add(20 * time.Second)
 		for !strings.Contains(eltrain(t, dir, "status").out, "nothing heals, scales or stops it") {
 			if time.Now().After(deadline) {
@@ -260,7 +260,7 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 // A watch, which asks nobody, says so too, and goes on.
 func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 	dir, _ := started(t, sleeper("a", ""))
-	out := watch(t, dir, func() {
+	out := watch(t, dir, func(func() string) {
 		rewrite(t, dir, "removed {\n  from    = job.aa\n  destroy = false\n}\n")
 		eventually(t, "the job is destroyed", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "No jobs.") })
 	})
@@ -272,11 +272,11 @@ func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 // agentBeat is more than the time after which an agent asks its service again.
 const agentBeat = 2 * time.Second
 
-// watch runs apply -watch while f does.
-func watch(t *testing.T, dir string, f func()) (out string) {
+// watch runs apply -watch while f does, which can ask for what it said so far.
+func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 	t.Helper()
 	cmd := commandIn(dir, "apply", "-watch", "-auto-approve")
-	var text strings.Builder
+	var text output
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func watch(t *testing.T, dir string, f func()) (out string) {
 		}
 		out = text.String()
 	}()
-	f()
+	f(text.String)
 	return
 }
 
@@ -346,7 +346,7 @@ func TestPreventDestroy(t *testing.T) {
 	}
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, refused)
 	samePIDs(t, dir, pids)
-	out := watch(t, dir, func() {
+	out := watch(t, dir, func(func() string) {
 		deadline := time.Now().Add(20 * time.Second)
 		for {
 			shown := eltrain(t, dir, "status").out

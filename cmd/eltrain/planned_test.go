@@ -137,18 +137,11 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	if failed := linesOf(t, eltrain(t, dir, "plan", "-json").out)["planned_failed"]; len(failed) != 1 || failed[0]["failed"].(map[string]any)["starts_anew"] != true {
 		t.Errorf("plan -json has %v", failed)
 	}
-	out := watch(t, dir, func() {
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(eltrain(t, dir, "status").out, "(pid "); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("status never tells of the master")
-			}
+	out := watch(t, dir, func(said func() string) {
+		for _, want := range []string{why, "It stays so until eltrain apply finds room to start it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
+			eventually(t, "a watch says "+want, func() bool { return strings.Contains(said(), want) })
 		}
 	})
-	for _, want := range []string{why, "It stays so until eltrain apply finds room to start it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("a watch does not say %q:\n%s", want, out)
-		}
-	}
 	if strings.Contains(out, "What runs matches") {
 		t.Errorf("a watch takes a failed job for what was asked for:\n%s", out)
 	}
@@ -367,7 +360,7 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
     }
   }
   rendezvous {
-    settle = "100ms"
+    settle = "5s"
   }
   heal {
     budget {

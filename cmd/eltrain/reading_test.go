@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,20 +81,23 @@ job "s" {
 			stop := make(chan struct{})
 			var swapping sync.WaitGroup
 			last := 0
+			var pause atomic.Int64 // between two exchanges: a reading is to come to its end at times on any machine
 			swapping.Go(func() {
 				for {
 					select {
 					case <-stop:
 						return
-					case <-time.After(3 * time.Millisecond):
+					case <-time.After(max(3*time.Millisecond, time.Duration(pause.Load()))):
 						last++
 						revision(last)
 					}
 				}
 			})
 			good := map[int]bool{}
-			for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+			for begun := time.Now(); time.Since(begun) < 2*time.Second || len(good) < 3 && time.Since(begun) < time.Minute; {
+				reading := time.Now()
 				cfg, diags := s.load(nil)
+				pause.Store(int64(time.Since(reading) / 2))
 				for _, d := range diags.Errs() {
 					if strings.Contains(d.Error(), "mixed") {
 						t.Fatal(d)

@@ -96,7 +96,7 @@ func (w *watchProcess) code(t *testing.T) int {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -255,6 +255,21 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
+// writing writes a file again and again, as a checkout does that is not done, until it is told to end.
+func writing(t *testing.T, path string) (end func()) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it goes on while this process stands still
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	t.Cleanup(end)
+	return end
+}
+
 // A watch that starts while a checkout has taken a job's file away waits, and finds the file again; one that stays away is
 // believed to be gone once nobody writes there. A start at which no job is gone does not wait.
 func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
@@ -282,12 +297,14 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	}
 
 	rename(file, away)
+	written := writing(t, filepath.Join(dir, "a.hcl"))
 	w := startWatch(t, dir)
 	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
 	if code := w.probe("/readyz"); code == http.StatusOK {
 		t.Error("it is ready before it is known what is wanted")
 	}
 	rename(away, file)
+	written()
 	eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })
 	if out := end(w); strings.Contains(out, "will be destroyed") || strings.Contains(out, "Destroying") {
 		t.Error("a job that was away for a moment is destroyed")
@@ -305,11 +322,13 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	}
 
 	rename(file, away)
+	written = writing(t, filepath.Join(dir, "a.hcl"))
 	w = startWatch(t, dir)
 	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
 	if out := end(w); !strings.Contains(out, "Interrupted while it looked at what runs.") || strings.Contains(out, "will be destroyed") {
 		t.Error("an interrupt does not end the wait, with nothing done")
 	}
+	written()
 	for _, safe := range []string{"-prune=false", "-max-destroy=0"} {
 		w = startWatch(t, dir, safe)
 		eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })

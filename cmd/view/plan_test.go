@@ -398,7 +398,7 @@ func TestPlanJSONOfManySlots(t *testing.T) {
 	if err := WriteJSON(&out, m); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took > 10*time.Second { // a bound against quadratic work, not a benchmark
+	if took := time.Since(start); took > time.Minute { // a bound against quadratic work, not a benchmark
 		t.Errorf("it took %v", took)
 	}
 	if got := len(m.ResourceChanges); got != 10_001 {
@@ -461,7 +461,7 @@ func TestPlanOfManySlotsStaysAPage(t *testing.T) {
 		if lines := strings.Count(out.String(), "\n"); lines > 40 {
 			t.Errorf("a plan of 10,000 like slots has %d lines:\n%.3000s", lines, out.String())
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("it took %v", took) // a bound against quadratic work, not a benchmark
 		}
 		if !reasons {

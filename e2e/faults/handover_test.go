@@ -161,6 +161,7 @@ func (s *trial) podUIDs() map[string]types.UID {
 // unchanged notes the pods and their processes, and gives what checks that they are the same still.
 func (s *trial) unchanged() (check func(who string)) {
 	s.T.Helper()
+	s.started(workers, 1) // and so their shells are where they are looked for
 	pods, processes := s.podUIDs(), training(s.Processes())
 	return func(who string) {
 		s.T.Helper()

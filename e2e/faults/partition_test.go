@@ -97,7 +97,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.forward.ServeHTTP(w, request.WithContext(ctx))
 }
 
-// onward are steps of less than a second, of which every tenth is told.
+// onward are a second of training.
 const onward = 20
 
 // Half of a job's agents reach the master no more, but each other they do: their processes train on with those of
@@ -108,7 +108,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s := newTrial(t, calm.start(t))
 	listen := site.FreeAddress(t)
 	r := newRelay(t, listen)
-	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4, 40))
+	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
 	zombies := s.Processes() // of all slots: the others begin anew in the next world

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -55,21 +54,18 @@ func (s *stopped) breaks() {
 // second time, and what the job has beside its pods is there, once.
 func (s *stopped) unhealed() []string {
 	s.T.Helper()
+	return staying(s.unhealedYet)
+}
+
+func (s *stopped) unhealedYet() []string {
+	s.T.Helper()
 	problems := append(s.notReplacedOnce(s.victim), s.unaccompanied()...)
 	for _, p := range s.Pods() {
 		if p.Status.Phase != corev1.PodRunning {
 			problems = append(problems, fmt.Sprintf("pod %s is %s", p.Name, p.Status.Phase))
 		}
 	}
-	again := map[string]int{"worker[0]": 2, "worker[1]": 2}
-	deadline := time.Now().Add(site.Bound) // an apply ends with the first that trains
-	for !maps.Equal(s.starts(), again) && time.Now().Before(deadline) {
-		time.Sleep(site.Poll)
-	}
-	if starts := s.starts(); !maps.Equal(starts, again) {
-		problems = append(problems, fmt.Sprintf("training processes were started: %v", starts))
-	}
-	return problems
+	return append(problems, s.startedOtherThan(workers, 2)...)
 }
 
 // writes says what each of the rounds writes undisturbed, in order.

@@ -46,7 +46,10 @@ func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
 }
 
 func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
+	const long = 3 * site.Steps // while commands come and go
 	s := newDemo(t, 4)
+	s.SetSteps(long)
+	s.Together()
 	out := s.Must("apply", "-auto-approve")
 	site.Has(t, out, "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.")
 	site.Has(t, s.Must("status"), "No master is watching")
@@ -63,7 +66,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 		t.Errorf("the next master made generation %d of %d", after.Generation, before.Generation)
 	}
 	s.Untouched(before, after)
-	s.EndsRight(site.Steps)
+	s.EndsRight(long)
 }
 
 // torchPython is Debian's own Python, to which python3-torch belongs.

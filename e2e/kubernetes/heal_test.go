@@ -23,6 +23,7 @@ import (
 
 func TestProcessKilledIsRestartedInPlace(t *testing.T) {
 	s := newDemo(t, 4)
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(2)
@@ -254,10 +255,8 @@ func TestScriptWithABugFailsTheJobWithItsEvidence(t *testing.T) {
 	if out, code := s.Run("status"); code != 1 {
 		t.Errorf("status exits with %d for a failed job:\n%s", code, out)
 	}
+	site.Until(t, "nothing of a failed job runs", func() bool { return len(s.Processes()) == 0 })
 	m.Interrupt()
-	if left := s.Processes(); len(left) > 0 {
-		t.Errorf("a failed job still runs: %v", left)
-	}
 }
 
 func TestMissingCommandFailsAtOnce(t *testing.T) {
@@ -367,6 +366,7 @@ runpy.run_path("train.py", run_name="__main__")
 func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s := newDemo(t, 5)
 	s.SetSteps(2 * site.Steps)
+	s.SetLease(others)
 	s.Write("buggy.py", buggy)
 	s.Edit("job.hcl", `"train.py"`, `"buggy.py"`)
 	listen := "-listen=" + site.FreeAddress(t) // of both: of another, agents might hear late
@@ -426,6 +426,10 @@ func TestOutOfMemoryItGetsMore(t *testing.T) {
 	}
 	s.EndsRight(site.Steps)
 }
+
+// others is a lease for jobs whose other slots are to be left alone, while masters change: it outlasts a pause between two
+// tries of an agent, and what a machine that is busy adds.
+const others = 15 * time.Second
 
 const (
 	lease = 5 * time.Second // of the example's job
@@ -500,6 +504,7 @@ func TestNodeCutOffAndItsZombieIsFenced(t *testing.T) {
 
 func TestNodesDeletedDownToMinAndBelow(t *testing.T) {
 	s := newDemo(t, 4)
+	s.NotByLease()
 	s.SetSteps(2 * site.Steps)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -522,8 +527,10 @@ func TestNodesDeletedDownToMinAndBelow(t *testing.T) {
 }
 
 func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
+	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(others)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
 	trainers := s.Trainers(before)
@@ -535,7 +542,7 @@ func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
 			t.Errorf("training processes were restarted: generation %d -> %d, %v -> %v", before.Generation, after.Generation, trainers, s.Trainers(after))
 		}
 	}
-	s.EndsRight(2 * site.Steps)
+	s.EndsRight(long)
 }
 
 func TestFaultWhileNoMasterRuns(t *testing.T) {
@@ -552,6 +559,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
+			s.SetLease(others)
 			// Both masters have one address: of another, agents might hear late, and the silent one is awaited as long.
 			listen := "-listen=" + site.FreeAddress(t)
 			m := s.Watch(listen)
@@ -594,6 +602,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
+			s.SetLease(others)
 			listen := "-listen=" + site.FreeAddress(t) // of both: of another, agents might hear late
 			gate := s.Through()
 			m := s.Watch(listen)
@@ -631,8 +640,10 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 // Masters come and go, between one fault and the next. What the last one finds is one job, each of its slots once, and
 // it ends right.
 func TestMastersKilledAgainAndAgain(t *testing.T) {
+	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(others)
 	listen := "-listen=" + site.FreeAddress(t) // of all: of another, agents might hear late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
@@ -646,7 +657,7 @@ func TestMastersKilledAgainAndAgain(t *testing.T) {
 		now := s.Await("training", func(j site.Job) bool { return len(j.Running()) == 4 })
 		site.Kill(t, syscall.SIGKILL, s.TrainerOf(now.Worker(round%4)))
 	}
-	s.EndsRight(2 * site.Steps)
+	s.EndsRight(long)
 	end := s.Status()
 	s.Untouched(before, end)
 	if pods := s.Pods(); len(pods) != 4 {

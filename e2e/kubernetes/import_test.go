@@ -24,7 +24,7 @@ func importing(s *site.Demo, to, id string) {
 // is made anew and no training process started again. From then on it is that master's to heal.
 func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	s := newDemo(t, 4)
-	const long = 4 * site.Steps // while commands come and go
+	const long = 8 * site.Steps // while commands come and go
 	s.SetSteps(long)
 	s.Must("apply", "-auto-approve")
 	before, processes := s.Status(), s.Processes()

@@ -19,6 +19,7 @@ const settled = 5 * time.Second
 func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(100 * site.Steps)
+	s.SetLease(15 * time.Second)
 	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")
 	gate := s.Through()
 	s.Watch()

@@ -182,7 +182,20 @@ func (d *Demo) SetSteps(n int) {
 // then found by that word.
 func (d *Demo) NotByLease() {
 	d.T.Helper()
-	d.Edit("job.hcl", `lease = "5s"`, fmt.Sprintf("lease = %q", Bound/2))
+	d.SetLease(Bound / 2)
+}
+
+// SetLease gives the job another lease: one that outlasts what a machine that is busy does to those of whom nothing is wanted.
+func (d *Demo) SetLease(lease time.Duration) {
+	d.T.Helper()
+	d.Edit("job.hcl", `lease = "5s"`, fmt.Sprintf("lease = %q", lease))
+}
+
+// Together has the job wait for all who are to come, and so there is one world of them: on a machine that is busy the last
+// may come later than the settle time of the example allows, and is then waited for by nobody.
+func (d *Demo) Together() {
+	d.T.Helper()
+	d.Edit("job.hcl", `settle  = "1s"`, fmt.Sprintf("settle  = %q", Bound/2))
 }
 
 // DropBlock takes a block at the top of a file out of it, which has to be there.

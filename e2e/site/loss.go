@@ -36,6 +36,9 @@ func Events(t *testing.T, dir string) []Event {
 	}
 	var all []Event
 	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
 		var event Event
 		if err := json.Unmarshal([]byte(line), &event); err != nil {
 			t.Fatalf("%s: %v", line, err)

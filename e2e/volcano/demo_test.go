@@ -26,9 +26,10 @@ func TestTheLocalJobTrainsAsAGang(t *testing.T) {
 	s := newDemo(t, 4)
 	s.Watch()
 	j := s.AwaitWorld(4, 1)
-	if g := podGroup(s); g == nil || g.Spec.MinMember != 2 || g.Spec.Queue != "default" || g.Status.Phase != v1beta1.PodGroupRunning {
-		t.Errorf("its PodGroup is %+v", g)
+	if g := podGroup(s); g == nil || g.Spec.MinMember != 2 || g.Spec.Queue != "default" {
+		t.Fatalf("its PodGroup is %+v", g)
 	}
+	site.Until(t, "its PodGroup runs", func() bool { return podGroup(s).Status.Phase == v1beta1.PodGroupRunning })
 	nodes := map[string]bool{}
 	for i := range 4 {
 		slot := j.Worker(i)
@@ -55,6 +56,7 @@ func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	const long = 4 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
+	s.NotByLease()
 	for n := range 3 {
 		s.Delete(s.Node(n + 2))
 	}

@@ -261,7 +261,7 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		ofPods := cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Delay: 2 * longest, Timeout: longest})
 		m := s.Watch()
 		t.Run("PodGroups", func(t *testing.T) {
-			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow})
+			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow, Timeout: slow / 3})
 			m.Heard("make the PodGroup: the API server could not, and is asked again: Internal error occurred: failed calling webhook")
 		})
 		site.Until(t, "a pod is asked for", func() bool { return ofPods.Asked() > 0 })

@@ -1,6 +1,7 @@
 package volcano
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,7 +42,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	m := w.Watch()
 	three := w.AwaitWorld(3, 1)
 	page.Block("")
-	m.Heard("job.mnist: generation 1: 3 slots, 3 processes, rank 0 at ")
+	m.Heard(fmt.Sprintf("job.mnist: generation %d: 3 slots, 3 processes, rank 0 at ", three.Generation))
 	w.Await("the fourth, and what it waits for", func(j site.Job) bool {
 		return j.Says("Unschedulable: pod group is not ready, 1 Pending, 2 minAvailable, 3 Running")
 	})

@@ -33,19 +33,21 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	p := &Provider{client: client, namespace: "ml", pacer: newPacer(2, slog.New(slog.DiscardHandler), func() {})}
 	defer p.pacer.close()
 	j := prepared{anchor: anchor{name: "gpt"}, look: make(chan looked, 1)}
-	old := looked{seen: time.Now().Add(-2 * anchorStands), next: time.Now().Add(-anchorStands)}
+	old := func() looked { return looked{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // it is looked again
 
-	j.look <- old
-	newer := lookedNow(time.Now().Add(time.Second))
+	j.look <- old()
+	newer := lookedNow(time.Now().Add(time.Hour))
 	meanwhile <- func() { <-j.look; j.look <- newer }
-	if err := p.anchored(t.Context(), j); !errors.Is(err, providers.ErrNotPrepared) {
+	bounded, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	if err := p.anchored(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
 		t.Errorf("of an anchor that is not there it says %v", err)
 	}
 	if last := <-j.look; last != newer {
 		t.Errorf("what was seen later is lost: %+v", last)
 	}
 
-	j.look <- old
+	j.look <- old()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	meanwhile <- func() { <-j.look; cancel() } // who took it out looks for long
@@ -56,9 +58,9 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 		if err == nil {
 			t.Error("given up, and of an anchor that is not there, it says nothing")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it waits on although it was given up")
-		j.look <- old
+		j.look <- old()
 		<-ended
 	}
 }

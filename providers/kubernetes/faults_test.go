@@ -275,8 +275,8 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	const n = 8
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
-	time.Sleep(anchorStands)     // the next one looks
-	const late = 4 * time.Second // and no create takes that long, be the machine slow
+	time.Sleep(anchorStands)      // the next one looks
+	const late = 20 * time.Second // and no create takes that long, be the machine slow
 	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
 	begun := time.Now()
 	took := make(chan time.Duration, n)

@@ -322,10 +322,12 @@ func TestPodSecurityStandards(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	enforce("restricted")
 	// Of the init container there is nothing to say.
+	incarnation := 0
 	w.until("enforced", func() bool {
-		err := w.p.Launch(t.Context(), w.launch("worker", 1, 1))
+		incarnation++ // one that was launched is not launched again
+		err := w.p.Launch(t.Context(), w.launch("worker", 1, incarnation))
 		if err == nil {
-			w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, 1, 0))
+			w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, incarnation, 0))
 			return false
 		}
 		if !strings.Contains(err.Error(), "restricted") || strings.Contains(err.Error(), agentContainer) && !strings.Contains(err.Error(), "runAsNonRoot") {

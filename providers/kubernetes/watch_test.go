@@ -127,7 +127,7 @@ func count(o providers.Observation, state job.IncarnationState) int {
 
 // TestWatch is what the watches make of a real API server, with the scheduler and the controllers behind it.
 func TestWatch(t *testing.T) {
-	c := testbed.Start(t, testbed.Options{Nodes: 4, NodeLease: 4 * time.Second})
+	c := testbed.Start(t, testbed.Options{Nodes: 4, NodeLease: 12 * time.Second})
 	t.Run("nodes and pods are seen", func(t *testing.T) { seesAll(newField(t, c)) })
 	t.Run("an API server that is away is not nothing", func(t *testing.T) { survivesServer(newField(t, c)) })
 	t.Run("lists that fail are not nothing", func(t *testing.T) { survivesLists(newField(t, c)) })
@@ -153,7 +153,12 @@ func seesAll(f *field) {
 		f.Errorf("observed %+v", i)
 	}
 	f.await(p, "the scheduler says why worker[2] waits", func(o providers.Observation) bool {
-		return strings.HasPrefix(slotOf(o, 2).Waiting, "Unschedulable: 0/4 nodes are available: ")
+		i := slotOf(o, 2)
+		return i != nil && strings.HasPrefix(i.Waiting, "Unschedulable: 0/4 nodes are available: ")
+	})
+	f.await(p, "worker[1] is there", func(now providers.Observation) bool {
+		o = now
+		return slotOf(o, 0) != nil && slotOf(o, 1) != nil
 	})
 	if i := slotOf(o, 1); i.State != job.Starting || i.Waiting != heldTogether {
 		f.Errorf("observed %+v", i)

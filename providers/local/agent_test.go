@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,7 +77,8 @@ func TestRealAgent(t *testing.T) {
 	t.Logf("killed, and gone with all its processes after %s", time.Since(begin))
 	b.nothingRemains()
 
-	launch(3, "echo training; sleep 0.3")
+	launch(3, "echo training; until [ -e end ]; do sleep 0.02; done")
+	b.ok(os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o644))
 	if exit := b.await(3, job.Gone).Exit; exit == nil || exit.Code != 0 {
 		t.Errorf("a program that ended with 0: %+v", exit)
 	}

@@ -24,6 +24,11 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 		l.Incarnation = number + 1
 		b.ok(b.Launch(b.ctx, l))
 		agents = append(agents, strconv.Itoa(b.await(l.Incarnation, job.Up).AgentPID))
+		b.until("the agent has written all that it writes", func() bool { // a directory is copied that changes otherwise
+			r, err := b.recorded(b.handle(l.Incarnation))
+			b.ok(err)
+			return len(r.Processes) > 0
+		})
 	}
 	slices.Sort(agents)
 	there := func(dir string) string {

@@ -131,7 +131,7 @@ type bench struct {
 var testUID = uuid.NewString()
 
 func newBench(t *testing.T) *bench {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // nothing is timed by it
 	b := &bench{T: t, dir: t.TempDir(), ctx: ctx}
 	t.Cleanup(func() {
 		if b.Provider != nil {

@@ -348,7 +348,7 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 	w := newWork(t, cluster, nil)
 	g := group("slow", 1, core)
 	t.Run("overloaded", func(t *testing.T) {
-		cluster.Webhook(t, testbed.Refusals{Namespace: w.namespace, Resource: testbed.PodGroups, Delay: 3 * time.Second})
+		cluster.Webhook(t, testbed.Refusals{Namespace: w.namespace, Resource: testbed.PodGroups, Delay: 3 * time.Second, Timeout: time.Second})
 		if _, err := w.p.Prepare(t.Context(), g); err == nil || !strings.Contains(err.Error(), "prepare job.slow: make the PodGroup: Internal error occurred: failed calling webhook") {
 			t.Errorf("prepared: %v", err)
 		}

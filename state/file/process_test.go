@@ -359,8 +359,8 @@ func TestKilledHolderDoesNotBlock(t *testing.T) {
 }
 
 func TestStoppedHolderIsTakenOverAndFencedWhenItWakes(t *testing.T) {
-	const lease = 500 * time.Millisecond
-	dir := t.TempDir()
+	const lease = 5 * time.Second
+	dir := memoryDir(t)
 	s := open(t, filepath.Join(dir, "eltrain.state"), Options{})
 	c := start(t, "hold", dir, lease)
 	c.expect("locked")

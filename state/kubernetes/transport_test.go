@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/eltrain/eltrain/kube"
@@ -72,6 +73,18 @@ func (h *stalled) trip(r *http.Request, next http.RoundTripper) (*http.Response,
 		})
 	}
 	return next.RoundTrip(r)
+}
+
+// await waits until a request is held. ended is of what makes it: that it ends without one is an error.
+func (h *stalled) await(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case <-h.reached:
+	case err := <-ended:
+		t.Fatalf("it ended without the request that was to be held: %v", err)
+	case <-time.After(enough):
+		t.Fatal("the request that was to be held is never made")
+	}
 }
 
 func stall(holds func(*http.Request) bool) *stalled {

@@ -27,7 +27,7 @@ import (
 var cluster *testbed.Cluster
 
 // nodeLease is short, so that a lost node is seen within a test's patience.
-const nodeLease = 4 * time.Second
+const nodeLease = 8 * time.Second
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -185,7 +185,7 @@ func (b *bed) get(name string) *corev1.Pod {
 }
 
 // patience bounds the waits: each is for some seconds' work, on a machine that may be busy.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 func (b *bed) await(what string, holds func() bool) {
 	b.Helper()
