@@ -380,7 +380,7 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 		n := 0
 		for ctx.Err() == nil {
 			n += g.Proxy.BreakWatches()
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(time.Second) // a first list comes by a watch, and needs some of it
 		}
 		broken <- n
 	}()
