@@ -218,16 +218,6 @@ job "gpt" {
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
 
-// staying gives the problems that do not pass. What these checks look for stays once it is there; what may still come after a
-// command or a world are the first lines of a shell, and its kubelet's word that a pod runs.
-func staying(problems func() []string) (found []string) {
-	for deadline := time.Now().Add(site.Bound); ; time.Sleep(site.Poll) {
-		if found = problems(); len(found) == 0 || time.Now().After(deadline) {
-			return found
-		}
-	}
-}
-
 // trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
 // training process was started again, and that the job has what it is to have beside its pods, once.
 func (s *trial) trainsUndisturbed(workers int) {
@@ -237,12 +227,7 @@ func (s *trial) trainsUndisturbed(workers int) {
 	}
 }
 
-func (s *trial) disturbances(workers int) []string {
-	s.T.Helper()
-	return staying(func() []string { return s.disturbed(workers) })
-}
-
-func (s *trial) disturbed(workers int) (problems []string) {
+func (s *trial) disturbances(workers int) (problems []string) {
 	s.T.Helper()
 	var names, want []string
 	for _, p := range s.Pods() {
@@ -295,12 +280,25 @@ func (s *trial) starts() map[string]int {
 	return counts
 }
 
-// startedOtherThan says so if not each slot's training process was started so many times.
+// startedOtherThan says so if not each slot's training process was started so many times. A command or a world may be there
+// before the first lines of a shell have run: what lacks is waited for.
 func (s *trial) startedOtherThan(workers, times int) []string {
 	s.T.Helper()
 	want := map[string]int{}
 	for i := range workers {
 		want[fmt.Sprintf("worker[%d]", i)] = times
+	}
+	lacking := func() bool {
+		starts := s.starts()
+		for slot := range want {
+			if starts[slot] < times {
+				return true
+			}
+		}
+		return false
+	}
+	for deadline := time.Now().Add(site.Bound); lacking() && time.Now().Before(deadline); {
+		time.Sleep(site.Poll)
 	}
 	if starts := s.starts(); !maps.Equal(starts, want) {
 		return []string{fmt.Sprintf("training processes were started: %v", starts)}
@@ -311,7 +309,7 @@ func (s *trial) startedOtherThan(workers, times int) []string {
 // started checks that each slot's training process is started so many times, and not once more.
 func (s *trial) started(workers, times int) {
 	s.T.Helper()
-	for _, problem := range staying(func() []string { return s.startedOtherThan(workers, times) }) {
+	for _, problem := range s.startedOtherThan(workers, times) {
 		s.T.Error(problem)
 	}
 }

@@ -54,11 +54,6 @@ func (s *stopped) breaks() {
 // second time, and what the job has beside its pods is there, once.
 func (s *stopped) unhealed() []string {
 	s.T.Helper()
-	return staying(s.unhealedYet)
-}
-
-func (s *stopped) unhealedYet() []string {
-	s.T.Helper()
 	problems := append(s.notReplacedOnce(s.victim), s.unaccompanied()...)
 	for _, p := range s.Pods() {
 		if p.Status.Phase != corev1.PodRunning {
