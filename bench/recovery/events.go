@@ -47,8 +47,10 @@ func readEvents(path string) ([]event, error) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // still being written
 		}
+		// Linux ends the write of a process that is killed at a page of the file, and the next process's line follows there.
+		whole := line[max(0, bytes.LastIndex(line, []byte(`{"ev": `))):]
 		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
+		if err := json.Unmarshal(whole, &e); err != nil {
 			return nil, err
 		}
 		all = append(all, e)

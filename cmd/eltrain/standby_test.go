@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -48,7 +49,9 @@ type watchProcess struct {
 
 func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	// An address that no connection goes out from: what is free there now is free when the watch listens.
+	pid := os.Getpid()
+	free, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&127, pid>>8&255, 1+pid&127))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,10 +151,12 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	rewrite(t, dir, sleepers)
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")
+	end := writing(t, filepath.Join(dir, "main.hcl")) // or it may be believed before somebody looks
 	eventually(t, "it is told that it is gone", func() bool {
 		return strings.Contains(eltrain(t, dir, "status").out, "It is not in the files any more, which is believed once")
 	})
 	rewrite(t, dir, sleepers)
+	end()
 	eventually(t, "it is back", func() bool { return strings.Contains(w.out.String(), "over: it is in the files again") })
 	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

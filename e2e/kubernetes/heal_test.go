@@ -87,7 +87,7 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 	after := s.Await("training with another pod", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(2).Name != victim.Name
 	})
-	atTheLease(s, silent, after.Worker(2))
+	atTheLease(s, silent, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
 	site.Gone(t, trainer)
@@ -439,11 +439,16 @@ const (
 	leaseSlack = 15 * time.Second
 )
 
-// atTheLease checks when the next pod of a slot that fell silent was made.
-func atTheLease(s *site.Demo, silent time.Time, next site.Slot) {
+// atTheLease checks when the next pod of a slot that fell silent was made: at the lease, and not after Kubernetes had given
+// its node up.
+func atTheLease(s *site.Demo, silent time.Time, lost, next site.Slot) {
 	s.T.Helper()
-	if after := s.Pod(next.Name).CreationTimestamp.Sub(silent); after > lease+leaseSlack {
+	made := s.Pod(next.Name).CreationTimestamp
+	if after := made.Sub(silent); after > lease+leaseSlack {
 		s.T.Errorf("pod %s was made %v after its slot fell silent, and the lease is %v", next.Name, after, lease)
+	}
+	if seen := s.NotReadySince(lost.Node); !seen.IsZero() && seen.Before(&made) {
+		s.T.Errorf("pod %s was made at %v, and Kubernetes knew at %v that %s is lost", next.Name, made, seen, lost.Node)
 	}
 }
 
@@ -459,13 +464,10 @@ func TestNodeThatLosesItsPowerIsLeftAtTheLease(t *testing.T) {
 	after := s.Await("training without the lost node", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(2).Name != victim.Name
 	})
-	if !s.Ready(victim.Node) {
-		t.Error("Kubernetes was the first to see it")
-	}
 	if now := after.Worker(2); now.Node == victim.Node {
 		t.Errorf("%+v is on the lost node", now)
 	}
-	atTheLease(s, silent, after.Worker(2))
+	atTheLease(s, silent, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
 	s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
@@ -486,10 +488,7 @@ func TestNodeCutOffAndItsZombieIsFenced(t *testing.T) {
 	after := s.Await("training without the lost node", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(0).Name != victim.Name
 	})
-	if !s.Ready(victim.Node) {
-		t.Error("Kubernetes was the first to see it")
-	}
-	atTheLease(s, silent, after.Worker(0))
+	atTheLease(s, silent, victim, after.Worker(0))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim})
 	site.Kill(t, syscall.SIGCONT, trainer, agent) // the agent last: once it runs, it ends the other

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,12 +141,27 @@ func (d *Demo) GetNode(name string) *corev1.Node {
 // Ready tells whether Kubernetes thinks that the node is.
 func (d *Demo) Ready(name string) bool {
 	d.T.Helper()
-	for _, c := range d.GetNode(name).Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
+	c := d.readiness(name)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// NotReadySince is when Kubernetes found that the node was not, in whole seconds; zero where it thinks that it is.
+func (d *Demo) NotReadySince(name string) (since metav1.Time) {
+	d.T.Helper()
+	if c := d.readiness(name); c != nil && c.Status != corev1.ConditionTrue {
+		since = c.LastTransitionTime
 	}
-	return false
+	return since
+}
+
+// readiness is nil of a node that has not told it yet.
+func (d *Demo) readiness(name string) *corev1.NodeCondition {
+	d.T.Helper()
+	all := d.GetNode(name).Status.Conditions
+	if i := slices.IndexFunc(all, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }); i >= 0 {
+		return &all[i]
+	}
+	return nil
 }
 
 // Delete takes a node away, as a cloud does: its power, and its entry.

@@ -39,8 +39,10 @@ func Events(t *testing.T, dir string) []Event {
 		if !strings.HasSuffix(line, "\n") {
 			break // it is being written
 		}
+		// Linux ends the write of a process that is killed at a page of the file, and the next process's line follows there.
+		whole := line[max(0, strings.LastIndex(line, `{"ev": `)):]
 		var event Event
-		if err := json.Unmarshal([]byte(line), &event); err != nil {
+		if err := json.Unmarshal([]byte(whole), &event); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 		all = append(all, event)
