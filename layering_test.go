@@ -38,6 +38,7 @@ var rooms = map[string][]string{
 	"state/kubernetes":       {"job", "state", "kube"},
 	"kube":                   {},
 	"internal/atomicfile":    {},
+	"internal/trainlog":      {}, // for tests and benchmarks
 	"apply":                  {"job", "plan", "elastic", "providers", "state", "internal/atomicfile"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},
@@ -46,13 +47,13 @@ var rooms = map[string][]string{
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
-	"e2e":                    {},
-	"e2e/site":               {"testbed"}, // what the next three share
+	"e2e":                    {"internal/trainlog"},
+	"e2e/site":               {"testbed", "internal/trainlog"}, // what the next three share
 	"e2e/faults":             {"testbed", "e2e/site"},
 	"e2e/kubernetes":         {"testbed", "e2e/site"},
 	"e2e/volcano":            {"testbed", "e2e/site"},
 	"bench/internal/report":  {},
-	"bench":                  {"bench/internal", "job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed"},
+	"bench":                  {"bench/internal", "job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed", "internal/trainlog"},
 }
 
 // unreachable lists what a room must not reach, not even through others: the planner and the language decide

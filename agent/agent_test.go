@@ -731,6 +731,26 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	}
 }
 
+// A pointer file is often written in place: made empty, then filled. SIGTERM does not come between the two.
+func TestPlannedStopLeavesNoEmptyPointer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'exec 3> "$CKPT/latest"; sleep 0.2; echo step-9 >&3' USR1; echo ready; while :; do sleep 0.02; done`)
+	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
+	b.config.StopGrace = job.Duration(time.Minute)
+	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "ckpt/latest", "step-5\n")
+	b.launch(t, "CKPT="+b.config.CheckpointDir)
+	b.service.run(1, 1)
+	eventually(t, "the trap is set", func() bool { return strings.Contains(b.read("log"), "ready") })
+	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true})
+	b.service.awaitState(t, job.MemberWaiting, 1)
+	if got := b.read("ckpt/latest"); got != "step-9\n" {
+		t.Errorf("the pointer is %q", got)
+	}
+}
+
 func TestSecondLaunchOfAnIncarnationDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sleep", "60")

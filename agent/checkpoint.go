@@ -10,11 +10,37 @@ import (
 // checkpoint and the finished file. Polling sees what network file systems never notify of.
 const checkpointPoll = 20 * time.Millisecond
 
+// A file that is written in place is there before it is whole: a pointer file often is, and a SIGTERM then would leave it
+// empty, so that nothing could be resumed from. It counts as finished once it stayed as it is for so long.
+const (
+	checkpointStill = 100 * time.Millisecond
+	emptyStill      = time.Second // a pointer that is about to be written, or a mark that has nothing in it
+)
+
 // newest names the newest finished checkpoint of a directory.
 type newest struct {
 	name string
 	at   time.Time
 	size int64
+}
+
+// arrival waits for a checkpoint that was asked for.
+type arrival struct {
+	before newest // when it was asked for
+	seen   newest
+	since  time.Time // when seen was first seen as it is
+}
+
+// finished takes in what the newest checkpoint is by now, and tells whether it is the one that was asked for, and whole.
+func (a *arrival) finished(seen newest, now time.Time) bool {
+	if seen != a.seen {
+		a.seen, a.since = seen, now
+	}
+	still := checkpointStill
+	if seen.size == 0 {
+		still = emptyStill
+	}
+	return seen.name != "" && seen != a.before && now.Sub(a.since) >= still
 }
 
 // newestCheckpoint looks at the regular files directly in dir. Names with ".tmp" are unfinished: writers

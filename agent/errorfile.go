@@ -9,8 +9,12 @@ import (
 	"unicode"
 )
 
-// maxErrorFile bounds what is read of an error file.
-const maxErrorFile = 64 << 10
+const (
+	// maxErrorFile bounds what is read of an error file. An exception's text is in it twice, once in the call stack, and that
+	// of a large model whose checkpoint does not fit names each of its tensors.
+	maxErrorFile = 4 << 20
+	maxMessage   = 64 << 10 // what is kept of its message
+)
 
 // failure is what a process wrote to its error file.
 type failure struct {
@@ -37,11 +41,11 @@ func readErrorFile(path string) (f failure, ok bool) {
 		Timestamp timestamp       `json:"timestamp"`
 	}
 	if json.Unmarshal(text, &outer) != nil || outer.Message == nil {
-		return failure{message: valid(string(text))}, true
+		return failure{message: message(string(text))}, true
 	}
 	var plain string
 	if json.Unmarshal(outer.Message, &plain) == nil {
-		return failure{valid(plain), int64(outer.Timestamp)}, true
+		return failure{message(plain), int64(outer.Timestamp)}, true
 	}
 	var inner struct {
 		Message   string `json:"message"`
@@ -50,9 +54,9 @@ func readErrorFile(path string) (f failure, ok bool) {
 		} `json:"extraInfo"`
 	}
 	if json.Unmarshal(outer.Message, &inner) != nil || inner.Message == "" {
-		return failure{message: valid(string(text))}, true
+		return failure{message: message(string(text))}, true
 	}
-	return failure{valid(inner.Message), int64(inner.ExtraInfo.Timestamp)}, true
+	return failure{message(inner.Message), int64(inner.ExtraInfo.Timestamp)}, true
 }
 
 // timestamp is Unix seconds, written as a number or as a string of one. What is neither counts as unsaid.
@@ -64,6 +68,11 @@ func (t *timestamp) UnmarshalJSON(b []byte) error {
 		*t = timestamp(seconds)
 	}
 	return nil
+}
+
+// message is what is kept of one.
+func message(s string) string {
+	return valid(s[:min(len(s), maxMessage)])
 }
 
 // valid makes text fit for JSON and for a terminal: UTF-8, no control characters but tab and newline, no

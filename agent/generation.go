@@ -336,7 +336,7 @@ func (g *generation) supervise() {
 		case <-s.rootCause.C:
 			s.blame()
 		case <-s.poll.C:
-			if g.checkpointDir != "" && newestCheckpoint(g.checkpointDir) != s.before {
+			if g.checkpointDir != "" && s.checkpoint.finished(newestCheckpoint(g.checkpointDir), time.Now()) {
 				s.terminate()
 			}
 		case <-s.patience.C:
@@ -370,14 +370,14 @@ type supervisor struct {
 	blamed   bool       // the first failure was told
 	stopping bool       // a stop was asked for: exits say nothing any more
 
-	rootCause *time.Timer  // a failure is told no later
-	before    newest       // checkpoint, when one was asked for
-	poll      *time.Ticker // looks for a newer one
-	patience  *time.Timer  // SIGTERM goes out no later
-	grace     time.Duration
-	killAt    time.Time // zero before SIGTERM
-	kill      *time.Timer
-	killed    bool
+	rootCause  *time.Timer // a failure is told no later
+	checkpoint arrival
+	poll       *time.Ticker // looks for it
+	patience   *time.Timer  // SIGTERM goes out no later
+	grace      time.Duration
+	killAt     time.Time // zero before SIGTERM
+	kill       *time.Timer
+	killed     bool
 }
 
 func newSupervisor(g *generation) *supervisor {
@@ -497,7 +497,7 @@ func (s *supervisor) stop(how stop) {
 		}
 	case how.checkpoint && s.checkpointSignal != 0:
 		s.grace = how.grace
-		s.before = newestCheckpoint(s.checkpointDir)
+		s.checkpoint = arrival{before: newestCheckpoint(s.checkpointDir)}
 		for _, p := range s.processes {
 			// Not to the group: helpers that know nothing of the signal would die of it.
 			p.cmd.Process.Signal(s.checkpointSignal)

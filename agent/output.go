@@ -35,6 +35,7 @@ type sink struct {
 	w      *os.File
 	size   int64
 	failed bool // the last write did
+	torn   bool // the last line has no end: its agent was killed amid it, or the disk was full
 }
 
 func openSink(path string, log *slog.Logger) (*sink, error) {
@@ -46,7 +47,7 @@ func openSink(path string, log *slog.Logger) (*sink, error) {
 }
 
 func (s *sink) open() error {
-	w, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	w, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -55,24 +56,34 @@ func (s *sink) open() error {
 		w.Close()
 		return err
 	}
-	s.w, s.size = w, info.Size()
+	var last [1]byte
+	n, _ := w.ReadAt(last[:], info.Size()-1) // none of an empty file
+	s.w, s.size, s.torn = w, info.Size(), n == 1 && last[0] != '\n'
 	return nil
 }
 
-// Write never fails its caller: a full disk must not stop the training. It says so once, in the agent's log.
+// Write takes whole lines. It never fails its caller: a full disk must not stop the training. It says so once, in the agent's
+// log.
 func (s *sink) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.path != "" && s.size+int64(len(b)) > maxLog {
 		s.rotate()
 	}
+	given := len(b)
+	if s.torn {
+		b = append([]byte{'\n'}, b...)
+	}
 	n, err := s.w.Write(b)
 	s.size += int64(n)
+	if n > 0 {
+		s.torn = b[n-1] != '\n'
+	}
 	if err != nil && !s.failed {
 		s.log.Error("output of the processes is lost", "error", err)
 	}
 	s.failed = err != nil
-	return len(b), nil
+	return given, nil
 }
 
 // rotate starts a new file. If it cannot, the old one grows on.
@@ -102,7 +113,7 @@ type reader struct {
 	pipe   *os.File
 	prefix []byte
 	to     io.Writer
-	seen   func(line []byte) // told every line; must not keep it
+	seen   func(line []byte) // told every line that has an end; must not keep it
 
 	line []byte // of which the end has not come
 	cr   bool   // the last byte was a \r, which has ended a line already
@@ -134,6 +145,7 @@ func (r *reader) run() {
 		}
 	}
 	if len(r.line) > 0 {
+		r.seen = func([]byte) {} // of a process that was killed, step 10 may be the beginning of step 1000
 		r.endLine()
 	}
 	r.flush()

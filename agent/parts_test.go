@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func TestErrorFiles(t *testing.T) {
 	long := strings.Repeat("x", 2*maxErrorFile)
+	tensors := strings.Repeat("mismatch,", 10_000)
 	tests := []struct {
 		name, text string
 		want       failure
@@ -37,7 +39,9 @@ func TestErrorFiles(t *testing.T) {
 		{"cut off", `{"message": {"mess`, failure{`{"message": {"mess`, 0}, true},
 		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{"a\uFFFD\uFFFDb", 0}, true},
 		{"empty", "  \n", failure{}, false},
-		{"far too long", long, failure{long[:maxErrorFile], 0}, true},
+		{"long, with its call stack", `{"message": {"message": "` + tensors + `", "extraInfo": {"py_callstack": "Traceback\\n` + tensors + `", "timestamp": "1795188327"}}}`,
+			failure{tensors[:maxMessage], 1795188327}, true},
+		{"far too long", long, failure{long[:maxMessage], 0}, true},
 	}
 	for _, test := range tests {
 		path := filepath.Join(t.TempDir(), "error.json")
@@ -45,7 +49,7 @@ func TestErrorFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, ok := readErrorFile(path); got != test.want || ok != test.ok {
-			t.Errorf("%s: got %+v, %v", test.name, got, ok)
+			t.Errorf("%s: got %.200q at %d, %v", test.name, got.message, got.at, ok)
 		}
 	}
 	if _, ok := readErrorFile("/no/such/file"); ok {
@@ -55,7 +59,7 @@ func TestErrorFiles(t *testing.T) {
 
 // A report that the service refuses for its size would never get through.
 func TestExitFitsIntoAReport(t *testing.T) {
-	e := job.Exit{Code: 1, Message: strings.Repeat("<", maxErrorFile)}
+	e := job.Exit{Code: 1, Message: strings.Repeat("<", maxMessage)}
 	for range tailLines {
 		e.Tail = append(e.Tail, strings.Repeat("&", maxTailLine))
 	}
@@ -195,10 +199,10 @@ func TestLogIsRotated(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, maxLog-10); err != nil {
+	if err := os.Truncate(path, maxLog-11); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openSink(path, quiet)
+	s, err := openSink(path, quiet) // what is there has no end
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +213,48 @@ func TestLogIsRotated(t *testing.T) {
 	if err != nil || string(now) != "does not fit\n" {
 		t.Errorf("the log has %q, %v", now, err)
 	}
-	if old, err := os.Stat(path + ".1"); err != nil || old.Size() != maxLog-10+5 {
-		t.Errorf("the old log is %+v, %v", old, err)
+	old, err := os.ReadFile(path + ".1")
+	if err != nil || len(old) != maxLog-10+5 || !bytes.HasSuffix(old, []byte("\x00\nfits\n")) {
+		t.Errorf("the old log has %d bytes, %v", len(old), err)
+	}
+}
+
+// What an agent that was killed could not write whole does not become the beginning of its successor's first line.
+func TestLogGoesOnAtALineOfItsOwn(t *testing.T) {
+	for before, want := range map[string]string{"": "new\n", "old\n": "old\nnew\n", "[rank 0] hal": "[rank 0] hal\nnew\n"} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openSink(path, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Write([]byte("new\n")); n != len("new\n") || err != nil {
+			t.Errorf("write: %d, %v", n, err)
+		}
+		s.close()
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("after %q the log has %q, %v", before, got, err)
+		}
+	}
+}
+
+// A last line without its end is kept, and no progress is read from it.
+func TestUnendedLineTellsNoProgress(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	var seen []string
+	r := newReader(out, "", &log, func(line []byte) { seen = append(seen, string(line)) })
+	go r.run()
+	fmt.Fprint(in, "saved step 5\nsaved step 10")
+	in.Close()
+	r.drain()
+	if !slices.Equal(seen, []string{"saved step 5"}) || log.String() != "saved step 5\nsaved step 10\n" || !slices.Equal(r.last(), []string{"saved step 5", "saved step 10"}) {
+		t.Errorf("seen %q, the log has %q, the last are %q", seen, log.String(), r.last())
 	}
 }
 
@@ -391,5 +435,33 @@ func TestNewestCheckpoint(t *testing.T) {
 	write("latest", 200)
 	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
 		t.Errorf("a finished one does not count: %+v", got)
+	}
+}
+
+func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
+	old, empty, begun, whole := newest{name: "1"}, newest{name: "2"}, newest{name: "2", size: 10}, newest{name: "2", size: 20}
+	a := arrival{before: old}
+	for _, look := range []struct {
+		seen newest
+		at   time.Duration
+		want bool
+	}{
+		{old, 0, false},
+		{old, time.Hour, false},
+		{empty, time.Hour, false},
+		{empty, time.Hour + checkpointStill, false},
+		{empty, time.Hour + emptyStill - 1, false},
+		{empty, time.Hour + emptyStill, true}, // a mark
+		{begun, 2 * time.Hour, false},
+		{whole, 2*time.Hour + checkpointStill, false},
+		{whole, 2*time.Hour + 2*checkpointStill, true},
+		{newest{}, 3 * time.Hour, false}, // the directory cannot be read
+		{newest{}, 3*time.Hour + emptyStill, false},
+		{old, 4 * time.Hour, false},
+		{old, 5 * time.Hour, false},
+	} {
+		if got := a.finished(look.seen, time.Unix(0, 0).Add(look.at)); got != look.want {
+			t.Errorf("%+v after %v: %v", look.seen, look.at, got)
+		}
 	}
 }

@@ -152,7 +152,11 @@ func Fetch(ctx context.Context, runDir string) (Live, error) {
 	if resp.StatusCode != http.StatusOK {
 		return live, ErrNoMaster // another process has its port by now
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, liveMaxBytes)).Decode(&live); err != nil {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
+	if err != nil {
+		return live, ErrNoMaster // it ended amid its answer
+	}
+	if err := json.Unmarshal(body, &live); err != nil {
 		return live, fmt.Errorf("ask the master: %w", err)
 	}
 	return live, nil

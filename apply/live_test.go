@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,6 +48,23 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A master that ends amid its answer is none, as one that does not answer: the state says what it knew.
+func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
+	dying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"records": {"a": `))
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer dying.Close()
+	dir := t.TempDir()
+	text, err := json.Marshal(liveAddress{dying.URL, "token"})
+	must(t, err)
+	write(t, filepath.Join(dir, liveFile), string(text))
+	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
+		t.Errorf("of half an answer: %v", err)
 	}
 }
 

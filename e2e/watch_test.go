@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
 // What a watching master does about files that change, and about being interrupted.
@@ -198,18 +198,9 @@ type trained struct {
 
 func (s *site) events(name string) []trained {
 	s.t.Helper()
-	f, err := os.Open(filepath.Join(s.dir, name))
+	all, err := trainlog.Read[trained](filepath.Join(s.dir, name))
 	if err != nil {
 		s.t.Fatal(err)
-	}
-	defer f.Close()
-	var all []trained
-	for scan := bufio.NewScanner(f); scan.Scan(); {
-		var e trained
-		if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
-			s.t.Fatalf("%s: %v", name, err)
-		}
-		all = append(all, e)
 	}
 	return all
 }
@@ -347,7 +338,10 @@ job "ordered" {
 `})
 	s.must("apply", "-auto-approve")
 	order := func() []string { return strings.Split(strings.TrimSpace(s.read("order")), "\n") }
-	s.until("the start of all", func() bool { return strings.Count(s.read("order"), "starts") == 6 })
+	s.until("the start of all", func() bool {
+		text, _ := os.ReadFile(filepath.Join(s.dir, "order")) // none before the first
+		return strings.Count(string(text), "starts") == 6
+	})
 	// A role is up when its agents have their processes; what those have come to is not asked. A ranked role counts as up when
 	// its agents are there: its world may need those that depend on it.
 	made := func(role string) (at []int) {

@@ -154,11 +154,12 @@ func (j *Journal) own(epoch uint64) (taken bool, err error) {
 		j.owner, err = replaceWriter(j.writerPath(), epoch)
 		return true, err
 	}
+	text := strconv.AppendUint(nil, epoch, 10)
 	if err == nil {
-		err = f.Truncate(0)
+		_, err = f.WriteAt(text, 0)
 	}
 	if err == nil {
-		_, err = f.WriteAt(strconv.AppendUint(nil, epoch, 10), 0)
+		err = f.Truncate(int64(len(text))) // only now: somebody may look at any time, and an empty file is no epoch
 	}
 	if err != nil {
 		f.Close()
@@ -284,7 +285,8 @@ func (j *Journal) begin() error {
 	return nil
 }
 
-// Append adds entries in one write, all or none. They outlive this process at once, and a crash of the
+// Append adds entries in one write. If that fails it is none of them; of a process that is killed amid it the first may stay,
+// whole. They outlive this process at once, and a crash of the
 // machine after Sync. Their Seq is ignored; they get the next ones.
 func (j *Journal) Append(entries ...Entry) error {
 	if len(entries) == 0 {

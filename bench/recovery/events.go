@@ -3,16 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"slices"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
 // An event is a line that a training process wrote to its --events file.
@@ -38,24 +37,11 @@ func monotonic() float64 {
 
 // readEvents returns what is there so far. A file that does not exist yet has no events.
 func readEvents(path string) ([]event, error) {
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	all, err := trainlog.Read[event](path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	var all []event
-	for line := range bytes.Lines(data) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // still being written
-		}
-		// Linux ends the write of a process that is killed at a page of the file, and the next process's line follows there.
-		whole := line[max(0, bytes.LastIndex(line, []byte(`{"ev": `))):]
-		var e event
-		if err := json.Unmarshal(whole, &e); err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
+	return all, err
 }
 
 // A formed world is one in which every rank has done a step.

@@ -81,22 +81,6 @@ func (j *bareJob) Slots(context.Context) ([]slot, error) {
 	return []slot{{Agent: j.pid, Worker: j.pid}}, nil
 }
 
-func TestLineOfAProcessThatWasKilledAmidItIsPassedOver(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "events.jsonl")
-	text := `{"ev": "start", "pid": 1}
-{"ev": "ckp{"ev": "start", "pid": 2}
-{"ev": "imported", "pid": 2}
-{"ev": "first`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readEvents(path)
-	want := []event{{Ev: "start", PID: 1}, {Ev: "start", PID: 2}, {Ev: "imported", PID: 2}}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, error %v; want %v", got, err, want)
-	}
-}
-
 func testConfig() config {
 	return config{
 		python: "python3", script: filepath.Join("..", "..", "examples", "mnist-local", "train.py"),

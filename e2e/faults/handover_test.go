@@ -132,7 +132,7 @@ func (s *trial) beats(client *http.Client, scheme string) int {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		s.T.Fatal(err)
+		return 0 // it ended amid its answer
 	}
 	running := regexp.MustCompile(`eltrain_members\{job="` + s.Job + `",state="running"\} (\d+)`).FindSubmatch(text)
 	if running == nil {

@@ -1,16 +1,16 @@
 package site
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
+
+	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
 // EventsFile is what the training script writes of each step.
@@ -30,22 +30,9 @@ type Event struct {
 // Events reads what the script wrote into a folder, of all its processes.
 func Events(t *testing.T, dir string) []Event {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, EventsFile))
+	all, err := trainlog.Read[Event](filepath.Join(dir, EventsFile))
 	if err != nil {
 		t.Fatal(err)
-	}
-	var all []Event
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasSuffix(line, "\n") {
-			break // it is being written
-		}
-		// Linux ends the write of a process that is killed at a page of the file, and the next process's line follows there.
-		whole := line[max(0, strings.LastIndex(line, `{"ev": `)):]
-		var event Event
-		if err := json.Unmarshal([]byte(whole), &event); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		all = append(all, event)
 	}
 	return all
 }

@@ -676,6 +676,34 @@ func TestALaunchedAgentIsNeverUnseen(t *testing.T) {
 	b.until("of one that died without a word nothing is left", func() bool { return b.find(1) == nil })
 }
 
+// An agent that a master has just begun, before it was killed itself, is found by its lock alone. It is not ended before it
+// has let go of that: it would live on.
+func TestStopAwaitsAnAgentThatCannotBeFoundYet(t *testing.T) {
+	b := newBench(t)
+	l := b.launchOf(job.Program{Command: []string{"true"}})
+	dir := b.handle(1).dir
+	b.ok(os.MkdirAll(dir, 0o700))
+	b.ok(writeJSON(dir, launchFile, &launchRecord{Slot: l.Slot, UID: l.UID, Incarnation: 1, Node: "n1", Asked: time.Now(), Home: b.dir}))
+	held, err := lock(dir)
+	b.ok(err)
+	b.reopen()
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.Stop(b.ctx, l.UID, l.Slot, 1, 0) }()
+	b.until("its end is asked for", func() bool {
+		b.undertaker.mu.Lock()
+		defer b.undertaker.mu.Unlock()
+		return len(b.undertaker.pending) > 0
+	})
+	if b.undertaker.work() || b.find(1).State == job.Gone {
+		t.Error("it is held to be gone")
+	}
+	held.Close()
+	b.ok(<-stopped)
+	if i := b.find(1); i.State != job.Gone {
+		t.Errorf("it is %+v", i)
+	}
+}
+
 // Who looks whether an agent holds the lock has it for an instant.
 func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
 	dir := t.TempDir()

@@ -352,8 +352,8 @@ func (p *Provider) bury(i *incarnation) (done bool) {
 	if i.final != nil {
 		return true
 	}
-	if i.agent.running() || i.child.running() {
-		return false
+	if i.agent.running() || i.child.running() || i.record.PID == 0 && locked(i.dir) {
+		return false // the last: a master that was killed has just begun it, and it has come to nothing by which it is found
 	}
 	if found, err := i.readLaunch(); err != nil || !found {
 		return true // forgotten meanwhile

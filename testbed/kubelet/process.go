@@ -247,11 +247,19 @@ func awaitCommand(proc string) {
 	for range tries {
 		b, err := os.ReadFile(filepath.Join(proc, "1", "cmdline"))
 		mounting := errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(proc, "self"))
-		if !mounting && !leads(string(b)) {
+		// One that turns into the next has no command line for a moment, as has one that has ended.
+		turning := err == nil && len(b) == 0 && !zombie(filepath.Join(proc, "1"))
+		if !mounting && !turning && !leads(string(b)) {
 			return
 		}
 		time.Sleep(pause)
 	}
+}
+
+// zombie tells whether the process with this folder in /proc has ended, and nobody has waited for it yet.
+func zombie(proc string) bool {
+	status, err := os.ReadFile(filepath.Join(proc, "status"))
+	return err == nil && strings.Contains(string(status), "\nState:\tZ")
 }
 
 // leads tells whether a command line is one of what leads to a container's command.
