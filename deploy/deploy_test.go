@@ -340,20 +340,34 @@ func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 		t.Helper()
 		return mayNamed(namespace, verb, resource, "")
 	}
-	for resource, verbs := range used {
-		for verb, by := range verbs {
-			if !may(namespace, verb, resource) {
-				t.Errorf("may not %s %s, which is for %s", verb, resource, by)
-			}
-			if elsewhere := may("kube-system", verb, resource); elsewhere && (inCluster[resource][verb] == "" || onlyNamed[resource] != "") {
-				t.Errorf("may %s %s in another namespace", verb, resource)
+	lacks := func() (all []string) {
+		for resource, verbs := range used {
+			for verb, by := range verbs {
+				if !may(namespace, verb, resource) {
+					all = append(all, fmt.Sprintf("%s %s, which is for %s", verb, resource, by))
+				}
 			}
 		}
+		for resource, verbs := range inCluster {
+			for verb, by := range verbs {
+				if !mayNamed("", verb, resource, onlyNamed[resource]) {
+					all = append(all, fmt.Sprintf("%s %s in the cluster, which is for %s", verb, resource, by))
+				}
+			}
+		}
+		return all
 	}
-	for resource, verbs := range inCluster {
-		for verb, by := range verbs {
-			if !mayNamed("", verb, resource, onlyNamed[resource]) {
-				t.Errorf("may not %s %s in the cluster, which is for %s", verb, resource, by)
+	lacking := lacks() // the API server hears of roles by a watch
+	for deadline := time.Now().Add(patience); len(lacking) > 0 && time.Now().Before(deadline); lacking = lacks() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, right := range lacking {
+		t.Errorf("may not %s", right)
+	}
+	for resource, verbs := range used {
+		for verb := range verbs {
+			if elsewhere := may("kube-system", verb, resource); elsewhere && (inCluster[resource][verb] == "" || onlyNamed[resource] != "") {
+				t.Errorf("may %s %s in another namespace", verb, resource)
 			}
 		}
 	}

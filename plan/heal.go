@@ -500,17 +500,15 @@ func HowLost(s *job.Slot) string {
 }
 
 // decided enters what was done about the newest incident, the dearest if several things were. An incident is over when a
-// world has formed since: what is done later is not about it.
+// world has formed since: what more is done later is not about it. The first may come later: a slot that waits for its next
+// start keeps the others from no world.
 func (p *pass) decided(w *work, a job.Action) {
 	n := len(w.rec.Incidents)
 	if n == 0 {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if w.world.Formed.After(inc.Time) {
-		return
-	}
-	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
+	if inc.Action != "" && (w.world.Formed.After(inc.Time) || dearness(inc.Action) >= dearness(a)) {
 		return
 	}
 	inc.Action, inc.Told, inc.Added = a, false, time.Time{}

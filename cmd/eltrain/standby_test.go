@@ -49,9 +49,8 @@ type watchProcess struct {
 
 func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	t.Helper()
-	// An address that no connection goes out from: what is free there now is free when the watch listens.
-	pid := os.Getpid()
-	free, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&127, pid>>8&255, 1+pid&127))
+	// Of this process alone: what is free there now is free when the watch listens.
+	free, err := net.Listen("tcp", fmt.Sprintf("127.0.%d.%d:0", 1+os.Getpid()>>8%254, 1+os.Getpid()%254))
 	if err != nil {
 		t.Fatal(err)
 	}

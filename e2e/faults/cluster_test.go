@@ -39,7 +39,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 		_, err := c.Admin().CoreV1().ConfigMaps(s.Namespace).List(ctx, metav1.ListOptions{})
 		return err != nil
 	})
-	s.GoesOnRight(steps) // without
+	s.trainsOn()
 	c.Etcd.Start(t)
 	s.EndsRight(steps)
 	s.started(workers, 1)
@@ -60,7 +60,7 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	s.OK(err)
 	s.Renewed("main")
 	c.APIServer.Kill(t)
-	s.GoesOnRight(steps) // without
+	s.trainsOn()
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("while the API server was away training processes were started: %v", starts)
 	}
@@ -102,6 +102,9 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 		case <-time.After(site.Bound):
 			t.Fatalf("%v: it makes no pod", s)
 		}
+	}
+	for _, s := range all {
+		s.Renewed("main") // or its lock might not outlast the API server's absence
 	}
 	c.APIServer.Kill(t)
 	for _, s := range all {
@@ -373,6 +376,10 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	g := s.Through()
+	// A watch that breaks again and again is opened again ever later, up to 5 s: the lease is to be longer than that.
+	s.Write("job.hcl", settings+provider()+strings.Replace(s.training(workers, workers), fmt.Sprintf("lease = %q", briefly), `lease = "30s"`, 1))
+	m := s.Watch()
+	m.Heard("Watching.") // the first lists come by watches, and are whole now
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	broken := make(chan int, 1)
@@ -380,13 +387,10 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 		n := 0
 		for ctx.Err() == nil {
 			n += g.Proxy.BreakWatches()
-			time.Sleep(time.Second) // a first list comes by a watch, and needs some of it
+			time.Sleep(time.Second)
 		}
 		broken <- n
 	}()
-	// A watch that breaks again and again is opened again ever later, up to 5 s: the lease is to be longer than that.
-	s.Write("job.hcl", settings+provider()+strings.Replace(s.training(workers, workers), fmt.Sprintf("lease = %q", briefly), `lease = "30s"`, 1))
-	m := s.Watch()
 	before := s.AwaitWorld(workers, 1)
 	victim := before.Worker(1)
 	pod := s.Pod(victim.Name)

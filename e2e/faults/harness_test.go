@@ -218,6 +218,16 @@ job "gpt" {
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
 
+// onward are a second of training.
+const onward = 20
+
+// trainsOn waits for some more steps: no longer than a lock outlasts a cluster that is away. Its losses are compared later.
+func (s *trial) trainsOn() {
+	s.T.Helper()
+	from := s.Step()
+	site.Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+onward })
+}
+
 // trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
 // training process was started again, and that the job has what it is to have beside its pods, once.
 func (s *trial) trainsUndisturbed(workers int) {

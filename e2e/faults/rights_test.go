@@ -128,6 +128,9 @@ func (l *lacking) outcome() (code int, named bool) {
 // times, with growing pauses.
 const persistence = 15 * time.Second
 
+// atOnce are so many commands that a small machine answers the first questions of each in time.
+const atOnce = 12
+
 // Without any one of its verbs eltrain says which is lacking, or does without; and with the right back the next
 // command does what was left undone.
 func TestEachRightThatIsLackingIsNamed(t *testing.T) {
@@ -144,14 +147,16 @@ func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 		for _, l := range all {
 			l.grant(l.without)
 		}
-		for _, l := range all {
-			l.master = l.Start(args...)
-		}
-		for _, l := range all {
-			code, named := l.outcome()
-			l.named = l.named || named
-			if code != 0 && !named {
-				t.Errorf("without the right to %v, %s does not name it:\n%s", l, args[0], l.master.Out)
+		for some := range slices.Chunk(all, atOnce) {
+			for _, l := range some {
+				l.master = l.Start(args...)
+			}
+			for _, l := range some {
+				code, named := l.outcome()
+				l.named = l.named || named
+				if code != 0 && !named {
+					t.Errorf("without the right to %v, %s does not name it:\n%s", l, args[0], l.master.Out)
+				}
 			}
 		}
 	}
@@ -159,14 +164,16 @@ func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 		for _, l := range all {
 			l.grant()
 		}
-		for _, l := range all {
-			l.master = l.Start(args...)
-		}
-		for _, l := range all {
-			if code := l.master.Wait(); code != 0 {
-				t.Errorf("with the right to %v back, %s ends with exit code %d:\n%s", l, args[0], code, l.master.Out)
-			} else if found := problems(l.trial); len(found) > 0 {
-				t.Errorf("with the right to %v back, after %s: %v\n%s", l, args[0], found, l.master.Out)
+		for some := range slices.Chunk(all, atOnce) {
+			for _, l := range some {
+				l.master = l.Start(args...)
+			}
+			for _, l := range some {
+				if code := l.master.Wait(); code != 0 {
+					t.Errorf("with the right to %v back, %s ends with exit code %d:\n%s", l, args[0], code, l.master.Out)
+				} else if found := problems(l.trial); len(found) > 0 {
+					t.Errorf("with the right to %v back, after %s: %v\n%s", l, args[0], found, l.master.Out)
+				}
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s.Edit("job.hcl", `"--steps=${var.steps}"`, `"--steps=${var.steps}", "--ckpt-every=100000"`)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
-	leaver := before.On(s.Node(4))
+	leaver, had := before.On(s.Node(4)), resumed(s, 3) // before an agent that came late
 	cluster.Cordon(t, s.Node(4))
 	three := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, three, leaver)
@@ -51,7 +51,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 		t.Errorf("a planned shrink is no incident: %+v", three.Incidents)
 	}
 	m.Heard("node " + s.Node(4) + " is drained (cordoned)")
-	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == 3 })
+	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == had+3 })
 	site.Has(t, s.Must("plan"), "No changes.")
 	cluster.Uncordon(t, s.Node(4))
 	four := s.AwaitWorld(4, three.Generation+1)
@@ -63,7 +63,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 // slot of the least with which it can train, 2.
 func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	s := newDemo(t, 3)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(4 * site.Steps)
 	cluster.Cordon(t, s.Node(3))
 	s.Watch()
 	// counted waits until the cluster's own controller has counted the pods: before that it refuses all evictions.
@@ -95,7 +95,7 @@ func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	after := s.AwaitWorld(3, three.Generation+1)
 	s.Untouched(three, after, victim)
 	s.Blamed(after, "evicted", []site.Slot{victim})
-	s.EndsRight(2 * site.Steps)
+	s.GoesOnRight(4 * site.Steps)
 }
 
 func TestForeignPodsCount(t *testing.T) {
@@ -216,7 +216,7 @@ func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
 
 func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	s := newDemoOf(t, site.Local("kubernetes", 5)) // alone: a plan names a few nodes, not all
-	const steps = 100
+	const steps = site.Steps
 	s.SetSteps(steps)
 	s.Foreign("theirs", nil)
 	loaded := s.NodeOf("theirs")

@@ -73,7 +73,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 const torchPython = "/usr/bin/python3"
 
 // torchSteps take some seconds; torch's own import takes as long.
-const torchSteps = 250
+const torchSteps = 750
 
 func TestTorchPodDeletedEndsWithTheLossOfAnUndisturbedRun(t *testing.T) {
 	if os.Getenv("WITH_TORCH") == "" {

@@ -26,6 +26,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	s := newDemo(t, 4)
 	const long = 8 * site.Steps // while commands come and go
 	s.SetSteps(long)
+	s.Together()
 	s.Must("apply", "-auto-approve")
 	before, processes := s.Status(), s.Processes()
 	pod := s.Pod(before.Worker(1).Name)

@@ -20,6 +20,7 @@ import (
 func TestEditedByHandIsShownAndMended(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(4 * site.Steps) // while commands come and go
+	s.Together()
 	s.Must("apply", "-auto-approve")
 	site.Has(t, s.Must("plan", "-detailed-exitcode"), "No changes.")
 	before := s.Status()
@@ -99,6 +100,7 @@ func TestPodsHaveNames(t *testing.T) {
 func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(2 * site.Steps)
+	s.Together()
 	s.Watch()
 	j := s.AwaitWorld(4, 1)
 	for _, slot := range j.Slots {

@@ -189,10 +189,11 @@ func Unwrapped(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }
 
-// FreeAddress is one that nobody listens at now.
+// FreeAddress is one that nobody listens at: of this process alone, since at 127.0.0.1 another may listen before it is used.
+// The kubelets have the addresses from 127.1.0.0 on.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.%d.%d:0", 1+os.Getpid()>>8%254, 1+os.Getpid()%254))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestTheLocalJobTrainsAsAGang(t *testing.T) {
 
 // With less than min there is nobody; then it follows its nodes between min and max.
 func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
-	const long = 4 * site.Steps
+	const long = 8 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
 	s.NotByLease()

@@ -68,9 +68,7 @@ func TestNode(t *testing.T) {
 	}
 	first := renewed()
 	b.await("the lease is renewed", func() bool { return renewed().After(first) })
-	if b.nodeReady("node") != corev1.ConditionTrue {
-		t.Error("the node is not Ready")
-	}
+	b.await("the node is Ready", func() bool { return b.nodeReady("node") == corev1.ConditionTrue })
 
 	// Deleted, it is made again by a kubelet that starts anew.
 	if err := b.client.CoreV1().Nodes().Delete(t.Context(), "node", metav1.DeleteOptions{}); err != nil {
@@ -286,9 +284,7 @@ func TestFailStarts(t *testing.T) {
 	if ended := status.ContainerStatuses[0].State.Terminated; ended.ExitCode != 128 || ended.Reason != "StartError" || ended.Message != "failed to create containerd task: context deadline exceeded" {
 		t.Error(show(status))
 	}
-	if b.nodeReady("fail-starts") != corev1.ConditionTrue {
-		t.Error("the node says that it is not ready")
-	}
+	b.await("the node says that it is ready", func() bool { return b.nodeReady("fail-starts") == corev1.ConditionTrue })
 	if err := b.FailStarts("fail-starts", ""); err != nil {
 		t.Fatal(err)
 	}
