@@ -39,6 +39,7 @@ var rooms = map[string][]string{
 	"kube":                   {},
 	"internal/atomicfile":    {},
 	"internal/trainlog":      {}, // for tests and benchmarks
+	"internal/loopback":      {}, // for tests
 	"apply":                  {"job", "plan", "elastic", "providers", "state", "internal/atomicfile"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},

@@ -120,6 +120,7 @@ type agent struct {
 
 	generation *generation  // nil when no process runs
 	port       *reservation // nil when none is held
+	released   *reservation // what the processes that run were given
 	lastPort   int
 	overdue    *time.Timer
 	ended      *end
@@ -190,7 +191,8 @@ func (a *agent) makeErrorDir() (string, error) {
 func (a *agent) close() {
 	a.recipe.forker.close()
 	a.recipe.sink.close()
-	a.port.release()
+	a.port.end()
+	a.released.end()
 	if a.config.Dir == "" {
 		os.RemoveAll(a.recipe.errorDir)
 	}
@@ -271,7 +273,8 @@ func (a *agent) step(e event) {
 // start starts the processes of a world. The port is let go at the last moment.
 func (a *agent) start(p elastic.Place) {
 	a.port.release()
-	a.port = nil
+	a.released.end()
+	a.port, a.released = nil, a.port
 	a.announce(p)
 	generation, exit := a.recipe.start(p, a.events)
 	if exit != nil {
@@ -316,7 +319,7 @@ func (a *agent) announceEnd() {
 
 // reserve takes the port that is offered for the next world.
 func (a *agent) reserve() {
-	a.port.release()
+	a.port.end()
 	port, err := reservePort(a.lastPort)
 	if err != nil {
 		a.log.Error("no port to offer", "error", err) // the member can have any rank but 0

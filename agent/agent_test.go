@@ -538,7 +538,7 @@ func TestHowProcessesFail(t *testing.T) {
 		{"of two processes the first that failed", []string{"sh", "-c", `if [ $LOCAL_RANK = 1 ]; then echo guilty; exit 5; fi; sleep 60`}, 2,
 			job.Exit{Code: 5, LocalRank: 1, Tail: []string{"guilty"}}, 5},
 		{"of two processes the one whose error file is older, though it ends later", []string{"sh", "-c",
-			`if [ $LOCAL_RANK = 1 ]; then echo '{"message": "root", "timestamp": 1000}' > $TORCHELASTIC_ERROR_FILE; touch $TORCHELASTIC_ERROR_FILE.done; sleep 0.05; exit 6; fi
+			`if [ $LOCAL_RANK = 1 ]; then echo '{"message": "root", "timestamp": 1000}' > $TORCHELASTIC_ERROR_FILE; touch $TORCHELASTIC_ERROR_FILE.done; exit 6; fi
 			 while [ ! -e ${TORCHELASTIC_ERROR_FILE%0.json}1.json.done ]; do sleep 0.01; done; exit 7`}, 2,
 			job.Exit{Code: 6, LocalRank: 1, Message: "root", Tail: []string{}}, 6},
 		{"a grandchild that holds the output open", []string{"sh", "-c", `setsid sleep 60 & echo last; exit 3`}, 1,

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -399,11 +400,21 @@ func TestReservedPortIsNobodyElses(t *testing.T) {
 		t.Fatalf("rank 0 cannot listen on the port that was let go: %v", err)
 	}
 	l.Close()
+	if _, err := claimPort(r.Port); runtime.GOOS == "linux" && err == nil {
+		t.Error("another agent could reserve the port that rank 0 is to listen on")
+	}
+	r.end()
+	r.end()
+	claim, err := claimPort(r.Port)
+	if err != nil {
+		t.Errorf("after its end the port is still claimed: %v", err)
+	}
+	closeSocket(&claim)
 	next, err := reservePort(r.Port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer next.release()
+	defer next.end()
 	if next.Port == r.Port {
 		t.Error("the same port again")
 	}

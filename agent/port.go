@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +19,11 @@ const (
 	portTries = 64
 )
 
-// reservation holds a port free for a training process of this host, until release.
+// reservation holds a port free for a training process of this host, until release, and keeps other agents from it until end.
 type reservation struct {
-	fd   int
-	Port int
+	fd    int
+	claim int // a socket whose name says whose port it is; -1 for none
+	Port  int
 }
 
 // reservePort takes a free port other than last. The socket is bound but does not listen: a peer that
@@ -32,10 +35,16 @@ func reservePort(last int) (*reservation, error) {
 		if port == last {
 			continue
 		}
+		var claim int
+		if claim, err = claimPort(port); err != nil {
+			continue
+		}
 		var r *reservation
 		if r, err = bindPort(port); err == nil {
+			r.claim = claim
 			return r, nil
 		}
+		closeSocket(&claim)
 	}
 	// That part of the range is full or forbidden: any port will do.
 	r, anyErr := bindPort(0)
@@ -43,6 +52,30 @@ func reservePort(last int) (*reservation, error) {
 		return nil, fmt.Errorf("reserve a port for MASTER_PORT: %w (and %w)", err, anyErr)
 	}
 	return r, nil
+}
+
+// claimPort tells other agents that a port is taken, by a name that is bound for as long as the socket is open. Without it
+// one could reserve the port between release and rank 0's binding. An abstract name (unix(7)) is known where the port is: in
+// the network namespace, so also to pods that share their node's. Other systems have none.
+func claimPort(port int) (int, error) {
+	if runtime.GOOS != "linux" {
+		return -1, nil
+	}
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return -1, nil // forbidden here: it goes without
+	}
+	unix.CloseOnExec(fd)
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@eltrain-port-%d", port)})
+	if err != nil {
+		closeSocket(&fd)
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		return -1, err
+	}
+	return fd, nil
 }
 
 // bindPort binds a port on all addresses; 0 is any. Without SO_REUSEADDR: nobody else may bind it meanwhile.
@@ -66,7 +99,7 @@ func bindPort(port int) (*reservation, error) {
 		return nil, err
 	}
 	unix.CloseOnExec(fd)
-	r := &reservation{fd: fd, Port: port}
+	r := &reservation{fd: fd, claim: -1, Port: port}
 	if port != 0 {
 		return r, nil
 	}
@@ -86,9 +119,22 @@ func bindPort(port int) (*reservation, error) {
 
 // release frees the port. It may be called again, and on nil.
 func (r *reservation) release() {
-	if r == nil || r.fd < 0 {
-		return
+	if r != nil {
+		closeSocket(&r.fd)
 	}
-	unix.Close(r.fd)
-	r.fd = -1
+}
+
+// end frees the port for other agents too. It may be called again, and on nil.
+func (r *reservation) end() {
+	if r != nil {
+		closeSocket(&r.fd)
+		closeSocket(&r.claim)
+	}
+}
+
+func closeSocket(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+	}
+	*fd = -1
 }

@@ -16,7 +16,6 @@ import (
 	"io"
 	"maps"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,6 +49,7 @@ import (
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/lang"
 	provider "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/testbed"
@@ -670,7 +670,7 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 			t.Fatal(err)
 		}
 	}
-	address := freeAddress(t)
+	address := loopback.Free(t)
 	m.url = "http://" + address
 	container := masterPod(t, objects).Spec.Containers[0]
 	m.liveness, m.readiness = container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path
@@ -701,16 +701,6 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 		}
 	})
 	return m
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // probe is what a path of the service answers; 0 if nothing does.

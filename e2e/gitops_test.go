@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/eltrain/eltrain/internal/loopback"
 )
 
 // What docs/gitops.md promises: its commands are run as they stand there, by one shell, in their order.
@@ -54,7 +55,7 @@ func newReader(t *testing.T) *reader {
 		r.steps[m[1]] = m[2]
 	}
 	for name, value := range map[string]string{
-		"PATH": filepath.Dir(binary) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": freeAddress(t),
+		"PATH": filepath.Dir(binary) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": loopback.Free(t),
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
 		"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
 		// What the page exports itself; it is here for the test's own looks.
@@ -83,17 +84,6 @@ func newReader(t *testing.T) *reader {
 	}
 	t.Cleanup(r.close)
 	return r
-}
-
-// freeAddress is one on this machine that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // follow runs a step of the page and gives its output. It has to succeed.

@@ -121,7 +121,7 @@ func TestProcessKilledIsRestartedInPlace(t *testing.T) {
 }
 
 func TestAgentKilledWithItsProcessesIsReplaced(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4})
+	s := site4(t, jobOptions{min: 2, max: 4, settle: together})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
 	victim := before.slot("worker[1]")
@@ -226,7 +226,7 @@ func TestSilentHostIsGoneAfterItsLease(t *testing.T) {
 }
 
 func TestNodeRemovedShrinksAndNodeAddedGrows(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4})
+	s := site4(t, jobOptions{min: 2, max: 4, settle: together})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
 	s.write("nodes.hcl", nodes("n1", "n2", "n4"))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -468,7 +469,7 @@ func TestOpenJournalSaysWhatFailed(t *testing.T) {
 func follow(t *testing.T, dir string, from uint64, n int) (got <-chan string, damage <-chan []Damage) {
 	entries, damages := make(chan string, n), make(chan []Damage, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		var damaged []Damage
 		r := Reader{Dir: dir, Damaged: func(d Damage) { damaged = append(damaged, d) }}
@@ -487,6 +488,56 @@ func follow(t *testing.T, dir string, from uint64, n int) (got <-chan string, da
 		damages <- damaged
 	}()
 	return entries, damages
+}
+
+// rewritten is a file that is read for the first time while its end is exchanged.
+type rewritten struct {
+	first string
+	then  *strings.Reader
+}
+
+func (r *rewritten) ReadAt(b []byte, at int64) (int, error) {
+	if r.first == "" {
+		return r.then.ReadAt(b, at)
+	}
+	n, err := strings.NewReader(r.first).ReadAt(b, at)
+	r.first = ""
+	return n, err
+}
+
+// The end that a writer left unfinished may be cut off and written over while it is read: the next one's records are whole.
+func TestReadPassesOverNoRecordThatIsWrittenMeanwhile(t *testing.T) {
+	var text []byte
+	var ends []int
+	for n := range 4 {
+		e := entry(fmt.Sprint(n))
+		e.Seq = uint64(n + 1)
+		var err error
+		if text, err = appendRecord(text, e); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, len(text))
+	}
+	torn := "00000000 3 torn by a crash"
+	mixed := string(text[:ends[1]]) + torn + string(text[ends[1]+len(torn):])
+	var damaged []Damage
+	c := cursor{reader: Reader{Damaged: func(d Damage) { damaged = append(damaged, d) }}}
+	var seqs []uint64
+	_, err := c.scan(&rewritten{mixed, strings.NewReader(string(text))}, "journal", true, func(e Entry) error {
+		seqs = append(seqs, e.Seq)
+		return nil
+	})
+	if err != nil || !slices.Equal(seqs, []uint64{1, 2, 3, 4}) || len(damaged) > 0 {
+		t.Errorf("read %v, damage %v, error %v", seqs, damaged, err)
+	}
+	// What stays so is damage.
+	c, seqs = cursor{reader: c.reader}, nil
+	if _, err := c.scan(strings.NewReader(mixed), "journal", true, func(e Entry) error {
+		seqs = append(seqs, e.Seq)
+		return nil
+	}); err != nil || !slices.Equal(seqs, []uint64{1, 2, 4}) || len(damaged) != 2 { // the stretch, and the gap
+		t.Errorf("read %v, damage %v, error %v", seqs, damaged, err)
+	}
 }
 
 func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {

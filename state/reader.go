@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,23 +113,9 @@ func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 		return err
 	}
 	defer f.Close()
-	s := newScanner(f, c.offset)
-	for {
-		before := s.whole
-		r, skipped, ok := s.next()
-		if !ok {
-			break
-		}
-		if skipped > 0 {
-			c.damaged(Damage{path, before, skipped, "no record has the right checksum here"})
-		}
-		c.offset = s.whole
-		if err := c.deliver(r, Damage{File: path, Offset: before + skipped, Bytes: s.whole - before - skipped}, fn); err != nil {
-			return err
-		}
-	}
-	if s.err != nil || newest {
-		return s.err
+	s, err := c.scan(f, path, newest, fn)
+	if err != nil || newest {
+		return err
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -139,6 +126,32 @@ func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 		c.offset = info.Size()
 	}
 	return nil
+}
+
+// scan delivers the whole records of a file.
+func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) error) (*scanner, error) {
+	s := newScanner(f, c.offset)
+	doubted := int64(-1)
+	for {
+		before := s.whole
+		r, skipped, ok := s.next()
+		if !ok {
+			return s, s.err
+		}
+		if skipped > 0 && newest && doubted != before {
+			// A writer that begins cuts off what another left unfinished. If that was while this was read, the beginning of
+			// the one was joined to the end of the other, and there may be records in what looks damaged.
+			doubted, s = before, newScanner(f, before)
+			continue
+		}
+		if skipped > 0 {
+			c.damaged(Damage{path, before, skipped, "no record has the right checksum here"})
+		}
+		c.offset = s.whole
+		if err := c.deliver(r, Damage{File: path, Offset: before + skipped, Bytes: s.whole - before - skipped}, fn); err != nil {
+			return s, err
+		}
+	}
 }
 
 // deliver hands one record on. place is where it is.

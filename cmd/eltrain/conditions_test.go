@@ -61,7 +61,7 @@ func grow(t *testing.T, dir string, n int) {
 			}
 			return k
 		}
-		for deadline := time.Now().Add(20 * time.Second); running() != n; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); running() != n; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the watch never has %d slots running: %s", n, eltrain(t, dir, "status").out)
 			}

@@ -534,7 +534,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	watching := func() bool {
 		return strings.Contains(eltrain(t, dir, "status").out, fmt.Sprintf("(pid %d)", watch.Process.Pid))
 	}
-	for deadline := time.Now().Add(20 * time.Second); !watching(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !watching(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("status never tells of the master")
 		}
@@ -583,7 +583,7 @@ func TestFailedJobIsAnError(t *testing.T) {
 	if err := watch.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); eltrain(t, dir, "status").code == exitDone; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); eltrain(t, dir, "status").code == exitDone; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("status never finds the job failed")
 		}

@@ -117,7 +117,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 func awaitWriter(t *testing.T, pid int, path string) {
 	t.Helper()
 	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		entries, _ := os.ReadDir(descriptors)
 		for _, e := range entries {
 			if to, err := os.Readlink(filepath.Join(descriptors, e.Name())); err == nil && to == path {

@@ -175,7 +175,7 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed", "Warning: Some objects will no longer be managed by eltrain", "\n - job.a\n")
 	watch(t, dir, func(func() string) {
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for !strings.Contains(eltrain(t, dir, "status").out, "nothing heals, scales or stops it") {
 			if time.Now().After(deadline) {
 				t.Fatal("the watch never forgets the job")
@@ -347,7 +347,7 @@ func TestPreventDestroy(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, refused)
 	samePIDs(t, dir, pids)
 	out := watch(t, dir, func(func() string) {
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			shown := eltrain(t, dir, "status").out
 			if strings.Contains(shown, "job.a  Degraded") && strings.Contains(shown, "job.b  Running") && strings.Contains(shown, "prevent_destroy") {

@@ -76,7 +76,7 @@ func killAgent(t *testing.T, dir string, s slotStatus) {
 	if err := syscall.Kill(s.AgentPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		o := eltrain(t, dir, "plan")
 		if strings.Contains(o.out, "its agent ended") {
 			return

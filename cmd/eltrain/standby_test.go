@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
@@ -49,13 +48,7 @@ type watchProcess struct {
 
 func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	t.Helper()
-	// Of this process alone: what is free there now is free when the watch listens.
-	free, err := net.Listen("tcp", fmt.Sprintf("127.0.%d.%d:0", 1+os.Getpid()>>8%254, 1+os.Getpid()%254))
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := loopback.Free(t)
 	w := &watchProcess{url: "http://" + address, done: make(chan struct{})}
 	w.cmd = commandIn(dir, append([]string{"apply", "-watch", "-auto-approve", "-listen=" + address}, args...)...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
@@ -90,7 +83,7 @@ func (w *watchProcess) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the watch does not end")
 	}
 	return w.cmd.ProcessState.ExitCode()

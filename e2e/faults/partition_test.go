@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/loopback"
 )
 
 // relay is the address that agents are told; it passes requests on to the master. Which agents reach it is the
@@ -103,7 +104,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
-	listen := site.FreeAddress(t)
+	listen := loopback.Free(t)
 	r := newRelay(t, listen)
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/loopback"
 )
 
 // The kills that e2e has for processes of one machine, and those that only a cluster knows.
@@ -370,7 +371,7 @@ func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s.SetLease(others)
 	s.Write("buggy.py", buggy)
 	s.Edit("job.hcl", `"train.py"`, `"buggy.py"`)
-	listen := "-listen=" + site.FreeAddress(t) // of both: of another, agents might hear late
+	listen := "-listen=" + loopback.Free(t) // of both: of another, agents might hear late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(1)
@@ -561,7 +562,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 			s.SetSteps(2 * site.Steps)
 			s.SetLease(others)
 			// Both masters have one address: of another, agents might hear late, and the silent one is awaited as long.
-			listen := "-listen=" + site.FreeAddress(t)
+			listen := "-listen=" + loopback.Free(t)
 			m := s.Watch(listen)
 			before := s.AwaitWorld(4, 1)
 			m.Kill()
@@ -603,7 +604,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
 			s.SetLease(others)
-			listen := "-listen=" + site.FreeAddress(t) // of both: of another, agents might hear late
+			listen := "-listen=" + loopback.Free(t) // of both: of another, agents might hear late
 			gate := s.Through()
 			m := s.Watch(listen)
 			before := s.AwaitWorld(4, 1)
@@ -644,7 +645,7 @@ func TestMastersKilledAgainAndAgain(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(long)
 	s.SetLease(others)
-	listen := "-listen=" + site.FreeAddress(t) // of all: of another, agents might hear late
+	listen := "-listen=" + loopback.Free(t) // of all: of another, agents might hear late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
 	for round := range 9 {

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,18 +186,6 @@ func Has(t *testing.T, text string, parts ...string) {
 // Unwrapped is text with every run of white space, and of the lines that frame a diagnostic, as one blank.
 func Unwrapped(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
-}
-
-// FreeAddress is one that nobody listens at: of this process alone, since at 127.0.0.1 another may listen before it is used.
-// The kubelets have the addresses from 127.1.0.0 on.
-func FreeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.%d.%d:0", 1+os.Getpid()>>8%254, 1+os.Getpid()%254))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // Kill sends a signal to processes that are there.

@@ -275,8 +275,10 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	const n = 8
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
-	time.Sleep(anchorStands)      // the next one looks
-	const late = 20 * time.Second // and no create takes that long, be the machine slow
+	j, _ := w.p.jobs.get(testUID)
+	<-j.look
+	j.look <- looked{seen: time.Now().Add(time.Hour)} // the next one looks, and the others need not, be the machine slow
+	const late = 20 * time.Second                     // no create takes that long
 	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
 	begun := time.Now()
 	took := make(chan time.Duration, n)

@@ -35,8 +35,8 @@ var cluster *testbed.Cluster
 // rights are those that an installation gives.
 var rights = []string{"../../deploy/base/rbac.yaml"}
 
-// testLease is short, and long enough for an API server on a busy machine to be asked three times in it.
-const testLease = 6 * time.Second
+// testLease is short for tests that wait for its end, and longer than an API server of a busy machine stands still.
+const testLease = 9 * time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -416,7 +416,6 @@ func TestLostAnswers(t *testing.T) {
 func TestABusyAPIServerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.options.Lease = DefaultLease
 	busy := &busy{}
 	s := p.through(busy.trip)
 	if err := doAll(t.Context(), s); err != nil {
@@ -822,7 +821,7 @@ func TestARefusalRightAfterARestartIsNotBelieved(t *testing.T) {
 	if _, err := s.Read(t.Context()); !errors.As(err, new(*ForbiddenError)) {
 		t.Errorf("one that stands is told as %v", err)
 	}
-	if took := time.Since(now); took > 2*settled {
+	if took := time.Since(now); took > patience {
 		t.Errorf("one that stands was asked again for %v", took)
 	}
 }
