@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // checkpointPoll is how often the checkpoint directory is looked at between the signal that asks for a
@@ -11,7 +13,8 @@ import (
 const checkpointPoll = 20 * time.Millisecond
 
 // A file that is written in place is there before it is whole: a pointer file often is, and a SIGTERM then would leave it
-// empty, so that nothing could be resumed from. It counts as finished once it stayed as it is for so long.
+// empty, so that nothing could be resumed from. It counts as finished once it stayed as it is for so long. One that was moved
+// to its place is whole.
 const (
 	checkpointStill = 100 * time.Millisecond
 	emptyStill      = time.Second // a pointer that is about to be written, or a mark that has nothing in it
@@ -32,7 +35,7 @@ type arrival struct {
 }
 
 // finished takes in what the newest checkpoint is by now, and tells whether it is the one that was asked for, and whole.
-func (a *arrival) finished(seen newest, now time.Time) bool {
+func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen != a.seen {
 		a.seen, a.since = seen, now
 	}
@@ -40,7 +43,14 @@ func (a *arrival) finished(seen newest, now time.Time) bool {
 	if seen.size == 0 {
 		still = emptyStill
 	}
-	return seen.name != "" && seen != a.before && now.Sub(a.since) >= still
+	return seen.name != "" && seen != a.before && (moved || now.Sub(a.since) >= still)
+}
+
+// moved tells whether a file got its name after it was written last. Linux's file systems take a renaming for a change of the
+// file's status, as Unix systems do (rename(3p) leaves it open), and a write for a change of both.
+func moved(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil && st.Ctim.Nano() > st.Mtim.Nano()
 }
 
 // newestCheckpoint looks at the regular files directly in dir. Names with ".tmp" are unfinished: writers

@@ -336,9 +336,7 @@ func (g *generation) supervise() {
 		case <-s.rootCause.C:
 			s.blame()
 		case <-s.poll.C:
-			if g.checkpointDir != "" && s.checkpoint.finished(newestCheckpoint(g.checkpointDir), time.Now()) {
-				s.terminate()
-			}
+			s.lookForCheckpoint()
 		case <-s.patience.C:
 			s.terminate()
 		case <-s.kill.C:
@@ -506,6 +504,17 @@ func (s *supervisor) stop(how stop) {
 		s.patience.Reset(how.grace)
 	default:
 		s.grace = how.grace
+		s.terminate()
+	}
+}
+
+// lookForCheckpoint ends the processes once they have written the checkpoint that they were asked for.
+func (s *supervisor) lookForCheckpoint() {
+	if s.checkpointDir == "" {
+		return
+	}
+	seen := newestCheckpoint(s.checkpointDir)
+	if s.checkpoint.finished(seen, moved(filepath.Join(s.checkpointDir, seen.name)), time.Now()) {
 		s.terminate()
 	}
 }

@@ -449,29 +449,56 @@ func TestNewestCheckpoint(t *testing.T) {
 	}
 }
 
+func TestAFileIsSeenToBeMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "latest")
+	write := func(path string) {
+		if err := os.WriteFile(path, []byte("step-9"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path)
+	if moved(path) || moved(path+".none") {
+		t.Error("one that is written in place, or is not there, counts as moved")
+	}
+	eventually(t, "one that is moved there does", func() bool { // the clock of files goes in steps of some milliseconds
+		write(path + ".tmp")
+		time.Sleep(time.Millisecond)
+		if err := os.Rename(path+".tmp", path); err != nil {
+			t.Fatal(err)
+		}
+		return moved(path)
+	})
+	write(path)
+	if moved(path) {
+		t.Error("it is written in place again")
+	}
+}
+
 func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
 	old, empty, begun, whole := newest{name: "1"}, newest{name: "2"}, newest{name: "2", size: 10}, newest{name: "2", size: 20}
 	a := arrival{before: old}
 	for _, look := range []struct {
-		seen newest
-		at   time.Duration
-		want bool
+		seen  newest
+		moved bool
+		at    time.Duration
+		want  bool
 	}{
-		{old, 0, false},
-		{old, time.Hour, false},
-		{empty, time.Hour, false},
-		{empty, time.Hour + checkpointStill, false},
-		{empty, time.Hour + emptyStill - 1, false},
-		{empty, time.Hour + emptyStill, true}, // a mark
-		{begun, 2 * time.Hour, false},
-		{whole, 2*time.Hour + checkpointStill, false},
-		{whole, 2*time.Hour + 2*checkpointStill, true},
-		{newest{}, 3 * time.Hour, false}, // the directory cannot be read
-		{newest{}, 3*time.Hour + emptyStill, false},
-		{old, 4 * time.Hour, false},
-		{old, 5 * time.Hour, false},
+		{old, true, 0, false},
+		{old, true, time.Hour, false},
+		{empty, false, time.Hour, false},
+		{empty, false, time.Hour + checkpointStill, false},
+		{empty, false, time.Hour + emptyStill - 1, false},
+		{empty, false, time.Hour + emptyStill, true}, // a mark
+		{begun, false, 2 * time.Hour, false},
+		{whole, false, 2*time.Hour + checkpointStill, false},
+		{whole, false, 2*time.Hour + 2*checkpointStill, true},
+		{newest{}, true, 3 * time.Hour, false}, // the directory cannot be read
+		{newest{}, false, 3*time.Hour + emptyStill, false},
+		{old, false, 4 * time.Hour, false},
+		{old, false, 5 * time.Hour, false},
+		{whole, true, 6 * time.Hour, true},
 	} {
-		if got := a.finished(look.seen, time.Unix(0, 0).Add(look.at)); got != look.want {
+		if got := a.finished(look.seen, look.moved, time.Unix(0, 0).Add(look.at)); got != look.want {
 			t.Errorf("%+v after %v: %v", look.seen, look.at, got)
 		}
 	}

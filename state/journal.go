@@ -286,8 +286,7 @@ func (j *Journal) begin() error {
 }
 
 // Append adds entries in one write. If that fails it is none of them; of a process that is killed amid it the first may stay,
-// whole. They outlive this process at once, and a crash of the
-// machine after Sync. Their Seq is ignored; they get the next ones.
+// whole. They outlive this process at once, and a crash of the machine after Sync. Their Seq is ignored; they get the next ones.
 func (j *Journal) Append(entries ...Entry) error {
 	if len(entries) == 0 {
 		return nil
