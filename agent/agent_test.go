@@ -734,7 +734,7 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 // A pointer file is often written in place: made empty, then filled. SIGTERM does not come between the two.
 func TestPlannedStopLeavesNoEmptyPointer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'exec 3> "$CKPT/latest"; sleep 0.2; echo step-9 >&3' USR1; echo ready; while :; do sleep 0.02; done`)
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'exec 3> "$CKPT/latest"; sleep 0.1; echo step-9 >&3' USR1; echo ready; while :; do sleep 0.02; done`)
 	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
 	b.config.StopGrace = job.Duration(time.Minute)
 	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {

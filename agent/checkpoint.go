@@ -14,7 +14,7 @@ const checkpointPoll = 20 * time.Millisecond
 
 // A file that is written in place is there before it is whole: a pointer file often is, and a SIGTERM then would leave it
 // empty, so that nothing could be resumed from. It counts as finished once it stayed as it is for so long. One that was moved
-// to its place is whole.
+// to its place is whole, unless it is empty.
 const (
 	checkpointStill = 100 * time.Millisecond
 	emptyStill      = time.Second // a pointer that is about to be written, or a mark that has nothing in it
@@ -43,11 +43,13 @@ func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen.size == 0 {
 		still = emptyStill
 	}
-	return seen.name != "" && seen != a.before && (moved || now.Sub(a.since) >= still)
+	// Not only another: an older file is the newest if the one that was is moved away or deleted before the next is written.
+	newer := seen.at.After(a.before.at)
+	return newer && (moved && seen.size > 0 || now.Sub(a.since) >= still)
 }
 
-// moved tells whether a file got its name after it was written last. Linux's file systems take a renaming for a change of the
-// file's status, as Unix systems do (rename(3p) leaves it open), and a write for a change of both.
+// moved tells whether a file's status changed after its last write, as a renaming changes it on Linux's file systems (rename(3p)
+// leaves it open).
 func moved(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && st.Ctim.Nano() > st.Mtim.Nano()

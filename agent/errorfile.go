@@ -13,7 +13,7 @@ const (
 	// maxErrorFile bounds what is read of an error file. An exception's text is in it twice, once in the call stack, and that
 	// of a large model whose checkpoint does not fit names each of its tensors.
 	maxErrorFile = 4 << 20
-	maxMessage   = 64 << 10 // what is kept of its message
+	maxMessage   = 8 << 10 // what is kept of its message: as much as the service takes, from the end
 )
 
 // failure is what a process wrote to its error file.

@@ -475,7 +475,9 @@ func TestAFileIsSeenToBeMoved(t *testing.T) {
 }
 
 func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
-	old, empty, begun, whole := newest{name: "1"}, newest{name: "2"}, newest{name: "2", size: 10}, newest{name: "2", size: 20}
+	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
+	first, old := newest{"0", at(50), 5}, newest{"1", at(100), 5}
+	empty, begun, whole := newest{"2", at(200), 0}, newest{"2", at(200), 10}, newest{"2", at(201), 20}
 	a := arrival{before: old}
 	for _, look := range []struct {
 		seen  newest
@@ -485,7 +487,7 @@ func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
 	}{
 		{old, true, 0, false},
 		{old, true, time.Hour, false},
-		{empty, false, time.Hour, false},
+		{empty, true, time.Hour, false}, // its mode was set
 		{empty, false, time.Hour + checkpointStill, false},
 		{empty, false, time.Hour + emptyStill - 1, false},
 		{empty, false, time.Hour + emptyStill, true}, // a mark
@@ -494,9 +496,11 @@ func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
 		{whole, false, 2*time.Hour + 2*checkpointStill, true},
 		{newest{}, true, 3 * time.Hour, false}, // the directory cannot be read
 		{newest{}, false, 3*time.Hour + emptyStill, false},
-		{old, false, 4 * time.Hour, false},
-		{old, false, 5 * time.Hour, false},
-		{whole, true, 6 * time.Hour, true},
+		{newest{"1.bak", old.at, old.size}, true, 4 * time.Hour, false}, // the old one is moved out of the way
+		{newest{"1.bak", old.at, old.size}, true, 5 * time.Hour, false},
+		{first, true, 6 * time.Hour, false}, // or deleted
+		{first, true, 7 * time.Hour, false},
+		{whole, true, 8 * time.Hour, true},
 	} {
 		if got := a.finished(look.seen, look.moved, time.Unix(0, 0).Add(look.at)); got != look.want {
 			t.Errorf("%+v after %v: %v", look.seen, look.at, got)

@@ -22,7 +22,7 @@ const (
 // reservation holds a port free for a training process of this host, until release, and keeps other agents from it until end.
 type reservation struct {
 	fd    int
-	claim int // a socket whose name says whose port it is; -1 for none
+	claim int // a socket that has the port in its name; -1 for none
 	Port  int
 }
 

@@ -153,8 +153,11 @@ func Fetch(ctx context.Context, runDir string) (Live, error) {
 		return live, ErrNoMaster // another process has its port by now
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return live, ErrNoMaster // it ended amid its answer
+	}
+	if err != nil {
+		return live, fmt.Errorf("ask the master: %w", err)
 	}
 	if err := json.Unmarshal(body, &live); err != nil {
 		return live, fmt.Errorf("ask the master: %w", err)

@@ -330,6 +330,9 @@ func (p *pass) heal(w *work) {
 	action := job.Action("")
 	for _, s := range failing {
 		a := p.retry(w, s)
+		if a != "" {
+			w.mend(s)
+		}
 		if action == "" || dearness(a) > dearness(action) {
 			action = a
 		}
@@ -383,6 +386,7 @@ func (p *pass) failJob(w *work, why string) {
 	}
 	for _, s := range w.slots {
 		if s.Phase == job.Failing {
+			w.mend(s)
 			p.step(s, job.GiveUp)
 		}
 	}
@@ -499,16 +503,26 @@ func HowLost(s *job.Slot) string {
 	return "it lost its place"
 }
 
+// mend takes note that something is done about a slot, and so about the newest incident if it is a culprit of that.
+func (w *work) mend(s *job.Slot) {
+	if n := len(w.rec.Incidents); n > 0 && slices.Contains(w.rec.Incidents[n-1].Culprits, s.Address) {
+		w.mending = true
+	}
+}
+
 // decided enters what was done about the newest incident, the dearest if several things were. An incident is over when a
-// world has formed since: what more is done later is not about it. The first may come later: a slot that waits for its next
-// start keeps the others from no world.
+// world has formed since: what is done later is not about it, but for what is done to its culprits. A slot that waits for its
+// next start keeps the others from no world.
 func (p *pass) decided(w *work, a job.Action) {
 	n := len(w.rec.Incidents)
 	if n == 0 {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if inc.Action != "" && (w.world.Formed.After(inc.Time) || dearness(inc.Action) >= dearness(a)) {
+	if w.world.Formed.After(inc.Time) && !w.mending {
+		return
+	}
+	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
 		return
 	}
 	inc.Action, inc.Told, inc.Added = a, false, time.Time{}

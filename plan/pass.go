@@ -120,6 +120,7 @@ type work struct {
 	part       *extent                         // what of it is in scope; nil is all
 	imported   string                          // the ID by which an import block found it; "" if none did in this pass
 	retried    bool                            // it had failed, and starts anew as it was
+	mending    bool                            // a culprit of the newest incident was dealt with in this pass
 	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
 	upCache    map[string]bool                 // by role, for ready
 	stopCache  map[string]bool                 // by role, for anyRunning

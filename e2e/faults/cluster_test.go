@@ -104,7 +104,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 		}
 	}
 	for _, s := range all {
-		s.Renewed("main") // or its lock might not outlast the API server's absence
+		s.Renewed("main") // just now, or one renewal ago: or its lock might not outlast the API server's absence
 	}
 	c.APIServer.Kill(t)
 	for _, s := range all {

@@ -218,7 +218,7 @@ job "gpt" {
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
 
-// onward are a second of training.
+// onward is a second of training.
 const onward = 20
 
 // trainsOn waits for some more steps: no longer than a lock outlasts a cluster that is away. Its losses are compared later.

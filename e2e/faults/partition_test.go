@@ -109,6 +109,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
+	s.trainsOn()                    // all have said that they start: a step needs each
 	begun := len(s.noted("starts")) // of this world, and of a smaller one before it if an agent came late
 	zombies := s.Processes()        // of all slots: the others begin anew in the next world
 	for _, lost := range []site.Slot{before.Worker(2), before.Worker(3)} {
