@@ -43,6 +43,9 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 		f.evidence = append(f.evidence, s.Address.Short()+": "+line)
 	}
 	f.early = s.Phase == job.Scheduling
+	if f.generation == 0 {
+		f.generation = w.brokenBefore(s, cause, exit)
+	}
 	if !p.step(s, job.Fault) {
 		return
 	}
@@ -53,6 +56,19 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 		}
 	}
 	w.faults = append(w.faults, f)
+}
+
+// brokenBefore is the generation of a world that has a successor by now, if the end of a member of it may be the echo of what
+// broke it: on a busy host that is heard when the others have formed the next one without it. 0 if it may not.
+func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
+	inc, n := w.current(s), len(w.rec.Incidents)
+	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || n == 0 || weight(cause, exit) > mostEcho {
+		return 0
+	}
+	if g := inc.Member.Generation; g == w.rec.Incidents[n-1].Generation {
+		return g
+	}
+	return 0
 }
 
 // endsEarly tells whether what ends before it has registered by this cause, without a word of how, may go on to end so: its

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
@@ -72,6 +73,36 @@ func TestASlotThatGetsAProgramOfItsOwnIsEdited(t *testing.T) {
 		s := job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: index}, Phase: job.Canceled}
 		if got := w.editedSince(&applied, &s); got != want {
 			t.Errorf("slot %d was edited: %v", index, got)
+		}
+	}
+}
+
+// What a member of a broken world exits with is the echo of what broke it, also if it is heard when the others have formed the
+// next world without it. What is no echo, or of a world that nothing broke, is an incident of its own.
+func TestALateEchoIsNoIncident(t *testing.T) {
+	for _, test := range []struct {
+		what       string
+		generation int // of the member's processes
+		exit       job.Exit
+		incidents  int
+		charges    int
+	}{
+		{"an echo", 1, job.Exit{Code: 17}, 1, 0},
+		{"of the world before", 3, job.Exit{Code: 17}, 2, 1},
+		{"killed", 1, job.Exit{Signal: "killed"}, 2, 1},
+	} {
+		at := job.Address{Job: "a", Role: "worker", Index: 2}
+		late := &job.Slot{Address: at, Phase: job.Running, Incarnation: 1}
+		member := &job.Member{Generation: test.generation, State: job.MemberFailed, Exit: &test.exit}
+		lost := job.Incident{Cause: job.Deletion, Action: job.Replace, Culprits: []job.Address{{Job: "a", Role: "worker"}}, Generation: 1, Confidence: confidence(4)}
+		w := &work{name: "a", declared: true, spec: &job.Job{Heal: job.Heal{Budget: job.Budget{Restarts: 10, Window: job.Duration(time.Hour)}}},
+			rec: &job.Record{Incidents: []job.Incident{lost}}, slots: []*job.Slot{late}, world: job.World{Generation: 4},
+			seen: map[job.Address][]*job.Incarnation{at: {{Slot: at, Number: 1, Member: member}}}}
+		p := &pass{in: Input{Now: time.Unix(1000, 0)}}
+		p.fault(w, late, test.exit.Cause(), &test.exit)
+		p.enterFaults(w)
+		if len(w.rec.Incidents) != test.incidents || len(w.rec.Charges) != test.charges || late.Phase != job.Lost && late.Phase != job.Failing {
+			t.Errorf("%s: %d incidents, %d charges, the slot is %s", test.what, len(w.rec.Incidents), len(w.rec.Charges), late.Phase)
 		}
 	}
 }
