@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -248,6 +249,9 @@ func (a *agent) step(e event) {
 		a.generation = nil
 	}
 	effects := a.life.Step(e)
+	if slices.Contains(effects, effect(reserve{})) {
+		a.reserve() // before the session can say that it waits: without a port it is not to be rank 0
+	}
 	a.publish()
 	for _, effect := range effects {
 		switch effect := effect.(type) {
@@ -257,9 +261,6 @@ func (a *agent) step(e event) {
 			if a.generation != nil {
 				a.generation.stop(effect)
 			}
-		case reserve:
-			a.reserve()
-			a.publish()
 		case report:
 			a.session.tell()
 		case lastWord:
