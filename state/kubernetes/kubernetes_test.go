@@ -416,6 +416,7 @@ func TestLostAnswers(t *testing.T) {
 func TestABusyAPIServerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
+	p.options.Lease = DefaultLease
 	busy := &busy{}
 	s := p.through(busy.trip)
 	if err := doAll(t.Context(), s); err != nil {
