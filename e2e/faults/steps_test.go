@@ -200,7 +200,6 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 		r.stopEach(t, all)
 		for _, s := range all {
 			s.master.Kill()
-			close(s.release)
 		}
 		for _, s := range all {
 			s.master = s.Start(r.args...)

@@ -583,8 +583,9 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 	agentKilled := func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(1))) }
 	for name, c := range map[string]struct {
 		fault    func(s *site.Demo, j site.Job)
-		replaced []int                                                              // the workers that it costs their pods
-		amid     func(g *site.Gate) (held <-chan struct{}, release chan<- struct{}) // nil: it is killed at once
+		replaced []int // the workers that it costs their pods
+		making   bool  // it is killed while it makes a pod, not at once
+		made     bool  // of which the API server has heard
 	}{
 		"process killed":    {fault: func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.TrainerOf(j.Worker(2))) }},
 		"agent killed":      {fault: agentKilled, replaced: []int{1}},
@@ -593,12 +594,8 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 			site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(0)), s.AgentOf(j.Worker(3)))
 		}, replaced: []int{0, 3}},
 		"pod deleted": {fault: func(s *site.Demo, j site.Job) { s.DeletePod(j.Worker(1).Name, site.AtOnce()) }, replaced: []int{1}},
-		"agent killed, and the master before the API server has its next pod": {agentKilled, []int{1}, func(g *site.Gate) (<-chan struct{}, chan<- struct{}) {
-			return g.StopAt(0, "post pods", false)
-		}},
-		"agent killed, and the master after the API server has its next pod": {agentKilled, []int{1}, func(g *site.Gate) (<-chan struct{}, chan<- struct{}) {
-			return g.StopAt(0, "post pods", true)
-		}},
+		"agent killed, and the master before the API server has its next pod": {fault: agentKilled, replaced: []int{1}, making: true},
+		"agent killed, and the master after the API server has its next pod":  {fault: agentKilled, replaced: []int{1}, making: true, made: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
@@ -608,23 +605,18 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 			gate := s.Through()
 			m := s.Watch(listen)
 			before := s.AwaitWorld(4, 1)
-			var release chan<- struct{}
-			if c.amid != nil {
-				var held <-chan struct{}
-				held, release = c.amid(gate)
+			if !c.making {
+				c.fault(s, before)
+			} else {
+				held, _ := gate.StopAt(0, "post pods", c.made)
 				c.fault(s, before)
 				select {
 				case <-held:
 				case <-time.After(site.Bound):
 					t.Fatalf("it makes no pod; it has written %v", gate.Asked())
 				}
-			} else {
-				c.fault(s, before)
 			}
 			m.Kill()
-			if release != nil {
-				close(release)
-			}
 			s.Watch(listen)
 			after := s.AwaitWorld(4, before.Generation+1)
 			var victims []site.Slot

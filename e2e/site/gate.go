@@ -1,7 +1,10 @@
 package site
 
 import (
+	"bytes"
+	"context"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -54,7 +57,7 @@ func (s *Site) Through() *Gate {
 
 // StopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
 // server has done it. held is closed when it comes. It is held until release is closed, and then its connection breaks, unless it
-// has not reached the API server: then it goes there.
+// has not reached the API server: then it goes there. Who asked is killed before that: it never reaches the API server.
 func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,25 +76,35 @@ func (g *Gate) Asked() []string {
 // ServeHTTP implements http.Handler. It passes on what is not to be stopped.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stopped, done, release := g.count(r)
-	switch {
-	case !stopped:
+	if !stopped {
 		g.Proxy.ServeHTTP(w, r)
-	case done:
-		g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
-		close(g.held)
-		g.hold(release)
-		panic(http.ErrAbortHandler) // net/http's way to break a connection
-	default:
-		close(g.held)
-		g.hold(release)
-		g.Proxy.ServeHTTP(w, r)
+		return
 	}
+	// Only once it has the whole request does net/http see that whoever asked is gone.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // net/http's way to break a connection
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if done {
+		g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	close(g.held)
+	if goes := g.hold(r.Context(), release); done || !goes {
+		panic(http.ErrAbortHandler)
+	}
+	g.Proxy.ServeHTTP(w, r)
 }
 
-func (g *Gate) hold(release <-chan struct{}) {
+// hold waits until the request is released, and tells whether somebody still waits for its answer.
+func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	select {
 	case <-release:
+		return true
+	case <-asking.Done():
+		return false
 	case <-g.over:
+		return false
 	}
 }
 
