@@ -19,8 +19,7 @@ const (
 	// filesDebounce joins the events of one save or one swap of links. It runs from the first event on: what
 	// goes on in the directory all the time, a log for instance, must not put the look off for ever.
 	filesDebounce = 100 * time.Millisecond
-	// filesRescan finds what no event told: network file systems, lost events, and other files that the
-	// configuration reads. It always counts as a change.
+	// filesRescan finds what no event told: network file systems, hard links, lost events. It always counts as a change.
 	filesRescan = 30 * time.Second
 	// filesStill is how long the files have to be as they are before it is believed that a job is in them no more. Until
 	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
@@ -34,13 +33,13 @@ type FileWatcher struct {
 	dir     string
 	log     *slog.Logger
 	changed chan struct{}
-	moved   chan struct{} // gets a value when modules has changed
+	moved   chan struct{} // gets a value when further has changed
 	stop    chan struct{}
 	events  *fsnotify.Watcher
 	working sync.WaitGroup
 
 	mu      sync.Mutex
-	modules []string  // further directories that the configuration is read from
+	further []string  // paths of modules' directories, and of files that the configuration names
 	print   string    // the fingerprint when it was last looked at
 	since   time.Time // when it was first seen to be that
 }
@@ -60,31 +59,31 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	return w, nil
 }
 
-// Modules names the further directories that the configuration is read from, with absolute paths. If they are
-// others than before, that counts as a change: something in them may have changed since they were read.
-func (w *FileWatcher) Modules(dirs []string) {
+// Further says what else the configuration is read from, by absolute paths: directories of modules, and single files. If
+// that is something else than before, it counts as a change: something may have changed there since it was read.
+func (w *FileWatcher) Further(paths []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if slices.Equal(w.modules, dirs) {
+	if slices.Equal(w.further, paths) {
 		return
 	}
-	w.modules = slices.Clone(dirs)
+	w.further = slices.Clone(paths)
 	select {
 	case w.moved <- struct{}{}:
 	default:
 	}
 }
 
-// directories are all that are watched for files.
-func (w *FileWatcher) directories() []string {
+// watched is all that the configuration is read from.
+func (w *FileWatcher) watched() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string{w.dir}, w.modules...)
+	return append([]string{w.dir}, w.further...)
 }
 
 // look is what the files are now, and takes note of when they became that.
 func (w *FileWatcher) look() string {
-	now := Fingerprint(w.directories()...)
+	now := Fingerprint(w.watched()...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now != w.print {
@@ -109,7 +108,7 @@ func (w *FileWatcher) Still(lost []string) error {
 // Git is an UnsteadyError while git is at work on the files. caution is what to know of a lock that a killed git has left,
 // if there is one.
 func (w *FileWatcher) Git() (caution string, err error) {
-	lock := lockOfGit(w.directories())
+	lock := lockOfGit(w.watched())
 	switch {
 	case lock.path == "":
 		return "", nil
@@ -205,7 +204,7 @@ func (w *FileWatcher) hint() {
 // rewatch watches every directory that a change of the files can show in, and no other. Adding one again does
 // nothing.
 func (w *FileWatcher) rewatch() {
-	wanted := ways(w.directories())
+	wanted := ways(w.watched())
 	for _, dir := range w.events.WatchList() {
 		if !wanted[dir] {
 			w.events.Remove(dir) // it may be gone, which has ended the watch
@@ -218,15 +217,15 @@ func (w *FileWatcher) rewatch() {
 	}
 }
 
-// ways are the directories in which it shows when a file of the configuration in dirs becomes another one.
-func ways(dirs []string) map[string]bool {
+// ways are the directories in which it shows when a file of the configuration becomes another one. It is read from paths.
+func ways(paths []string) map[string]bool {
 	all := map[string]bool{}
-	for _, dir := range dirs {
-		trail(dir, all)
-		entries, _ := os.ReadDir(dir) // one that cannot be read is an error of who reads the files
+	for _, path := range paths {
+		trail(path, all)
+		entries, _ := os.ReadDir(path) // what cannot be read is an error of who reads the files, and a file has none
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				trail(filepath.Join(dir, e.Name()), all)
+				trail(filepath.Join(path, e.Name()), all)
 			}
 		}
 	}
@@ -278,29 +277,41 @@ func trail(path string, dirs map[string]bool) {
 	}
 }
 
-// Fingerprint tells one state of the configuration in these directories from another: where each leads, and names,
-// sizes, times and identities of the files in it, links followed. If it is the same before and after the files
-// were read, they were of one revision.
-func Fingerprint(dirs ...string) string {
+// Fingerprint tells one state of the configuration in these directories and single files from another: where each path
+// leads, and names, sizes, times and identities of the files there, links followed. If it is the same before and after the
+// files were read, they were of one revision.
+func Fingerprint(paths ...string) string {
 	var text strings.Builder
-	for _, dir := range dirs {
-		printDirectory(&text, dir)
+	for _, path := range paths {
+		printPath(&text, path)
 	}
 	return text.String()
 }
 
-func printDirectory(text *strings.Builder, dir string) {
-	real, err := filepath.EvalSymlinks(dir)
+func printPath(text *strings.Builder, path string) {
+	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		fmt.Fprintln(text, dir, "unreadable")
+		fmt.Fprintln(text, path, "unreadable")
 		return
 	}
 	info, err := os.Stat(real)
-	if err != nil {
-		fmt.Fprintln(text, dir, "unreadable")
-		return
+	switch {
+	case err != nil:
+		fmt.Fprintln(text, path, "unreadable")
+	case info.IsDir():
+		fmt.Fprintln(text, path, real, identity(info))
+		printDirectory(text, real)
+	default:
+		printFile(text, path+" "+real, info)
 	}
-	fmt.Fprintln(text, dir, real, identity(info))
+}
+
+func printFile(text *strings.Builder, name string, info fs.FileInfo) {
+	fmt.Fprintln(text, name, info.Size(), info.ModTime().UnixNano(), identity(info))
+}
+
+// printDirectory prints what of a directory is read in any case. real has no link in it.
+func printDirectory(text *strings.Builder, real string) {
 	entries, err := os.ReadDir(real)
 	if err != nil {
 		fmt.Fprintln(text, "unreadable")
@@ -314,6 +325,6 @@ func printDirectory(text *strings.Builder, dir string) {
 			fmt.Fprintln(text, e.Name(), "missing")
 			continue
 		}
-		fmt.Fprintln(text, e.Name(), info.Size(), info.ModTime().UnixNano(), identity(info))
+		printFile(text, e.Name(), info)
 	}
 }

@@ -194,22 +194,48 @@ func TestModulesOutsideTheDirectoryAreFollowed(t *testing.T) {
 	write(t, filepath.Join(dir, "job.hcl"), "a")
 	write(t, filepath.Join(module, "base.hcl"), "a")
 	w := watchDir(t, dir)
-	w.Modules([]string{module})
+	w.Further([]string{module})
 	expectChange(t, w, "the new module") // something may have changed since it was read
 	write(t, filepath.Join(module, "base.hcl"), "ab")
 	expectChange(t, w, "an edit in the module")
-	w.Modules([]string{module})
+	w.Further([]string{module})
 	must(t, os.Rename(module, module+".old"))
 	expectChange(t, w, "the module's end")
 	must(t, os.Mkdir(module, 0o755))
 	write(t, filepath.Join(module, "base.hcl"), "abc")
 	expectChange(t, w, "the module's return")
-	w.Modules(nil)
+	w.Further(nil)
 	expectChange(t, w, "a module less")
 	write(t, filepath.Join(module, "base.hcl"), "abcd")
 	select {
 	case <-w.Changed():
 		t.Error("a module that is used no more counts")
+	case <-time.After(5 * filesDebounce):
+	}
+}
+
+func TestFilesThatAreNamedAreFollowed(t *testing.T) {
+	root := t.TempDir()
+	dir, path := filepath.Join(root, "jobs"), filepath.Join(root, "elsewhere", "word.txt")
+	must(t, os.Mkdir(dir, 0o755))
+	must(t, os.Mkdir(filepath.Dir(path), 0o755))
+	write(t, filepath.Join(dir, "job.hcl"), "a")
+	w := watchDir(t, dir)
+	w.Further([]string{path})
+	expectChange(t, w, "the new file") // it may have come since it was looked for
+	write(t, path, "a")
+	expectChange(t, w, "that it is there")
+	write(t, path, "ab")
+	expectChange(t, w, "an edit")
+	must(t, os.Remove(path))
+	expectChange(t, w, "its end")
+	must(t, os.Symlink("other.txt", path))
+	write(t, filepath.Join(filepath.Dir(path), "other.txt"), "abc")
+	expectChange(t, w, "a link in its place")
+	write(t, filepath.Join(filepath.Dir(path), "beside.txt"), "a")
+	select {
+	case <-w.Changed():
+		t.Error("a file beside it counts")
 	case <-time.After(5 * filesDebounce):
 	}
 }

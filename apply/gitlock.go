@@ -44,10 +44,10 @@ type gitLock struct {
 	since time.Time
 }
 
-// lockOfGit finds the oldest lock under which something is written on the way to the configuration in dirs; no path if
-// there is none.
-func lockOfGit(dirs []string) (oldest gitLock) {
-	for dir := range ways(dirs) {
+// lockOfGit finds the oldest lock under which something is written on the way to the configuration, which is read from
+// paths; no path of a lock if there is none.
+func lockOfGit(paths []string) (oldest gitLock) {
+	for dir := range ways(paths) {
 		git := gitDirectory(dir)
 		if git == "" {
 			continue
@@ -98,15 +98,15 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 	}
 }
 
-// AwaitStill waits until the files in dirs, which are absolute, have been as they are for so long that it is believed that
+// AwaitStill waits until the files of paths, which are absolute, have been as they are for so long that it is believed that
 // jobs are in them no more, and gives their fingerprint. told is called once if it takes long. Where somebody writes there
 // all the time it is an UnsteadyError in the end.
-func AwaitStill(ctx context.Context, dirs []string, told func()) (string, error) {
+func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun := time.Now()
-	print, since, waiting := Fingerprint(dirs...), begun, false
+	print, since, waiting := Fingerprint(paths...), begun, false
 	for {
 		now := time.Now()
-		switch seen := Fingerprint(dirs...); {
+		switch seen := Fingerprint(paths...); {
 		case seen != print:
 			print, since = seen, now
 		case now.Sub(since) >= filesStill:

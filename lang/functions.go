@@ -499,17 +499,18 @@ var nonsensitiveFunc = function.New(&function.Spec{
 	},
 })
 
-// inDir resolves a path of an expression: it is relative to the directory that the expression is in.
-func (l *loader) inDir(p string) string {
-	if filepath.IsAbs(p) {
-		return p
+// name resolves a path of an expression, which is relative to the directory that the expression is in, and takes note of it.
+func (l *loader) name(p string) string {
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(l.dir, p)
 	}
-	return filepath.Join(l.dir, p)
+	l.named[p] = true
+	return p
 }
 
 // readText reads a file that an expression names.
 func (l *loader) readText(path string) (string, error) {
-	src, err := readBounded(l.inDir(path), maxReadBytes)
+	src, err := readBounded(l.name(path), maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("there is no file %q; paths are relative to the directory of the .hcl file", path)
@@ -529,7 +530,7 @@ func (l *loader) fileFunctions() map[string]function.Function {
 			Params: []function.Parameter{{Name: "path", Type: cty.String}},
 			Type:   function.StaticReturnType(cty.Bool),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-				info, err := os.Stat(l.inDir(args[0].AsString()))
+				info, err := os.Stat(l.name(args[0].AsString()))
 				if errors.Is(err, fs.ErrNotExist) {
 					return cty.False, nil
 				}

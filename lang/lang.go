@@ -73,6 +73,8 @@ type Config struct {
 	Checked   []Checked // what conditions came to, but those of variables
 	// Directories are those that were read: the job directory, then its modules'.
 	Directories []string
+	// Named are the paths of the files that were read, or looked for, because an expression or the command line names them.
+	Named []string
 	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
 	Invalid bool
 	// Files are the sources that diagnostics may quote, by the name in their ranges. Files of variables are not among them:
@@ -103,10 +105,12 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 		return &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Invalid: true}, diags
 	}
 	torn := diags.HasErrors()
+	var named []string
 	for _, a := range o.Assignments {
 		if a.File == "" {
 			continue
 		}
+		named = append(named, a.File)
 		src, err := readBounded(a.File, maxFileBytes)
 		if err != nil {
 			diags = append(diags, unreadable(a.File, err))
@@ -117,6 +121,9 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	l := newLoader(o)
 	l.report(diags...)
 	l.torn = torn
+	for _, path := range named {
+		l.named[path] = true
+	}
 	return l.run(files)
 }
 
@@ -174,6 +181,7 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.cfg.Templates = l.all(func(m *loader) []job.Job { return m.templates })
 	l.moves()
 	l.imports()
+	l.cfg.Named = slices.Sorted(maps.Keys(l.named))
 	diags := l.finish()
 	l.cfg.Invalid = Unsound(diags)
 	return l.cfg, diags
@@ -212,6 +220,7 @@ type shared struct {
 	diags    hcl.Diagnostics
 	meter    *meter
 	varFiles map[string]*hclsyntax.Body
+	named    map[string]bool    // see Config.Named
 	sources  map[string]*source // modules' directories by path
 	slots    int                // declared so far, over all jobs
 	names    map[string]place   // of all jobs
@@ -256,6 +265,7 @@ func newLoader(o Options) *loader {
 		cfg:      &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
 		meter:    newMeter(),
 		varFiles: map[string]*hclsyntax.Body{},
+		named:    map[string]bool{},
 		sources:  map[string]*source{},
 		names:    map[string]place{},
 

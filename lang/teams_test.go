@@ -128,6 +128,25 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
+// Whoever watches the files has to know of those that are named, whether they are there or not.
+func TestNamedFilesAreTold(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"job.hcl":    use("a", "./a") + "locals {\n  there = fileexists(\"none.txt\")\n  lacks = try(file(\"gone.txt\"), \"\")\n  twice = [file(\"/dev/null/no\"), file(\"t.txt\"), file(\"t.txt\")]\n}\n",
+		"a/main.hcl": inJob("") + "locals {\n  t = templatefile(\"../lib/t.tmpl\", {})\n}\n",
+		"lib/t.tmpl": "text", "t.txt": "text", "more.vars": "",
+	})
+	o := options()
+	o.Assignments = []Assignment{{File: filepath.Join(dir, "more.vars")}}
+	cfg, _ := Load(dir, o)
+	want := []string{"/dev/null/no"}
+	for _, name := range []string{"gone.txt", "lib/t.tmpl", "more.vars", "none.txt", "t.txt"} {
+		want = append(want, filepath.Join(dir, name))
+	}
+	if diff := cmp.Diff(want, cfg.Named); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Whoever watches the files has to know of every directory, each once.
 func TestDirectoriesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{

@@ -396,12 +396,12 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 	}
 	believed := ""
 	for range steadyTries {
-		dirs := m.watched(modulesOf(m.config))
+		paths := m.watched(furtherOf(m.config))
 		lost := m.lost(&facts)
-		if err != nil || len(lost) == 0 || believed != "" && apply.Fingerprint(dirs...) == believed {
+		if err != nil || len(lost) == 0 || believed != "" && apply.Fingerprint(paths...) == believed {
 			return facts, err
 		}
-		if believed, err = apply.AwaitStill(ctx, dirs, func() { m.diagnose(goneFromFiles(lost)) }); err != nil {
+		if believed, err = apply.AwaitStill(ctx, paths, func() { m.diagnose(goneFromFiles(lost)) }); err != nil {
 			return facts, err
 		}
 		if !m.awaitGit(ctx) {

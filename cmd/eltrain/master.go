@@ -272,32 +272,32 @@ func (m *master) watchFiles() (*apply.FileWatcher, error) {
 	m.cautionSwap()
 	files, err := apply.WatchFiles(m.home(), m.log)
 	if err == nil {
-		m.follow(files, modulesOf(m.config))
+		m.follow(files, furtherOf(m.config))
 	}
 	return files, err
 }
 
-// follow has the directories of modules watched, too.
-func (m *master) follow(files *apply.FileWatcher, modules []string) {
-	if dirs := m.watched(modules); dirs != nil {
-		files.Modules(dirs[1:])
+// follow has what else the configuration is read from watched, too.
+func (m *master) follow(files *apply.FileWatcher, further []string) {
+	if paths := m.watched(further); paths != nil {
+		files.Further(paths[1:])
 	}
 }
 
-// watched are the directories of the configuration with these modules, by absolute paths. It is nil if the job directory
-// is gone: when it is back all is read anew.
-func (m *master) watched(modules []string) []string {
+// watched is all that the configuration is read from, the job directory first, by absolute paths. It is nil if that is
+// gone: when it is back all is read anew.
+func (m *master) watched(further []string) []string {
 	base, err := filepath.EvalSymlinks(m.home())
 	if err != nil {
 		return nil
 	}
-	dirs := append([]string{m.home()}, modules...)
-	for i := range dirs[1:] {
-		if !filepath.IsAbs(dirs[i+1]) {
-			dirs[i+1] = filepath.Join(base, dirs[i+1])
+	paths := append([]string{m.home()}, further...)
+	for i := range paths[1:] {
+		if !filepath.IsAbs(paths[i+1]) {
+			paths[i+1] = filepath.Join(base, paths[i+1])
 		}
 	}
-	return dirs
+	return paths
 }
 
 // cautionSwap says what would be left behind if the job directory was replaced by another one.
@@ -343,12 +343,12 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	defer cancel()
 	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
-		m.follow(files, slices.Compact(slices.Sorted(slices.Values(append(modulesOf(m.config), modulesOf(cfg)...))))) // what mends it may be in any
+		m.follow(files, slices.Compact(slices.Sorted(slices.Values(slices.Concat(furtherOf(m.config), furtherOf(cfg)))))) // what mends it may be in any
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
 	}
-	m.follow(files, modulesOf(cfg))
+	m.follow(files, furtherOf(cfg))
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
 	read.Misnamed, _ = misnamed(cfg, addressesOf(m.inForce.Jobs), lost)
 	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err != nil {

@@ -23,20 +23,19 @@ const steadyTries = 5
 // readSteady reads the job directory's files where it is by now, all of one revision: if they are exchanged meanwhile
 // they are read again.
 func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
-	var modules []string
+	paths := []string{s.home()}
 	for range steadyTries {
 		dir := s.directoryNow()
-		watched := append([]string{s.home()}, modules...)
-		before := apply.Fingerprint(watched...)
+		before := apply.Fingerprint(paths...)
 		cfg, diags := lang.Load(dir, s.options(vars.in(dir)))
-		modules = modulesOf(cfg)
-		if now := append([]string{s.home()}, modules...); apply.Fingerprint(now...) == before {
+		paths = append([]string{s.home()}, furtherOf(cfg)...)
+		if apply.Fingerprint(paths...) == before {
 			return cfg, diags
 		}
 	}
 	return &lang.Config{Files: map[string]*hcl.File{}, Invalid: true}, hcl.Diagnostics{{
 		Severity: hcl.DiagError, Summary: "The files change while they are read",
-		Detail: fmt.Sprintf("They were read %d times, and each time something in %s was another before it was done. Try again when nobody writes there.", steadyTries, s.home()),
+		Detail: fmt.Sprintf("They were read %d times, and each time something in %s, or that is named there, was another before it was done. Try again when nobody writes there.", steadyTries, s.home()),
 	}}
 }
 
@@ -79,12 +78,13 @@ func (a assignments) in(dir string) assignments {
 	return out
 }
 
-// modulesOf are the directories of a configuration's modules.
-func modulesOf(cfg *lang.Config) []string {
+// furtherOf is what a configuration is read from besides the job directory: the directories of its modules, and the files
+// that it names.
+func furtherOf(cfg *lang.Config) []string {
 	if len(cfg.Directories) == 0 {
 		return nil
 	}
-	return cfg.Directories[1:]
+	return slices.Concat(cfg.Directories[1:], cfg.Named)
 }
 
 // commitOf names the commit that a configuration is of: of its directories, or else of what the links in them lead to.

@@ -41,14 +41,16 @@ func link(t *testing.T, to, at string) {
 	}
 }
 
-// Each revision says the same number in two files and in a module. If they were of two revisions, the job would have no
-// priority.
+// Each revision says the same number in two files, in a module, and in two files that a job may name. If they were of two
+// revisions, the job would have no priority.
 func TestNoReadingMixesTwoRevisions(t *testing.T) {
 	root := t.TempDir()
 	revision := func(n int) {
 		dir := filepath.Join(root, "trees", fmt.Sprint(n))
 		put(t, filepath.Join(dir, "a.hcl"), fmt.Sprintf("locals {\n  a = %d\n}\n", n))
 		put(t, filepath.Join(dir, "z.hcl"), fmt.Sprintf("locals {\n  z = %d\n}\n", n))
+		put(t, filepath.Join(dir, "a.txt"), fmt.Sprint(n))
+		put(t, filepath.Join(dir, "z.txt"), fmt.Sprint(n))
 		put(t, filepath.Join(dir, "m", "m.hcl"), fmt.Sprintf("output \"n\" {\n  value = %d\n}\n", n))
 		put(t, filepath.Join(dir, "job.hcl"), `
 module "m" {
@@ -67,7 +69,8 @@ job "s" {
 		}
 	}
 	revision(0)
-	// Both ways in which git-sync is followed: by a link, and by a directory of links.
+	// Both ways in which git-sync is followed, by a link and by a directory of links, and files that are beside what is read in
+	// any case.
 	links := filepath.Join(root, "links")
 	for _, name := range []string{"a.hcl", "job.hcl", "z.hcl", "m"} {
 		if err := os.MkdirAll(links, 0o755); err != nil {
@@ -75,7 +78,16 @@ job "s" {
 		}
 		link(t, filepath.Join(root, "current", name), filepath.Join(links, name))
 	}
-	for _, dir := range []string{filepath.Join(root, "current"), links} {
+	named := filepath.Join(root, "named")
+	put(t, filepath.Join(named, "job.hcl"), `
+job "s" {
+  priority = file("../current/a.txt") == file("../current/z.txt") ? tonumber(file("../current/a.txt")) : tonumber("mixed")
+  role "worker" {
+    command = ["true"]
+  }
+}
+`)
+	for _, dir := range []string{filepath.Join(root, "current"), links, named} {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			s := reads(t, dir)
 			stop := make(chan struct{})

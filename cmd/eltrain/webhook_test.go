@@ -87,8 +87,8 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	}
 }
 
-// An edit that no watcher sees, of what file() reads, is taken up by the request, and not only by the look that comes some
-// time anyway.
+// An edit that no watcher sees, of a file by another name that it has elsewhere, is taken up by the request, and not only by
+// the look that comes some time anyway.
 func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	const token = "0123456789abcdef0123"
 	tokenAt := filepath.Join(t.TempDir(), "token")
@@ -101,6 +101,10 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		"main.hcl": "eltrain {\n  service {\n    reconcile_token_file = \"" + tokenAt + "\"\n  }\n}\n" + job, "word.txt": "one",
 	})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	elsewhere := filepath.Join(t.TempDir(), "word.txt")
+	if err := os.Link(filepath.Join(dir, "word.txt"), elsewhere); err != nil {
+		t.Fatal(err)
+	}
 	w := startWatch(t, dir)
 	ask := func() (reply elastic.ReconcileReply) {
 		t.Helper()
@@ -120,7 +124,7 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		return r.Status == elastic.ReconcilePlanned && r.Changes != nil && *r.Changes == elastic.ReconcileChanges{}
 	})
 	begun := time.Now()
-	put(t, filepath.Join(dir, "word.txt"), "two") // in its place: the directory stays as it is
+	put(t, elsewhere, "two") // in its place: the directory stays as it is
 	reply := ask()
 	if took := time.Since(begun); took > apply.Rescan/2 {
 		t.Errorf("it was answered after %v", took)
