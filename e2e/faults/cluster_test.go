@@ -41,6 +41,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	})
 	s.trainsOn()
 	c.Etcd.Start(t)
+	m = s.goesOn(m, time.Now())
 	s.EndsRight(steps)
 	s.started(workers, 1)
 	m.Interrupt()
@@ -66,10 +67,11 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	}
 	site.Kill(t, syscall.SIGKILL, agent)
 	c.APIServer.Start(t)
+	m = s.goesOn(m, time.Now())
 	after := s.AwaitWorld(workers, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
 	s.EndsRight(steps)
-	s.ReplacedOnce(before, s.Status(), victim) // and it was left at that
+	s.ReplacedOnce(before, s.Now(), victim) // and it was left at that
 	s.ranOnce()
 	s.started(workers, 2)
 	m.Interrupt()
@@ -111,7 +113,9 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 		close(s.release)
 	}
 	c.APIServer.Start(t)
+	back := time.Now()
 	for _, s := range all {
+		s.master = s.goesOn(s.master, back)
 		s.AwaitWorld(workers, 2)
 		s.replacedOnce(victims[s])
 		s.started(workers, 2)
@@ -135,7 +139,7 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 		s.DeletePod(j.Worker(0).Name, site.AtOnce())
 		j = s.AwaitWorld(workers, j.Generation+1)
 	}
-	if after := quiet.Status(); after.Generation != before.Generation || !maps.Equal(after.PodNames(), before.PodNames()) {
+	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.PodNames(), before.PodNames()) {
 		t.Errorf("the other job was %+v and is %+v", before, after)
 	}
 	quiet.started(workers, 1)
@@ -176,8 +180,13 @@ func (s *trial) quota(pods string) {
 func (s *trial) raise() {
 	s.T.Helper()
 	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
-	_, err := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace).Patch(s.T.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{})
+	quotas := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
+	_, err := quotas.Patch(s.T.Context(), "small", types.MergePatchType, raised, metav1.PatchOptions{})
 	s.OK(err)
+	site.Until(s.T, "that is in force", func() bool {
+		q, err := quotas.Get(s.T.Context(), "small", metav1.GetOptions{})
+		return err == nil && q.Status.Hard.Pods().Value() == 4
+	})
 }
 
 // A quota that is too small is named by a master that watches; raised, the job comes up by itself.
@@ -213,7 +222,7 @@ func TestQuotaExceededByAPlainApply(t *testing.T) {
 	if n := len(s.Pods()); n > 1 {
 		t.Errorf("%d pods under a quota of 1", n)
 	}
-	if j := s.Status(); len(j.Running()) > 0 || !j.Says("exceeded quota: small") {
+	if j := s.Now(); len(j.Running()) > 0 || !j.Says("exceeded quota: small") {
 		t.Errorf("status says %q of %+v", j.Reasons, j.Slots)
 	}
 	s.raise()

@@ -38,13 +38,15 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// unpack copies deploy/ beside the reader. One thing differs in that: every pod here shares this machine's ports, so the
-// master listens on its own address alone. The namespace goes with the test.
+// unpack copies deploy/ beside the reader. Two things differ in that: every pod here shares this machine's ports, so the
+// master listens on its own address alone, and the sample job has a lease that outlasts what this machine, busy as it is, adds
+// to a change of masters. The namespace goes with the test.
 func unpack(s *trial) *reader {
 	t := s.T
 	t.Helper()
 	r := &reader{trial: s, dir: t.TempDir()}
 	r.OK(os.CopyFS(filepath.Join(r.dir, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))))
+	r.edit("deploy/jobs/hello.hcl", "  progress {\n", "  detect { lease = \"30s\" }\n\n  progress {\n")
 	r.edit("deploy/base/deployment.yaml", "-listen=0.0.0.0:7070", "-listen=$(POD_IP):7070")
 	r.edit("deploy/base/deployment.yaml", "          env:\n", "          env:\n            - name: POD_IP\n              valueFrom:\n                fieldRef:\n                  fieldPath: status.podIP\n")
 	t.Cleanup(func() {

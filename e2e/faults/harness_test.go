@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
@@ -228,6 +229,57 @@ func (s *trial) trainsOn() {
 	site.Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+onward })
 }
 
+const (
+	// renewal is how often a lock is renewed, and as long the next try takes after what was away is back.
+	renewal = 5 * time.Second
+	// trying is for how long a command tries to get a lock while nobody answers, and oneTry how long one try may take.
+	trying = 20 * time.Second
+	oneTry = 10 * time.Second
+)
+
+// awayTooLong tells whether a command that has ended, and was begun at begun, says that it could not but lose its lock, or
+// not get one, since the API server was away until back. A machine may be that slow; the next command goes on.
+func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
+	s.T.Helper()
+	switch said := m.Out.String(); {
+	case strings.Contains(said, "lock was lost"):
+		lease := s.Lease("main")
+		over := lease.RenewTime.Add(time.Duration(*lease.LeaseDurationSeconds) * time.Second)
+		return back.Add(renewal).After(over)
+	case strings.Contains(said, "The state cannot be locked"):
+		return back.Add(oneTry).After(begun.Add(trying))
+	}
+	return false
+}
+
+// goesOn gives who looks after the job when what was away is back: the same master, or the next one if that was away for too
+// long.
+func (s *trial) goesOn(m *site.Master, back time.Time) *site.Master {
+	s.T.Helper()
+	site.Until(s.T, "the API server reads", func() bool {
+		_, err := s.Cluster.Admin().CoreV1().ConfigMaps(s.Namespace).List(s.T.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	ended := func() bool {
+		select {
+		case <-m.Ended:
+			return true
+		default:
+			return false
+		}
+	}
+	site.Until(s.T, "the master has its lock still, or ends", func() bool {
+		return ended() || s.Lease("main").RenewTime.After(back)
+	})
+	if !ended() {
+		return m
+	}
+	if !s.awayTooLong(m, back, back) {
+		s.T.Fatalf("the master has ended:\n%s", m.Out)
+	}
+	return s.Watch(waiting)
+}
+
 // trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
 // training process was started again, and that the job has what it is to have beside its pods, once.
 func (s *trial) trainsUndisturbed(workers int) {
@@ -240,7 +292,7 @@ func (s *trial) trainsUndisturbed(workers int) {
 func (s *trial) disturbances(workers int) (problems []string) {
 	s.T.Helper()
 	var names, want []string
-	for _, p := range s.Pods() {
+	for _, p := range s.settled() {
 		names = append(names, fmt.Sprintf("%s[%s] incarnation %s %s", p.Labels["eltrain.dev/role"], p.Labels["eltrain.dev/index"], p.Labels["eltrain.dev/incarnation"], p.Status.Phase))
 	}
 	for i := range workers {
@@ -255,6 +307,17 @@ func (s *trial) disturbances(workers int) (problems []string) {
 		problems = append(problems, fmt.Sprintf("ran twice at a time: %q", twice))
 	}
 	return append(problems, s.unaccompanied()...)
+}
+
+// settled are the job's pods once none of them waits for its kubelet's word any more, which may come after an apply has ended.
+func (s *trial) settled() (pods []corev1.Pod) {
+	s.T.Helper()
+	pending := func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodPending }
+	for deadline := time.Now().Add(site.Bound); ; time.Sleep(site.Poll) {
+		if pods = s.Pods(); !slices.ContainsFunc(pods, pending) || time.Now().After(deadline) {
+			return pods
+		}
+	}
 }
 
 // unaccompanied says what the job does not have beside its pods, once.

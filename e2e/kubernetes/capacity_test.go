@@ -38,6 +38,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s.SetSteps(2 * site.Steps)
 	// No checkpoint is due by itself before the last step: those that there are were asked for.
 	s.Edit("job.hcl", `"--steps=${var.steps}"`, `"--steps=${var.steps}", "--ckpt-every=100000"`)
+	s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long a disk may take for it
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
 	leaver, had := before.On(s.Node(4)), resumed(s, 3) // before an agent that came late
@@ -62,25 +63,16 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 // A drain goes by the eviction API, which keeps to the job's PodDisruptionBudget: it takes what the job can spare, and no
 // slot of the least with which it can train, 2.
 func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
+	const long = 8 * site.Steps
 	s := newDemo(t, 3)
-	s.SetSteps(4 * site.Steps)
+	s.SetSteps(long)
 	cluster.Cordon(t, s.Node(3))
 	s.Watch()
-	// counted waits until the cluster's own controller has counted the pods: before that it refuses all evictions.
-	counted := func(healthy int32) {
-		t.Helper()
-		site.Until(t, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
-			budgets, err := cluster.Admin().PolicyV1().PodDisruptionBudgets(s.Namespace).List(t.Context(), metav1.ListOptions{})
-			s.OK(err)
-			return len(budgets.Items) == 1 && budgets.Items[0].Status.ObservedGeneration == budgets.Items[0].Generation &&
-				budgets.Items[0].Status.CurrentHealthy == healthy
-		})
-	}
 	evict := func(slot site.Slot) error {
 		return cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: slot.Name}})
 	}
 	two := s.AwaitWorld(2, 1)
-	counted(2)
+	counted(s, 2)
 	for _, slot := range two.Running() {
 		if err := evict(slot); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("the eviction of %s, one of the two that are needed: %v", slot.Address, err)
@@ -89,13 +81,25 @@ func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	cluster.Uncordon(t, s.Node(3))
 	three := s.AwaitWorld(3, two.Generation+1)
 	s.Untouched(two, three, three.On(s.Node(3)))
-	counted(3)
+	counted(s, 3)
 	victim := three.On(s.Node(3))
 	s.OK(evict(victim))
 	after := s.AwaitWorld(3, three.Generation+1)
 	s.Untouched(three, after, victim)
 	s.Blamed(after, "evicted", []site.Slot{victim})
-	s.GoesOnRight(4 * site.Steps)
+	s.GoesOnRight(long)
+}
+
+// counted waits until the cluster's own controller has counted so many pods for the job's budget: before that it refuses all
+// evictions.
+func counted(s *site.Demo, healthy int32) {
+	s.T.Helper()
+	site.Until(s.T, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
+		budgets, err := cluster.Admin().PolicyV1().PodDisruptionBudgets(s.Namespace).List(s.T.Context(), metav1.ListOptions{})
+		s.OK(err)
+		return len(budgets.Items) == 1 && budgets.Items[0].Status.ObservedGeneration == budgets.Items[0].Generation &&
+			budgets.Items[0].Status.CurrentHealthy == healthy
+	})
 }
 
 func TestForeignPodsCount(t *testing.T) {
@@ -121,6 +125,7 @@ func TestForeignPodsCount(t *testing.T) {
 
 func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	s := newDemo(t, 4)
+	s.Together()
 	quotas := cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
 	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "few"},

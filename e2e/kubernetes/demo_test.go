@@ -40,7 +40,7 @@ func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
 		}
 	}
 	s.EndsRight(site.Steps)
-	if last := s.Status(); last.Generation != j.Generation || len(last.Incidents) > 0 {
+	if last := s.Now(); last.Generation != j.Generation || len(last.Incidents) > 0 {
 		t.Errorf("nothing happened, and yet: generation %d, incidents %+v", last.Generation, last.Incidents)
 	}
 }
@@ -53,7 +53,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 	out := s.Must("apply", "-auto-approve")
 	site.Has(t, out, "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.")
 	site.Has(t, s.Must("status"), "No master is watching")
-	before := s.Status()
+	before := s.Now()
 	if len(before.Slots) != 4 {
 		t.Fatalf("status: %+v", before)
 	}

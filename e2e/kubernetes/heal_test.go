@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -48,6 +46,7 @@ func TestProcessKilledIsRestartedInPlace(t *testing.T) {
 func TestAgentKilledIsReplaced(t *testing.T) {
 	s := newDemo(t, 4)
 	s.NotByLease()
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(1)
@@ -63,6 +62,7 @@ func TestAgentKilledIsReplaced(t *testing.T) {
 func TestAgentAskedToGoSaysSo(t *testing.T) {
 	s := newDemo(t, 4)
 	s.NotByLease()
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(1)
@@ -99,6 +99,7 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
 	s := newDemo(t, 4)
 	s.NotByLease()
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	var victims []site.Slot
@@ -115,6 +116,7 @@ func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
 
 func TestOneLostWhileAWorldForms(t *testing.T) {
 	s := newDemo(t, 4)
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	trainer, agent := s.TrainerOf(before.Worker(1)), s.AgentOf(before.Worker(3))
@@ -128,6 +130,7 @@ func TestOneLostWhileAWorldForms(t *testing.T) {
 
 func TestPodDeletedByHandIsReplaced(t *testing.T) {
 	s := newDemo(t, 4)
+	s.SetSteps(2 * site.Steps) // the others train on while its old pod has the only node
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(2)
@@ -135,12 +138,13 @@ func TestPodDeletedByHandIsReplaced(t *testing.T) {
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Replaced(before, after, victim)
 	s.Blamed(after, "deleted", []site.Slot{victim}, "pod "+victim.Name+" was deleted at ", "not by this master")
-	s.EndsRight(site.Steps)
+	s.EndsRight(2 * site.Steps)
 }
 
 func TestPodDeletedWithNoGraceIsReplaced(t *testing.T) {
 	s := newDemo(t, 4)
 	s.NotByLease()
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(0)
@@ -153,9 +157,11 @@ func TestPodDeletedWithNoGraceIsReplaced(t *testing.T) {
 
 func TestPodEvictedThroughTheAPIIsReplaced(t *testing.T) {
 	s := newDemo(t, 5)
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(3)
+	counted(s, 4)
 	s.OK(cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: victim.Name}}))
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
@@ -184,6 +190,7 @@ func TestPodEvictedByItsNodeGoesElsewhere(t *testing.T) {
 			s.SetSteps(2 * site.Steps)
 			s.Write("slow.py", slow)
 			s.Edit("job.hcl", `"train.py"`, `"`+training+`"`)
+			s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long its kubelet may take to say so
 			s.Watch()
 			before := s.AwaitWorld(4, 1)
 			victim := before.Worker(1)
@@ -202,6 +209,7 @@ func TestPodEvictedByItsNodeGoesElsewhere(t *testing.T) {
 // A node that shuts down says that it is not ready, and goes on to tell what becomes of its pods: it is not taken for lost.
 func TestPodDeletedOnANodeThatShutsDownIsReplaced(t *testing.T) {
 	s := newDemo(t, 5)
+	s.Together()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(2)
@@ -223,12 +231,8 @@ func TestPodDeletedOnANodeThatShutsDownIsReplaced(t *testing.T) {
 func TestPreemptedItShrinksAndGrowsAgain(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(long)                  // should its pod once not be bound after all, it rests for 30 s before it grows into that slot again
-	urgent := s.Namespace + "-urgent" // the class is the whole cluster's
-	classes := cluster.Admin().SchedulingV1().PriorityClasses()
-	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgent}, Value: 1000}, metav1.CreateOptions{})
-	s.OK(err)
-	t.Cleanup(func() { classes.Delete(context.Background(), urgent, metav1.DeleteOptions{}) })
+	s.SetSteps(long) // should its pod once not be bound after all, it rests for 30 s before it grows into that slot again
+	urgent := s.Urgent()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	s.Foreign("urgent", func(pod *corev1.Pod) { pod.Spec.PriorityClassName = urgent })
@@ -268,7 +272,7 @@ func TestMissingCommandFailsAtOnce(t *testing.T) {
 		t.Errorf("apply: exit code %d", code)
 	}
 	site.Has(t, out, "cannot be started")
-	j := s.Status()
+	j := s.Now()
 	if j.Phase != "Failed" {
 		t.Errorf("the job is %s", j.Phase)
 	}
@@ -279,9 +283,10 @@ func TestMissingCommandFailsAtOnce(t *testing.T) {
 // A runtime that cannot start a container, on a node that says it is well, is no fault of the job's: its budget is not
 // touched, however often that happens, and whoever can train does.
 func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
+	const long = 8 * site.Steps
 	s := newDemo(t, 4)
 	s.Edit("job.hcl", "restarts = 10", "restarts = 0")
-	s.SetSteps(4 * site.Steps)
+	s.SetSteps(long)
 	bad := s.Node(2)
 	s.OK(s.Kubelet.FailStarts(bad, "failed to create shim task: context deadline exceeded: unknown"))
 	s.Watch()
@@ -298,7 +303,7 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	if four.On(bad).Address == "" {
 		t.Errorf("nobody is on the node that was mended: %+v", four.Slots)
 	}
-	s.GoesOnRight(4 * site.Steps)
+	s.GoesOnRight(long)
 }
 
 // fetching is an init container of a user's, beside what is in the role already.
@@ -344,6 +349,7 @@ func TestInitContainerThatFailsIsTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 4)
+			s.Together()
 			s.Edit("job.hcl", "restarts = 10", "restarts = 3")
 			s.Edit("job.hcl", `stop_grace = "5s"`, fmt.Sprintf(fetching, test.script))
 			s.Watch()
@@ -368,7 +374,7 @@ runpy.run_path("train.py", run_name="__main__")
 func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s := newDemo(t, 5)
 	s.SetSteps(2 * site.Steps)
-	s.SetLease(others)
+	s.SetLease(site.Lenient)
 	s.Write("buggy.py", buggy)
 	s.Edit("job.hcl", `"train.py"`, `"buggy.py"`)
 	listen := "-listen=" + loopback.Free(t) // of both: of another, agents might hear late
@@ -407,6 +413,7 @@ runpy.run_path("train.py", run_name="__main__")
 func TestOutOfMemoryItGetsMore(t *testing.T) {
 	s := newDemo(t, 4)
 	s.MemoryIsLimited()
+	s.Together()
 	s.Write("hog.py", hog)
 	s.Edit("job.hcl", `"train.py"`, `"hog.py"`)
 	s.Edit("job.hcl", `memory = "256MiB"`, `memory = "128MiB"`)
@@ -428,10 +435,6 @@ func TestOutOfMemoryItGetsMore(t *testing.T) {
 	}
 	s.EndsRight(site.Steps)
 }
-
-// others is a lease for jobs whose other slots are to be left alone, while masters change: it outlasts a pause between two
-// tries of an agent, and what a machine that is busy adds.
-const others = 15 * time.Second
 
 const (
 	lease = 5 * time.Second // of the example's job
@@ -496,7 +499,7 @@ func TestNodeCutOffAndItsZombieIsFenced(t *testing.T) {
 	site.Kill(t, syscall.SIGCONT, trainer, agent) // the agent last: once it runs, it ends the other
 	site.Gone(t, trainer)
 	site.Gone(t, agent)
-	if now := s.Status(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), after.PodNames()) {
+	if now := s.Now(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), after.PodNames()) {
 		t.Errorf("the zombie disturbed its successor: %+v -> %+v", after, now)
 	}
 	s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
@@ -531,7 +534,7 @@ func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
 	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
 	s.SetSteps(long)
-	s.SetLease(others)
+	s.SetLease(site.Lenient)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
 	trainers := s.Trainers(before)
@@ -560,7 +563,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
-			s.SetLease(others)
+			s.SetLease(site.Lenient)
 			// Both masters have one address: of another, agents might hear late, and the silent one is awaited as long.
 			listen := "-listen=" + loopback.Free(t)
 			m := s.Watch(listen)
@@ -573,7 +576,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 			})
 			s.ReplacedOnce(before, after, before.Worker(1))
 			s.EndsRight(2 * site.Steps)
-			s.ReplacedOnce(before, s.Status(), before.Worker(1)) // and it was left at that
+			s.ReplacedOnce(before, s.Now(), before.Worker(1)) // and it was left at that
 		})
 	}
 }
@@ -600,7 +603,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
 			s.SetSteps(2 * site.Steps)
-			s.SetLease(others)
+			s.SetLease(site.Lenient)
 			listen := "-listen=" + loopback.Free(t) // of both: of another, agents might hear late
 			gate := s.Through()
 			m := s.Watch(listen)
@@ -625,7 +628,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 			}
 			s.ReplacedOnce(before, after, victims...)
 			s.EndsRight(2 * site.Steps)
-			s.ReplacedOnce(before, s.Status(), victims...) // and it was left at that
+			s.ReplacedOnce(before, s.Now(), victims...) // and it was left at that
 		})
 	}
 }
@@ -636,7 +639,7 @@ func TestMastersKilledAgainAndAgain(t *testing.T) {
 	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
 	s.SetSteps(long)
-	s.SetLease(others)
+	s.SetLease(site.Lenient)
 	listen := "-listen=" + loopback.Free(t) // of all: of another, agents might hear late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
@@ -651,7 +654,7 @@ func TestMastersKilledAgainAndAgain(t *testing.T) {
 		site.Kill(t, syscall.SIGKILL, s.TrainerOf(now.Worker(round%4)))
 	}
 	s.EndsRight(long)
-	end := s.Status()
+	end := s.Now()
 	s.Untouched(before, end)
 	if pods := s.Pods(); len(pods) != 4 {
 		t.Errorf("%d pods for 4 slots: %v", len(pods), end.PodNames())

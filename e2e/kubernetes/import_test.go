@@ -28,7 +28,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	s.SetSteps(long)
 	s.Together()
 	s.Must("apply", "-auto-approve")
-	before, processes := s.Status(), s.Processes()
+	before, processes := s.Now(), s.Processes()
 	pod := s.Pod(before.Worker(1).Name)
 	uid, anchor := pod.Labels["eltrain.dev/uid"], pod.Labels["app.kubernetes.io/instance"]
 	s.Foreign("theirs", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"nowhere": "yes"} })
@@ -102,7 +102,7 @@ import {
 	s.DropBlock("job.hcl", `job "mnist"`)
 	s.Write("removed.hcl", "removed {\n  from = job.mnist\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	site.Has(t, s.Must("apply", "-auto-approve"), "# job.mnist will no longer be managed by eltrain")
-	if now := other.Status(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), same) {
+	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), same) {
 		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.PodNames())
 	}
 

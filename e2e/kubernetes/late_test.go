@@ -1,14 +1,12 @@
 package kubernetes
 
 import (
-	"context"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
@@ -29,6 +27,7 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 		"pod deleted":               {"deleted", func(s *site.Demo, victim site.Slot) { s.DeletePod(victim.Name, metav1.DeleteOptions{}) }},
 		"pod deleted with no grace": {"deleted", func(s *site.Demo, victim site.Slot) { s.DeletePod(victim.Name, site.AtOnce()) }},
 		"evicted through the API": {"evicted", func(s *site.Demo, victim site.Slot) {
+			counted(s, 4)
 			s.OK(cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(s.T.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: victim.Name}}))
 		}},
 		"evicted by its node": {"evicted", func(s *site.Demo, victim site.Slot) {
@@ -45,11 +44,7 @@ func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
 		"agent killed":   {"agent_gone", func(s *site.Demo, victim site.Slot) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(victim)) }},
 		"process killed": {"process_killed", func(s *site.Demo, victim site.Slot) { site.Kill(s.T, syscall.SIGKILL, s.TrainerOf(victim)) }},
 		"preempted": {"preempted", func(s *site.Demo, victim site.Slot) {
-			urgent := s.Namespace + "-urgent" // the class is the whole cluster's
-			classes := cluster.Admin().SchedulingV1().PriorityClasses()
-			_, err := classes.Create(s.T.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgent}, Value: 1000}, metav1.CreateOptions{})
-			s.OK(err)
-			s.T.Cleanup(func() { classes.Delete(context.Background(), urgent, metav1.DeleteOptions{}) })
+			urgent := s.Urgent()
 			s.Foreign("urgent", func(pod *corev1.Pod) {
 				there := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{victim.Node}}
 				pod.Spec.PriorityClassName = urgent

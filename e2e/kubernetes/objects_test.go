@@ -18,12 +18,13 @@ import (
 // The pods as objects of the cluster: edited by hand, shown, taken away.
 
 func TestEditedByHandIsShownAndMended(t *testing.T) {
+	const long = 8 * site.Steps // while commands come and go
 	s := newDemo(t, 4)
-	s.SetSteps(4 * site.Steps) // while commands come and go
+	s.SetSteps(long)
 	s.Together()
 	s.Must("apply", "-auto-approve")
 	site.Has(t, s.Must("plan", "-detailed-exitcode"), "No changes.")
-	before := s.Status()
+	before := s.Now()
 	victim := before.Worker(1)
 	was := s.Pod(victim.Name)
 	const label = "training.kubeflow.org/job-name"
@@ -48,7 +49,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	if after.Generation != before.Generation {
 		t.Errorf("generation %d -> %d: mending labels is no reason to restart", before.Generation, after.Generation)
 	}
-	s.GoesOnRight(4 * site.Steps)
+	s.GoesOnRight(long)
 }
 
 func TestDestroyLeavesNothing(t *testing.T) {

@@ -28,7 +28,7 @@ func TestASavedPlanIsAppliedToThePodsThatItWasMadeFrom(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(6 * site.Steps)
 	s.Must("apply", "-auto-approve")
-	before := s.Status()
+	before := s.Now()
 
 	// It touches one slot alone. When that has been edited since, nothing is done.
 	plan := s.Dir + "/replace.plan"
@@ -39,14 +39,14 @@ func TestASavedPlanIsAppliedToThePodsThatItWasMadeFrom(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	site.Has(t, out, "job.mnist.worker[1]", "was edited since")
-	s.Untouched(before, s.Status())
+	s.Untouched(before, s.Now())
 
 	// What others did elsewhere does not spoil it.
 	s.Must("apply", "-auto-approve") // mends the label
 	s.Must("plan", "-replace=job.mnist.worker[1]", "-out="+plan)
 	edit(s, before.Worker(2), "mine")
 	s.Must("apply", plan)
-	after := s.Status()
+	after := s.Now()
 	s.Replaced(before, after, before.Worker(1))
 	if got := s.Pod(before.Worker(2).Name).Labels[jobLabel]; got != s.Job {
 		t.Errorf("the label of worker[2] is %q: it is looked after as by any apply", got)
@@ -62,7 +62,7 @@ func TestDriftOfPodsAndWhoMadeIt(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(6 * site.Steps)
 	s.Must("apply", "-auto-approve")
-	before := s.Status()
+	before := s.Now()
 	undrifted := s.Dir + "/before.plan"
 	s.Must("plan", "-out="+undrifted)
 	edit(s, before.Worker(1), "mine")
@@ -95,5 +95,5 @@ func TestDriftOfPodsAndWhoMadeIt(t *testing.T) {
 	if one, other := s.Pod(before.Worker(1).Name).Labels[jobLabel], s.Pod(before.Worker(2).Name).Labels[jobLabel]; one != "mnist" || other != "other" {
 		t.Errorf("the labels are %q and %q", one, other)
 	}
-	s.Untouched(before, s.Status())
+	s.Untouched(before, s.Now())
 }

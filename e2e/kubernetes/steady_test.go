@@ -30,7 +30,7 @@ func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 		return wrote == len(gate.Asked())
 	})
 	gate.StopAt(0, "", false) // counts anew
-	renewed, step := gate.Proxy.Requests("update", "leases"), s.Status().Step
+	renewed, step := gate.Proxy.Requests("update", "leases"), s.Now().Step
 	time.Sleep(quiet)
 	if wrote := gate.Asked(); len(wrote) > 0 {
 		t.Errorf("in %v in which nothing happened it wrote: %q", quiet, wrote)
@@ -38,7 +38,7 @@ func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 	if n := gate.Proxy.Requests("update", "leases") - renewed; n < 2 {
 		t.Errorf("in %v it renewed its lock %d times: its requests do not come here", quiet, n)
 	}
-	after := s.Status()
+	after := s.Now()
 	if after.Step <= step || after.Generation != before.Generation {
 		t.Errorf("it did not train: step %d -> %d, generation %d -> %d", step, after.Step, before.Generation, after.Generation)
 	}

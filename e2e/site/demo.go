@@ -1,6 +1,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,6 +33,10 @@ const (
 
 	// Steps of 20 ms: some ten seconds of training, enough for a fault and its healing in the middle.
 	Steps = 500
+
+	// Lenient is a lease for jobs whose other slots are to be left alone: it outlasts a pause between two tries of an agent,
+	// and what a machine that is busy adds.
+	Lenient = 15 * time.Second
 )
 
 // Example is a job of examples/ and where it is run.
@@ -244,6 +250,25 @@ func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 	}
 	_, err := d.Cluster.Admin().CoreV1().Pods(d.Namespace).Create(d.T.Context(), pod, metav1.CreateOptions{})
 	d.OK(err)
+}
+
+// Urgent makes a priority class that is above the job's for as long as the test runs, which pods may have from then on, and
+// gives its name.
+func (d *Demo) Urgent() string {
+	d.T.Helper()
+	name := d.Namespace + "-urgent" // the class is the whole cluster's
+	classes := d.Cluster.Admin().SchedulingV1().PriorityClasses()
+	_, err := classes.Create(d.T.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: 1000}, metav1.CreateOptions{})
+	d.OK(err)
+	d.T.Cleanup(func() { classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	Until(d.T, "admission knows the class", func() bool {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			PriorityClassName: name, Containers: []corev1.Container{{Name: MainContainer, Image: foreignImage}},
+		}}
+		_, err := d.Cluster.Admin().CoreV1().Pods(d.Namespace).Create(d.T.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil
+	})
+	return name
 }
 
 // AgentOf is the agent of a slot's pod on this machine.

@@ -104,6 +104,12 @@ func (s *Site) Status() Job {
 	return j
 }
 
+// Now is the job's status. A master or an API server that is late may have to be asked again.
+func (s *Site) Now() Job {
+	s.T.Helper()
+	return s.Await("a status", func(j Job) bool { return j.Phase != "" })
+}
+
 // status is Status with what was said beside it.
 func (s *Site) status() (j Job, said string) {
 	s.T.Helper()

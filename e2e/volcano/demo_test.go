@@ -1,7 +1,6 @@
 package volcano
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +22,8 @@ import (
 
 func TestTheLocalJobTrainsAsAGang(t *testing.T) {
 	s := newDemo(t, 4)
+	s.SetLease(site.Lenient)
+	s.Together()
 	s.Watch()
 	j := s.AwaitWorld(4, 1)
 	if g := podGroup(s); g == nil || g.Spec.MinMember != 2 || g.Spec.Queue != "default" {
@@ -46,7 +46,7 @@ func TestTheLocalJobTrainsAsAGang(t *testing.T) {
 		t.Errorf("while it trains, plan says:\n%s", plan)
 	}
 	s.EndsRight(site.Steps)
-	if last := s.Status(); last.Generation != j.Generation || len(last.Incidents) > 0 {
+	if last := s.Now(); last.Generation != j.Generation || len(last.Incidents) > 0 {
 		t.Errorf("nothing happened, and yet: generation %d, incidents %+v", last.Generation, last.Incidents)
 	}
 }
@@ -111,11 +111,8 @@ func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
-	urgent := s.Namespace + "-urgent" // the class is the whole cluster's
-	classes := cluster.Admin().SchedulingV1().PriorityClasses()
-	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgent}, Value: 1000}, metav1.CreateOptions{})
-	s.OK(err)
-	t.Cleanup(func() { classes.Delete(context.Background(), urgent, metav1.DeleteOptions{}) })
+	s.SetLease(site.Lenient)
+	urgent := s.Urgent()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	theirs := []string{"urgent-0", "urgent-1", "urgent-2"}
@@ -146,6 +143,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	lent, owner := s.Namespace, s.Namespace+"-owner"
 	two := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
 	cluster.MakeQueue(t, lent, testbed.Queue{Deserved: two})
@@ -209,6 +207,8 @@ func TestRanksFollowTheNetwork(t *testing.T) {
 	s.Edit("volcano.hcl", "  queue       = var.queue\n", "  queue       = var.queue\n\n  network_topology {\n    mode         = \"hard\"\n    highest_tier = 2\n  }\n")
 	s.Edit("job.hcl", `"node.labels.rack", "node.labels.switch"`, `"node.labels.hypernode.eltrain.dev/tier-2", "node.labels.hypernode.eltrain.dev/tier-1"`)
 	site.Has(t, s.Must("plan"), "The scheduler's plugin network-topology-aware is off")
+	s.SetLease(site.Lenient)
+	s.Together()
 	s.Watch()
 	j := s.AwaitWorld(4, 1)
 	topology, _, err := unstructured.NestedMap(podGroupIn(s, own).Object, "spec", "networkTopology")
@@ -240,6 +240,7 @@ func bound(s *site.Demo, pods []string) (n int) {
 
 // What is done about a fault is what the local provider does, and what the cluster says is the cause.
 func TestItHealsAsLocally(t *testing.T) {
+	const long = 6 * site.Steps
 	for name, fault := range map[string]struct {
 		cause  string
 		strike func(s *site.Demo, victim site.Slot)
@@ -262,8 +263,10 @@ func TestItHealsAsLocally(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDemo(t, 5)
-			s.SetSteps(2 * site.Steps)
-			if fault.cause != "lease_lost" {
+			s.SetSteps(long)
+			if fault.cause == "lease_lost" {
+				s.SetLease(site.Lenient)
+			} else {
 				s.NotByLease()
 			}
 			s.Watch()
@@ -286,14 +289,16 @@ func TestItHealsAsLocally(t *testing.T) {
 			if fault.cause == "lease_lost" {
 				s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
 			}
-			s.EndsRight(2 * site.Steps)
+			s.GoesOnRight(long)
 		})
 	}
 }
 
 func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
+	const long = 6 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
 	trainers, group := s.Trainers(before), podGroup(s)
@@ -306,5 +311,5 @@ func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
 	if now := podGroup(s); now.UID != group.UID || now.ResourceVersion == "" {
 		t.Errorf("its PodGroup %s became %s", group.UID, now.UID)
 	}
-	s.EndsRight(2 * site.Steps)
+	s.GoesOnRight(long)
 }

@@ -65,8 +65,10 @@ func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 
 // A gang waits for its queue, whatever is the matter with that, and trains when it is let in.
 func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
+	const long = 6 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	queue := s.Namespace
 	s.Edit("volcano.hcl", `default     = "default"`, `default     = "`+queue+`"`)
 	absent := `queue "` + queue + `" does not exist: make it, or name another one in the provider's queue`
@@ -101,13 +103,15 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Errorf("its world was formed anew: generation %d -> %d", before.Generation, closed.Generation)
 	}
 	cluster.OpenQueue(t, queue)
-	s.EndsRight(2 * site.Steps)
+	s.GoesOnRight(long)
 }
 
 // Without a scheduler what trains trains on, what comes waits and plan says for whom, and nothing is lost.
 func TestTheSchedulerIsDown(t *testing.T) {
+	const long = 6 * site.Steps
 	s := newDemoAlone(t, 5) // all others' pods would wait, too
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	cluster.VolcanoScheduler.Kill(t)
 	up := false
 	t.Cleanup(func() {
@@ -134,13 +138,14 @@ func TestTheSchedulerIsDown(t *testing.T) {
 	cluster.VolcanoScheduler.Start(t)
 	up = true
 	s.AwaitWorld(4, three.Generation+1)
-	s.EndsRight(2 * site.Steps)
+	s.GoesOnRight(long)
 }
 
 // A master that is killed between the PodGroup and the first pod leaves a gang without members; the next one has no
 // other PodGroup, and makes them.
 func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 	s := newDemo(t, 4)
+	s.Together()
 	held, _ := s.Through().StopAt(0, "patch podgroups", true)
 	killedThere(s, held)
 	made := podGroup(s)
@@ -170,9 +175,10 @@ func killedThere(s *site.Demo, held <-chan struct{}) {
 // A min that is lowered goes to the PodGroup before pods go. A master that is killed between the two leaves more pods
 // than the gang wants, which train; the next one takes away what is too many, once.
 func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
-	const long = 2 * site.Steps
+	const long = 6 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	s.Edit("job.hcl", "min = 2", "min = 4")
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -194,15 +200,16 @@ func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	s.Watch()
 	after := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, after, before.Worker(3))
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 // A min that is raised goes to the PodGroup once so many pods are there: before, what trains would count as a gang that is
 // not whole. A master that is killed before it tells leaves a smaller gang; the next one tells.
 func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
-	const long = 2 * site.Steps
+	const long = 6 * site.Steps
 	s := newDemo(t, 4)
 	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	s.Edit("job.hcl", "max = 4", "max = 2")
 	s.Edit("job.hcl", "default = 4", "default = 2") // replicas
 	m := s.Watch()
@@ -223,13 +230,15 @@ func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 	site.Until(t, "the PodGroup has the higher min", func() bool { return podGroup(s).Spec.MinMember == 4 })
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Untouched(before, after, after.Worker(2), after.Worker(3))
-	s.EndsRight(long)
+	s.GoesOnRight(long)
 }
 
 // A PodGroup that somebody deletes is made again, and nobody who trains notices.
 func TestPodGroupDeletedByHand(t *testing.T) {
+	const long = 6 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(2 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	trainers, group := s.Trainers(before), podGroup(s)
@@ -245,7 +254,7 @@ func TestPodGroupDeletedByHand(t *testing.T) {
 	// And it is a gang: what it loses is placed.
 	s.DeletePod(after.Worker(2).Name, site.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.EndsRight(2 * site.Steps)
+	s.GoesOnRight(long)
 }
 
 // Volcano's own webhooks stand between the API server and every PodGroup and pod, and time out when many come at once. The
@@ -256,6 +265,7 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		slow    = 3 * time.Second
 	)
 	s := newDemo(t, 4)
+	s.Together()
 	t.Run("pods", func(t *testing.T) {
 		ofPods := cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Delay: 2 * longest, Timeout: longest})
 		m := s.Watch()
@@ -286,8 +296,10 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 
 // Of two masters one leads. When it is killed the other finds gang and PodGroup as they were.
 func TestTwoMastersOneLeads(t *testing.T) {
+	const long = 8 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(4 * site.Steps)
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
 	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")
 	first := s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -304,5 +316,5 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	if now := podGroup(s); now.UID != group.UID || now.Generation != group.Generation {
 		t.Errorf("the second wrote a PodGroup that was as it is to be: %s generation %d -> %s generation %d", group.UID, group.Generation, now.UID, now.Generation)
 	}
-	s.GoesOnRight(4 * site.Steps)
+	s.GoesOnRight(long)
 }

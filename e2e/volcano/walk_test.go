@@ -20,6 +20,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	shell := func(node string) string { return w.Shell("", strings.ReplaceAll(page.Block("sh"), "NODE", node)) }
 	const long = 5 * site.Steps
 	w.SetSteps(long)
+	w.SetLease(site.Lenient)
 
 	// 1. Volcano, and a queue.
 	site.Has(t, shell(""), "podgroups.scheduling.volcano.sh", "default")

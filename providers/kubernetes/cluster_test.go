@@ -584,15 +584,21 @@ func TestForgetLeavesNothing(t *testing.T) {
 
 func TestAQuotaIsTold(t *testing.T) {
 	w := newPaperwork(t)
+	const none = corev1.ResourceName("example.com/none") // which shows when admission knows of the quota
 	_, err := w.cluster.Admin().CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			corev1.ResourcePods: resource.MustParse("2"), "requests." + none: resource.MustParse("0"),
+		}},
 	}, metav1.CreateOptions{})
 	w.ok(err)
-	w.until("counted", func() bool {
-		q, err := w.cluster.Admin().CoreV1().ResourceQuotas(w.namespace).Get(t.Context(), "two-pods", metav1.GetOptions{})
-		w.ok(err)
-		return len(q.Status.Hard) > 0
+	w.until("in force", func() bool {
+		one := corev1.ResourceList{none: resource.MustParse("1")}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: one, Limits: one},
+		}}}}
+		_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "exceeded quota: two-pods")
 	})
 	w.prepare(job.GroupRole{Role: "worker", Min: 40})
 	errs := make(chan error)

@@ -17,7 +17,6 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers"
-	"github.com/eltrain/eltrain/providers/podtest"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -110,8 +109,10 @@ func TestASecretThatAFormerAnchorHasLeft(t *testing.T) {
 	w := newPaperwork(t)
 	token := w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	core := w.cluster.Admin().CoreV1()
-	orphan := metav1.DeletePropagationOrphan
-	w.ok(core.ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+	// As a deletion with --cascade=orphan does, which goes by what the garbage collector has heard of so far.
+	_, err := core.Secrets(w.namespace).Patch(t.Context(), "gpt-0b0e9", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
+	w.ok(err)
+	w.ok(core.ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
 	w.until("gone", func() bool {
 		_, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -296,7 +297,7 @@ func TestWhoseAJobIs(t *testing.T) {
 
 func TestANamespaceThatIsNotKnown(t *testing.T) {
 	w := newPaperwork(t)
-	w.config.Kubeconfig = w.cluster.Kubeconfig(t, testbed.User{Namespace: w.namespace, Roles: []string{podtest.Rights}, Without: []testbed.Permission{{Verb: "get", Resource: "namespaces"}}})
+	w.config.Kubeconfig = w.short(w.cluster.Kubeconfig, testbed.Permission{Verb: "get", Resource: "namespaces"})
 	p := w.openAs("")
 	if _, err := p.Observe(t.Context()); err != nil {
 		t.Errorf("it does not go on without: %v", err)

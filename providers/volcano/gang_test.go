@@ -326,6 +326,9 @@ func TestASchedulerThatIsDown(t *testing.T) {
 	running, g := group("before", 1, core), group("down", 2, core)
 	w.start(running, 1)
 	w.until("up", func(o providers.Observation) bool { return w.up(o, running) == 1 })
+	w.until("known to the scheduler as running", func(providers.Observation) bool {
+		return w.podGroup(podGroupOf(running)).Status.Phase == v1beta1.PodGroupRunning
+	})
 	cluster.VolcanoScheduler.Kill(t)
 	w.launch(running, 1, 1)
 	w.prepare(g)

@@ -36,7 +36,7 @@ var cluster *testbed.Cluster
 var rights = []string{"../../deploy/base/rbac.yaml"}
 
 // testLease is short for tests that wait for its end, and longer than an API server of a busy machine stands still.
-const testLease = 9 * time.Second
+const testLease = 15 * time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -307,7 +307,9 @@ func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 			late := make(chan error, 1)
 			go func() { late <- stopped.Write(context.Background(), before.Next(statetest.Records(2)), first) }()
 			held.await(t, late)
-			p.Silence(first)
+			if _, err := b.Break(t.Context(), first.Info().ID); err != nil {
+				t.Fatal(err)
+			}
 			second := p.lock(b)
 			close(held.release)
 			if err := <-late; !errors.Is(err, state.ErrFenced) {
@@ -684,13 +686,19 @@ func TestSteadyStateWritesOnlyRenewals(t *testing.T) {
 	if n := counts[renewal]; n < renewals || n > int(took*renewals/testLease)+1 {
 		t.Errorf("%d renewals of a lease of %v in %v", n, testLease, took)
 	}
-	if delete(counts, renewal); len(counts) > 0 {
+	delete(counts, renewal)
+	// A renewal of which the answer did not come is looked after.
+	if counts["GET leases"] -= counts[unanswered+renewal]; counts["GET leases"] <= 0 {
+		delete(counts, "GET leases")
+	}
+	if delete(counts, unanswered+renewal); len(counts) > 0 {
 		t.Errorf("besides renewals: %v", counts)
 	}
 	requests.reset()
 	p.write(s, st.Next(nil), l)
 	counts = requests.counts()
 	delete(counts, renewal)
+	delete(counts, unanswered+renewal)
 	if diff := cmp.Diff(map[string]int{"PUT secrets": 1}, counts); diff != "" {
 		t.Errorf("requests of a write (-want +got):\n%s", diff)
 	}

@@ -154,15 +154,22 @@ type counting struct {
 	count map[string]int
 }
 
+// unanswered begins what is counted once more of requests that have had no answer.
+const unanswered = "unanswered "
+
 func (c *counting) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	resource := "secrets"
+	what := r.Method + " secrets"
 	if strings.Contains(r.URL.Path, "/leases") {
-		resource = "leases"
+		what = r.Method + " leases"
 	}
+	answer, err := next.RoundTrip(r)
 	c.mu.Lock()
-	c.count[r.Method+" "+resource]++
-	c.mu.Unlock()
-	return next.RoundTrip(r)
+	defer c.mu.Unlock()
+	c.count[what]++
+	if err != nil {
+		c.count[unanswered+what]++
+	}
+	return answer, err
 }
 
 // reset begins to count anew.

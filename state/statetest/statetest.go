@@ -371,7 +371,7 @@ func liveHolderKeeps(t *testing.T, o Opener) {
 	a, b := o.Open(), o.Open()
 	l := lock(t, o, a)
 	var locked *state.LockedError
-	if _, err := b.Lock(t.Context(), self, 4*o.Lease()); !errors.As(err, &locked) {
+	if _, err := b.Lock(t.Context(), self, 2*o.Lease()); !errors.As(err, &locked) {
 		t.Fatalf("%v; want a LockedError: the holder renews", err)
 	}
 	if isLost(l) {
