@@ -390,7 +390,7 @@ func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
 	next.mu.Lock()
 	first := next.register[0]
 	next.mu.Unlock()
-	if first.State != job.MemberRunning || first.Generation != 4 || first.Slot != "worker[3]" || first.Incarnation != 2 || first.AgentPID != a.cmd.Process.Pid {
+	if first.State != job.MemberRunning || first.Generation != 4 || first.Slot != "worker[3]" || first.Incarnation != 2 || first.Node != "n7" || first.AgentPID != a.cmd.Process.Pid {
 		t.Errorf("registered as %+v", first)
 	}
 	// Its versions begin anew, and are obeyed.

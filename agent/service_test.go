@@ -236,7 +236,7 @@ func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
 	dir := t.TempDir()
 	b := &bench{dir: dir, service: newFakeService(t, beat)}
 	b.config = job.AgentConfig{
-		Job: "mnist", UID: "uid-1", Slot: "worker[3]", Incarnation: 2, Host: "127.0.0.1",
+		Job: "mnist", UID: "uid-1", Slot: "worker[3]", Incarnation: 2, Host: "127.0.0.1", Node: "n7",
 		ServiceFile: filepath.Join(dir, "service"), TokenFile: filepath.Join(dir, "token"),
 		Dir: filepath.Join(dir, "agent"), Log: filepath.Join(dir, "log"),
 		Processes: 1, Ranked: true, StopGrace: job.Duration(10 * time.Second), MaxRestarts: 10, Command: command,

@@ -224,7 +224,7 @@ func (s *session) register(ctx context.Context) error {
 	defer cancel()
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
-		Host: s.config.Host, AgentPID: os.Getpid(), Report: s.say().Report,
+		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.say().Report,
 	})
 	if err != nil {
 		return err

@@ -287,19 +287,16 @@ func (r *Reconciler) tell(ctx context.Context, p *plan.Plan) {
 			continue // until then its agents train on, and the service does not know them
 		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World,
-			News: r.o.Providers[rec.Spec.Provider].Capabilities().News.Std()}
+			News: r.o.Providers[rec.Spec.Provider].Capabilities().News.Std(), Nodes: labels}
 		for _, s := range rec.Slots {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
 				continue
 			}
 			stop := leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)]
-			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank,
+			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank, Node: s.Node,
 				Leave: stop != nil && !r.preparations.holds(stop) || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
-			}
-			for _, label := range d.Want.RankBy {
-				slot.Levels = append(slot.Levels, labels[s.Node][label])
 			}
 			d.Slots = append(d.Slots, slot)
 		}

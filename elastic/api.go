@@ -19,7 +19,8 @@ type RegisterRequest struct {
 	UID         string `json:"uid"`
 	Slot        string `json:"slot"` // "worker[3]"
 	Incarnation int    `json:"incarnation"`
-	Host        string `json:"host"` // where peers reach it
+	Host        string `json:"host"`           // where peers reach it
+	Node        string `json:"node,omitempty"` // that it is on
 	AgentPID    int    `json:"agent_pid,omitempty"`
 	Report
 }

@@ -65,6 +65,8 @@ func (r *RegisterRequest) check() error {
 	switch {
 	case r.Host == "" || len(r.Host) > maxHost || strings.ContainsFunc(r.Host, notInHost):
 		return &Error{Malformed, "host is not an address or a name that peers could dial"}
+	case len(r.Node) > maxHost:
+		return &Error{Malformed, "node is longer than a name of a node"}
 	case r.AgentPID < 0:
 		return &Error{Malformed, "agent_pid is negative"}
 	}

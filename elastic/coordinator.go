@@ -268,7 +268,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	if err != nil {
 		return RegisterReply{}, &Error{Malformed, err.Error()}
 	}
-	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Report}); err != nil {
+	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Node, req.Report}); err != nil {
 		j.refused(err)
 		return RegisterReply{}, err
 	}

@@ -24,6 +24,8 @@ type Desired struct {
 	Want  job.Want
 	Slots []DesiredSlot
 	World job.World // the newest known formed world: where generations and ranks go on after a new start
+	// Nodes are the labels of nodes, by name, for Want.RankBy. They are shared and not changed any more.
+	Nodes map[string]map[string]string
 	// News is how long members that run may take to learn where this service is. Those of World are awaited so
 	// long, or for a lease if that is longer.
 	News time.Duration
@@ -32,14 +34,13 @@ type Desired struct {
 // DesiredSlot is one slot that may have a member.
 type DesiredSlot struct {
 	Address     job.Address
-	Incarnation int  // the newest; an older one is fenced
-	InPlace     int  // restarts in place granted to it
-	Rank        int  // its last rank, -1 if none
-	Leave       bool // it is being stopped: its member is told to leave
-	Return      bool // with Leave: its next incarnation is on its way, and a world waits for it as for any desired slot
-	Processes   int  // training processes in it, at least 1; of an unranked role, for ROLE_RANK
-	// Levels are its node's values of Want.RankBy, widest first.
-	Levels []string
+	Incarnation int    // the newest; an older one is fenced
+	InPlace     int    // restarts in place granted to it
+	Rank        int    // its last rank, -1 if none
+	Leave       bool   // it is being stopped: its member is told to leave
+	Return      bool   // with Leave: its next incarnation is on its way, and a world waits for it as for any desired slot
+	Processes   int    // training processes in it, at least 1; of an unranked role, for ROLE_RANK
+	Node        string // that it is to be on as far as the plan knows; its member knows better
 }
 
 // Facts is what the service knows of one job. World's members are shared and not changed any more.

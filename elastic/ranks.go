@@ -36,6 +36,21 @@ func keepRanks(chosen []*slot) []*slot {
 	return byRank
 }
 
+// find enters the levels of slots by the nodes that their members say they are on. The plan may have meant another: a
+// scheduler need not follow it, and members may be here before it has heard of that.
+func (r *Rendezvous) find(chosen []*slot) {
+	for _, s := range chosen {
+		labels, known := r.nodes[s.node]
+		if !known {
+			labels = r.nodes[s.Node]
+		}
+		s.levels = nil
+		for _, label := range r.want.RankBy {
+			s.levels = append(s.levels, labels[label])
+		}
+	}
+}
+
 // rankByTopology orders slots so that those which share a value of a level, and of all wider ones, have
 // contiguous ranks. Groups go by their first slot in the order given, and so do slots within a group.
 func rankByTopology(chosen []*slot) []*slot { return groupByLevel(chosen, 0) }
@@ -46,8 +61,8 @@ func groupByLevel(like []*slot, level int) []*slot {
 	deeper := false
 	for _, s := range like {
 		name := "" // a node without the label is in a group with its like
-		if level < len(s.Levels) {
-			name, deeper = s.Levels[level], true
+		if level < len(s.levels) {
+			name, deeper = s.levels[level], true
 		}
 		if groups[name] == nil {
 			names = append(names, name)

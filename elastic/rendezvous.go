@@ -15,7 +15,8 @@ import (
 type Rendezvous struct {
 	now     time.Time // of the step under way
 	want    job.Want
-	started bool // Wanted came at least once
+	nodes   map[string]map[string]string // see Desired.Nodes
+	started bool                         // Wanted came at least once
 	slots   map[job.Address]*slot
 	roles   []*role // the ranked ones, in declaration order
 
@@ -44,15 +45,16 @@ type Rendezvous struct {
 
 // slot is a desired slot with its member, if it has one.
 type slot struct {
-	DesiredSlot        // Rank is the last one it had, -1 if none
-	role        *role  // nil unless its role is ranked
-	named       bool   // among the slots wanted of its role
-	wanted      bool   // named, and not to leave: to be in the next world
-	unranked    *Place // for one that has no rank but may start now: the ranks among its like
-	here        bool   // its member is registered and has not been lost
-	awaited     bool   // its member is to register again with this master
-	ended       bool   // its incarnation is known to have ended
-	host        string
+	DesiredSlot           // Rank is the last one it had, -1 if none
+	role        *role     // nil unless its role is ranked
+	named       bool      // among the slots wanted of its role
+	wanted      bool      // named, and not to leave: to be in the next world
+	unranked    *Place    // for one that has no rank but may start now: the ranks among its like
+	here        bool      // its member is registered and has not been lost
+	awaited     bool      // its member is to register again with this master
+	ended       bool      // its incarnation is known to have ended
+	host, node  string    // as its member says
+	levels      []string  // its node's values of want.RankBy, widest first, when ranks were given last
 	report      Report    // the last; it outlives the member, as evidence
 	left        time.Time // when the report first said that it is leaving; zero if it does not
 	member      bool      // this incarnation is in r.world
@@ -81,7 +83,7 @@ type Wanted struct{ Desired }
 type Registered struct {
 	Slot        job.Address
 	Incarnation int
-	Host        string
+	Host, Node  string
 	Report      Report
 }
 
@@ -232,7 +234,7 @@ func (r *Rendezvous) registered(e Registered) error {
 	if !s.here {
 		r.changes++
 	}
-	s.here, s.awaited, s.host = true, false, e.Host
+	s.here, s.awaited, s.host, s.node = true, false, e.Host, e.Node
 	r.take(s, e.Report)
 	return nil
 }

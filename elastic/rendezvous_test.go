@@ -221,7 +221,7 @@ func (f *fleet) register(t *rapid.T, a job.Address) {
 		agent = &obedient{incarnation: f.slots[a].Incarnation, report: Report{State: job.MemberWaiting, Port: 1}}
 		f.agents[a] = agent
 	}
-	err := f.step(t, Registered{a, agent.incarnation, "h" + a.Short(), agent.report})
+	err := f.step(t, Registered{Slot: a, Incarnation: agent.incarnation, Host: "h" + a.Short(), Report: agent.report})
 	agent.registered = err == nil
 	if errors.Is(err, ErrFenced) {
 		f.slots[a].Incarnation++ // as the plan does: the next one
@@ -403,7 +403,7 @@ func TestTopologyRanksAreContiguous(t *testing.T) {
 		depth := rapid.IntRange(1, 3).Draw(t, "depth")
 		chosen := drawSlots(t, func(s *slot) {
 			for range depth {
-				s.Levels = append(s.Levels, rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "level"))
+				s.levels = append(s.levels, rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "level"))
 			}
 		})
 		byRank := rankByTopology(chosen)
@@ -414,7 +414,7 @@ func TestTopologyRanksAreContiguous(t *testing.T) {
 			ended := map[string]bool{}
 			last := ""
 			for _, s := range byRank {
-				group := fmt.Sprint(s.Levels[:level])
+				group := fmt.Sprint(s.levels[:level])
 				if group != last && ended[group] {
 					t.Fatalf("group %s of level %d is in two pieces", group, level)
 				}

@@ -20,8 +20,8 @@ import (
 //
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
-//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]
-//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4]
+//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      of the node that the plan means
+//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [levels=(r1,s1)]      of the node that it is on
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
 //	gone worker[1] [incarnation=1]
 //	disconnect worker[1]
@@ -49,8 +49,9 @@ type scenario struct {
 	want    job.Want
 	slots   map[job.Address]DesiredSlot
 	listed  []job.Address
-	world   job.World // as the ledger has it
-	ledger  string    // fail, mute, or ok
+	nodes   map[string][]string // their levels, by name
+	world   job.World           // as the ledger has it
+	ledger  string              // fail, mute, or ok
 	pending []Forming
 	agents  map[job.Address]*scriptedAgent
 	news    time.Duration
@@ -69,7 +70,7 @@ type scriptedAgent struct {
 
 func newScenario() *scenario {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &scenario{c: NewCoordinator(), now: start, ledger: "ok", slots: map[job.Address]DesiredSlot{}, agents: map[job.Address]*scriptedAgent{}}
+	return &scenario{c: NewCoordinator(), now: start, ledger: "ok", slots: map[job.Address]DesiredSlot{}, nodes: map[string][]string{}, agents: map[job.Address]*scriptedAgent{}}
 }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
@@ -339,14 +340,27 @@ func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address)
 	}
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "levels" {
-			slot.Levels = arg.Vals
+			slot.Node = s.node(arg.Vals)
 		}
 	}
 	s.slots[a] = slot
 }
 
+// node names a node that has these levels.
+func (s *scenario) node(levels []string) string {
+	name := strings.Join(levels, "-")
+	s.nodes[name] = levels
+	return name
+}
+
 func (s *scenario) set() {
-	d := Desired{UID: "u1", Token: "secret", Want: s.want, World: s.world, News: s.news}
+	d := Desired{UID: "u1", Token: "secret", Want: s.want, World: s.world, News: s.news, Nodes: map[string]map[string]string{}}
+	for name, levels := range s.nodes {
+		d.Nodes[name] = map[string]string{}
+		for i, label := range s.want.RankBy[:min(len(levels), len(s.want.RankBy))] {
+			d.Nodes[name][label] = levels[i]
+		}
+	}
 	for _, a := range s.listed {
 		d.Slots = append(d.Slots, s.slots[a])
 	}
@@ -366,9 +380,13 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	agent.report.Rank = number(t, d, "rank", 0)
 	agent.report.WorldSlots = number(t, d, "slots", 0)
 	agent.report.InPlace = number(t, d, "in-place", 0)
-	_, err := s.c.Register(s.now, scenarioJob, RegisterRequest{
-		UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Report: agent.report,
-	})
+	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Report: agent.report}
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "levels" {
+			request.Node = s.node(arg.Vals)
+		}
+	}
+	_, err := s.c.Register(s.now, scenarioJob, request)
 	if err != nil {
 		s.sayError(a.Short(), err)
 		return

@@ -378,6 +378,7 @@ func TestRefusals(t *testing.T) {
 		{"no host", "register", "", `{` + who + `, "state": "waiting"}`, 400, Malformed},
 		{"a host with a newline", "register", "", strings.Replace(ok, `"h"`, `"a\nb"`, 1), 400, Malformed},
 		{"a host that is no name", "register", "", strings.Replace(ok, `"h"`, `"$(reboot)"`, 1), 400, Malformed},
+		{"a node of no length that a name has", "register", "", strings.Replace(ok, `"h"`, `"h", "node": "`+strings.Repeat("n", maxHost+1)+`"`, 1), 400, Malformed},
 		{"unknown state", "register", "", strings.Replace(ok, "waiting", "fine", 1), 400, Malformed},
 		{"no state", "sync", "", `{` + who + `}`, 400, Malformed},
 		{"negative incarnation", "register", "", strings.Replace(ok, `"incarnation": 1`, `"incarnation": -1`, 1), 400, Malformed},

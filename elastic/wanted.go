@@ -12,7 +12,7 @@ func (r *Rendezvous) wanted(d Desired) {
 	r.started = true
 	waited := !r.now.Before(r.settleFrom.Add(r.want.Settle.Std()))
 	released := r.want.Hold && !d.Want.Hold
-	r.want = d.Want
+	r.want, r.nodes = d.Want, d.Nodes
 	r.generation = max(r.generation, d.World.Generation)
 
 	torn := r.list(d.Slots)

@@ -118,6 +118,7 @@ func (r *Rendezvous) nextWorld() job.World {
 	}
 	var byRank []*slot
 	if len(r.want.RankBy) > 0 {
+		r.find(chosen)
 		byRank = rankByTopology(chosen)
 	} else {
 		byRank = keepRanks(chosen)
