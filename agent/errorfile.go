@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -19,7 +20,8 @@ const (
 // failure is what a process wrote to its error file.
 type failure struct {
 	message string
-	at      int64 // Unix seconds; 0 if it did not say
+	at      int64     // Unix seconds; 0 if it did not say
+	written time.Time // the file's own time
 }
 
 // readErrorFile reads torchelastic's JSON, which has two shapes: "message" is an object with a message and
@@ -35,17 +37,26 @@ func readErrorFile(path string) (f failure, ok bool) {
 	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
 		return failure{}, false
 	}
+	info, err := file.Stat()
+	if err != nil {
+		return failure{}, false
+	}
+	f = parseErrorFile(text)
+	f.written = info.ModTime()
+	return f, true
+}
 
+func parseErrorFile(text []byte) failure {
 	var outer struct {
 		Message   json.RawMessage `json:"message"`
 		Timestamp timestamp       `json:"timestamp"`
 	}
 	if json.Unmarshal(text, &outer) != nil || outer.Message == nil {
-		return failure{message: message(string(text))}, true
+		return failure{message: message(string(text))}
 	}
 	var plain string
 	if json.Unmarshal(outer.Message, &plain) == nil {
-		return failure{message(plain), int64(outer.Timestamp)}, true
+		return failure{message: message(plain), at: int64(outer.Timestamp)}
 	}
 	var inner struct {
 		Message   string `json:"message"`
@@ -54,9 +65,9 @@ func readErrorFile(path string) (f failure, ok bool) {
 		} `json:"extraInfo"`
 	}
 	if json.Unmarshal(outer.Message, &inner) != nil || inner.Message == "" {
-		return failure{message: message(string(text))}, true
+		return failure{message: message(string(text))}
 	}
-	return failure{message(inner.Message), int64(inner.ExtraInfo.Timestamp)}, true
+	return failure{message: message(inner.Message), at: int64(inner.ExtraInfo.Timestamp)}
 }
 
 // timestamp is Unix seconds, written as a number or as a string of one. What is neither counts as unsaid.

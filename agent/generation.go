@@ -62,6 +62,7 @@ type process struct {
 	local     int
 	cmd       *exec.Cmd
 	id        processID
+	begun     time.Time
 	reader    *reader
 	errorFile string
 	exit      *job.Exit // set before it is sent to exits
@@ -172,6 +173,7 @@ func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
 	}
 	proc.cmd.Stdout, proc.cmd.Stderr = in, in
 	proc.cmd.SysProcAttr = attributes()
+	proc.begun = time.Now()
 	err = r.forker.start(proc.cmd)
 	in.Close()
 	if err != nil {
@@ -250,11 +252,19 @@ func (g *generation) awaitGroup(p *process) {
 	}
 }
 
+// fileClock is the tick of the clock that files have their times from, as slow as Linux has it: 100 Hz.
+const fileClock = 10 * time.Millisecond
+
 // failure completes an exit with what the process left to say.
 func (p *process) failure() job.Exit {
 	exit := *p.exit
 	if f, ok := readErrorFile(p.errorFile); ok {
 		exit.Message = f.message
+		// It was written before others can have met that this process is gone, and that it has ended may be noticed late. As
+		// in torchrun, the first failure is the one with the oldest error file. A file server's clock may be wrong.
+		if f.written.After(p.begun.Add(-fileClock)) && f.written.Before(exit.At) {
+			exit.At = f.written
+		}
 	}
 	exit.Tail = p.reader.last()
 	return fit(exit, maxExit)

@@ -30,26 +30,30 @@ func TestErrorFiles(t *testing.T) {
 		want       failure
 		ok         bool
 	}{
-		{"as @record writes it", `{"message": {"message": "ValueError: boom", "extraInfo": {"timestamp": "1795188327"}}}`, failure{"ValueError: boom", 1795188327}, true},
-		{"plain message, timestamp beside it", `{"message": "boom", "timestamp": 1795188327}`, failure{"boom", 1795188327}, true},
-		{"no timestamp", `{"message": "boom"}`, failure{"boom", 0}, true},
-		{"timestamp that is none", `{"message": "boom", "timestamp": "soon"}`, failure{"boom", 0}, true},
-		{"fraction of a second", `{"message": {"message": "boom", "extraInfo": {"timestamp": 1795188327.9}}}`, failure{"boom", 1795188327}, true},
-		{"no JSON", "boom\n", failure{"boom", 0}, true},
-		{"message of neither shape", `{"message": 3}`, failure{`{"message": 3}`, 0}, true},
-		{"cut off", `{"message": {"mess`, failure{`{"message": {"mess`, 0}, true},
-		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{"a\uFFFD\uFFFDb", 0}, true},
+		{"as @record writes it", `{"message": {"message": "ValueError: boom", "extraInfo": {"timestamp": "1795188327"}}}`, failure{message: "ValueError: boom", at: 1795188327}, true},
+		{"plain message, timestamp beside it", `{"message": "boom", "timestamp": 1795188327}`, failure{message: "boom", at: 1795188327}, true},
+		{"no timestamp", `{"message": "boom"}`, failure{message: "boom", at: 0}, true},
+		{"timestamp that is none", `{"message": "boom", "timestamp": "soon"}`, failure{message: "boom", at: 0}, true},
+		{"fraction of a second", `{"message": {"message": "boom", "extraInfo": {"timestamp": 1795188327.9}}}`, failure{message: "boom", at: 1795188327}, true},
+		{"no JSON", "boom\n", failure{message: "boom", at: 0}, true},
+		{"message of neither shape", `{"message": 3}`, failure{message: `{"message": 3}`, at: 0}, true},
+		{"cut off", `{"message": {"mess`, failure{message: `{"message": {"mess`, at: 0}, true},
+		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{message: "a\uFFFD\uFFFDb", at: 0}, true},
 		{"empty", "  \n", failure{}, false},
 		{"long, with its call stack", `{"message": {"message": "` + tensors + `", "extraInfo": {"py_callstack": "Traceback\\n` + tensors + `", "timestamp": "1795188327"}}}`,
-			failure{tensors[:maxMessage], 1795188327}, true},
-		{"far too long", long, failure{long[:maxMessage], 0}, true},
+			failure{message: tensors[:maxMessage], at: 1795188327}, true},
+		{"far too long", long, failure{message: long[:maxMessage], at: 0}, true},
 	}
 	for _, test := range tests {
 		path := filepath.Join(t.TempDir(), "error.json")
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := readErrorFile(path); got != test.want || ok != test.ok {
+		got, ok := readErrorFile(path)
+		if ok == got.written.IsZero() {
+			t.Errorf("%s: written at %v", test.name, got.written)
+		}
+		if got.written = (time.Time{}); got != test.want || ok != test.ok {
 			t.Errorf("%s: got %.200q at %d, %v", test.name, got.message, got.at, ok)
 		}
 	}

@@ -44,9 +44,10 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	// Its first child ends at once, and leaves a child of its own that ends a little later; it is in a session
 	// of its own, so the end of the group is not its end.
 	b := newBench(t, 20*time.Millisecond, "sh", "-c", `
-		(setsid sh -c 'echo $$ >"$DIR/orphan.new"; mv "$DIR/orphan.new" "$DIR/orphan"; sleep 0.3; echo over >"$DIR/over"' &)
 		trap 'echo asked; exit 0' TERM
-		echo "agent is $PPID, proc has $(cat /proc/1/comm)"; while :; do sleep 0.05; done`)
+		echo "agent is $PPID, proc has $(cat /proc/1/comm)"
+		(setsid sh -c 'echo $$ >"$DIR/orphan.new"; mv "$DIR/orphan.new" "$DIR/orphan"; sleep 0.3; echo over >"$DIR/over"' &)
+		while :; do sleep 0.05; done`)
 	b.inPod(t)
 	b.under = asInit
 	a := b.launch(t, "DIR="+b.dir)

@@ -19,7 +19,7 @@ import (
 
 // patience bounds every wait in these tests. It is long because CI machines are slow, and never waited out
 // unless something is broken.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fakeService speaks the wire of elastic with one member, as a script tells it to: a test gives orders and
 // awaits reports. elastic.Server decides for itself, so it cannot be brought into every corner.

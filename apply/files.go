@@ -25,6 +25,8 @@ const (
 	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
 	// restores a file. The longest checkout that was measured, of 8,000 files, takes half a second.
 	filesStill = 5 * time.Second
+	// stillLook is how much of the time between two looks counts for that.
+	stillLook = time.Second
 )
 
 // FileWatcher tells when the configuration of a directory may have changed. It watches directories, never
@@ -39,9 +41,27 @@ type FileWatcher struct {
 	working sync.WaitGroup
 
 	mu      sync.Mutex
-	further []string  // paths of modules' directories, and of files that the configuration names
-	print   string    // the fingerprint when it was last looked at
-	since   time.Time // when it was first seen to be that
+	further []string // paths of modules' directories, and of files that the configuration names
+	still   stillness
+}
+
+// stillness is for how long something was seen to be one and the same. What was there while this process, or its whole
+// machine, stood still nobody knows: of the time between two looks no more than stillLook counts.
+type stillness struct {
+	print  string
+	since  time.Time     // when it was first seen to be that
+	looked time.Time     // when it was last looked at
+	seen   time.Duration // what counts of the time between
+}
+
+// look takes in what it is now.
+func (s *stillness) look(print string, now time.Time) {
+	if print != s.print || s.since.IsZero() {
+		*s = stillness{print: print, since: now}
+	} else {
+		s.seen += min(now.Sub(s.looked), stillLook)
+	}
+	s.looked = now
 }
 
 // WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value
@@ -86,9 +106,7 @@ func (w *FileWatcher) look() string {
 	now := Fingerprint(w.watched()...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now != w.print {
-		w.print, w.since = now, time.Now()
-	}
+	w.still.look(now, time.Now())
 	return now
 }
 
@@ -97,11 +115,11 @@ func (w *FileWatcher) Still(lost []string) error {
 	w.look()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	until := w.since.Add(filesStill)
-	if !time.Now().Before(until) {
+	left := filesStill - w.still.seen
+	if left <= 0 {
 		return nil
 	}
-	return &UnsteadyError{Since: w.since, Again: until, Lost: lost, Text: fmt.Sprintf(
+	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Text: fmt.Sprintf(
 		"Jobs are in the files no more, which is believed once nobody has written there for %s. Until then what is in force stays so.", filesStill)}
 }
 

@@ -102,15 +102,12 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 // jobs are in them no more, and gives their fingerprint. told is called once if it takes long. Where somebody writes there
 // all the time it is an UnsteadyError in the end.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
-	begun := time.Now()
-	print, since, waiting := Fingerprint(paths...), begun, false
+	begun, waiting := time.Now(), false
+	var still stillness
 	for {
 		now := time.Now()
-		switch seen := Fingerprint(paths...); {
-		case seen != print:
-			print, since = seen, now
-		case now.Sub(since) >= filesStill:
-			return print, nil
+		if still.look(Fingerprint(paths...), now); still.seen >= filesStill {
+			return still.print, nil
 		}
 		if now.Sub(begun) >= stillMost {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(

@@ -150,19 +150,37 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w := watchDir(t, dir)
 	must(t, os.Remove(filepath.Join(dir, "a.hcl")))
 	var unsteady *UnsteadyError
-	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || unsteady.Again.Sub(unsteady.Since) != filesStill || time.Until(unsteady.Again) > filesStill {
+	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Again.After(unsteady.Since) || time.Until(unsteady.Again) > stillLook {
 		t.Fatalf("%+v", err)
 	}
-	first := unsteady.Again
+	first := unsteady.Since
 	write(t, filepath.Join(dir, "a.hcl"), "a")
-	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Again.After(first) {
+	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Since.After(first) {
 		t.Errorf("a further change does not count: %+v", err)
 	}
 	w.mu.Lock()
-	w.since = time.Now().Add(-filesStill)
+	w.still.seen = filesStill
 	w.mu.Unlock()
 	if err := w.Still([]string{"a"}); err != nil {
 		t.Errorf("they are still: %v", err)
+	}
+}
+
+// A machine that is suspended amid a checkout finds the files as they were, and nobody has looked at them meanwhile.
+func TestTimeInWhichNobodyLooksIsNoStillness(t *testing.T) {
+	begun := time.Now()
+	var s stillness
+	for _, c := range []struct {
+		at    time.Duration
+		print string
+		seen  time.Duration
+	}{
+		{0, "", 0}, {100 * time.Millisecond, "", 100 * time.Millisecond}, {time.Hour, "", 100*time.Millisecond + stillLook},
+		{time.Hour + time.Second, "other", 0}, {time.Hour + 3*time.Second/2, "other", time.Second / 2}, {2 * time.Hour, "", 0},
+	} {
+		if s.look(c.print, begun.Add(c.at)); s.seen != c.seen {
+			t.Errorf("after %v it was seen for %v, want %v", c.at, s.seen, c.seen)
+		}
 	}
 }
 

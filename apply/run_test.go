@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of these tests.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func within(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()

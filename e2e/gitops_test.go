@@ -228,7 +228,10 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	same(t, healed, s.job("digits"))
 
 	r.follow("mistake")
-	broken := s.await("digits", "the mistake", func(j jobStatus) bool { return j.Phase == "Degraded" })
+	broken := s.await("digits", "the mistake, and of which commit", func(j jobStatus) bool {
+		told := strings.Join(j.Reasons, " ") // git may be late to say what a commit is about
+		return j.Phase == "Degraded" && strings.Contains(told, `"Two of them"`) && strings.Contains(told, `"Digits go first"`)
+	})
 	has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last good one stays in force (commit `,
 		`"Digits go first")`, "on digits.hcl line 7", "a number is required")
 	same(t, healed, broken)

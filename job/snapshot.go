@@ -140,9 +140,10 @@ const (
 
 // Exit is how a process ended. Either Code or Signal tells; Code is 128+signal with a signal.
 type Exit struct {
-	Code   int       `json:"code"`
-	Signal string    `json:"signal,omitempty"` // "killed", "segmentation fault" …, as the kernel names it
-	At     time.Time `json:"at,omitzero"`
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"` // "killed", "segmentation fault" …, as the kernel names it
+	// At is when it ended as its agent saw it, or when it wrote its error file if that was before.
+	At time.Time `json:"at,omitzero"`
 	// LocalRank is which of the slot's processes it was.
 	LocalRank int `json:"local_rank,omitempty"`
 	// OOM: the kernel killed it for memory.

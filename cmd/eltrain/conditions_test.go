@@ -28,6 +28,9 @@ func growing(conditions, rest string) string {
       cpu = 0.1
     }
   }
+  rendezvous {
+    settle = "60s" # who comes late on a busy machine is waited for
+  }
   lifecycle {
 ` + conditions + `
   }

@@ -73,7 +73,11 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 	select {
 	case <-signals:
 	case <-done:
-		return
+		select {
+		case <-signals: // it had come before
+		default:
+			return
+		}
 	}
 	s.acknowledge("\nTwo interrupts received. Exiting immediately.\n")
 	s.exit(exitError)

@@ -29,12 +29,12 @@ type Harness struct {
 	// Removes: an incarnation goes with its output when it is stopped, and all output when the job is forgotten. Only
 	// the master that stopped it still knows of it. Without it, output stays, and every master sees how it ended.
 	Removes bool
-	// Bound is how long anything may take there; 20 s if 0.
+	// Bound is how long anything may take there; a minute if 0.
 	Bound time.Duration
 }
 
 // usualBound is how long the suite waits for anything.
-const usualBound = 20 * time.Second
+const usualBound = time.Minute
 
 // Run tests the provider that newHarness gives.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
