@@ -252,8 +252,13 @@ func (g *generation) awaitGroup(p *process) {
 	}
 }
 
-// fileClock is the tick of the clock that files have their times from, as slow as Linux has it: 100 Hz.
-const fileClock = 10 * time.Millisecond
+const (
+	// fileClock is the tick of the clock that files have their times from, as slow as Linux has it: 100 Hz.
+	fileClock = 10 * time.Millisecond
+	// longestEnd is how long a process may take to end after it wrote its error file: collectives that wait for peers
+	// that are gone time out after 10 minutes with NCCL, unless that is set.
+	longestEnd = 10 * time.Minute
+)
 
 // failure completes an exit with what the process left to say.
 func (p *process) failure() job.Exit {
@@ -261,8 +266,9 @@ func (p *process) failure() job.Exit {
 	if f, ok := readErrorFile(p.errorFile); ok {
 		exit.Message = f.message
 		// It was written before others can have met that this process is gone, and that it has ended may be noticed late. As
-		// in torchrun, the first failure is the one with the oldest error file. A file server's clock may be wrong.
-		if f.written.After(p.begun.Add(-fileClock)) && f.written.Before(exit.At) {
+		// in torchrun, the first failure is the one with the oldest error file. A file server's clock may be wrong, and a
+		// process may have gone on for long after what it wrote.
+		if f.written.After(p.begun.Add(-fileClock)) && f.written.After(exit.At.Add(-longestEnd)) && f.written.Before(exit.At) {
 			exit.At = f.written
 		}
 	}

@@ -109,7 +109,7 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		if still.look(Fingerprint(paths...), now); still.seen >= filesStill {
 			return still.print, nil
 		}
-		if now.Sub(begun) >= stillMost {
+		if still.since.Sub(begun) >= stillMost-filesStill && now.Sub(begun) >= stillMost {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
 				"Jobs are in the files no more, and in %s nobody has left the files alone for %s: somebody is writing them", stillMost, filesStill)}
 		}

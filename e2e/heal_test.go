@@ -380,10 +380,13 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 	}
 	after := s.job("b")
 	if after.Phase != "Succeeded" {
-		now := agents(after)
-		maps.DeleteFunc(now, func(_ string, pid int) bool { return pid == 0 }) // it has trained, and the others are about to end
-		was := agents(b)
-		maps.DeleteFunc(was, func(address string, _ int) bool { return now[address] == 0 })
+		was, now := agents(b), agents(after)
+		for _, slot := range after.Slots {
+			if slot.Phase == "Succeeded" { // the others are about to
+				delete(was, slot.Address)
+				delete(now, slot.Address)
+			}
+		}
 		if after.Generation != b.Generation || !maps.Equal(now, was) {
 			t.Errorf("job b went from generation %d to %d", b.Generation, after.Generation)
 		}

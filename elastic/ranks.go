@@ -37,16 +37,12 @@ func keepRanks(chosen []*slot) []*slot {
 }
 
 // find enters the levels of slots by the nodes that their members say they are on. The plan may have meant another: a
-// scheduler need not follow it, and members may be here before it has heard of that.
+// scheduler need not follow it, and members may be here before it has heard of that. It is asked of those that do not say.
 func (r *Rendezvous) find(chosen []*slot) {
 	for _, s := range chosen {
-		labels, known := r.nodes[s.node]
-		if !known {
-			labels = r.nodes[s.Node]
-		}
 		s.levels = nil
 		for _, label := range r.want.RankBy {
-			s.levels = append(s.levels, labels[label])
+			s.levels = append(s.levels, r.nodes[cmp.Or(s.node, s.Node)][label])
 		}
 	}
 }

@@ -499,18 +499,19 @@ var nonsensitiveFunc = function.New(&function.Spec{
 	},
 })
 
-// name resolves a path of an expression, which is relative to the directory that the expression is in, and takes note of it.
-func (l *loader) name(p string) string {
-	if !filepath.IsAbs(p) {
-		p = filepath.Join(l.dir, p)
+// inDir resolves a path of an expression: it is relative to the directory that the expression is in.
+func (l *loader) inDir(p string) string {
+	if filepath.IsAbs(p) {
+		return p
 	}
-	l.named[p] = true
-	return p
+	return filepath.Join(l.dir, p)
 }
 
 // readText reads a file that an expression names.
 func (l *loader) readText(path string) (string, error) {
-	src, err := readBounded(l.name(path), maxReadBytes)
+	at := l.inDir(path)
+	l.named[at] = true
+	src, err := readBounded(at, maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("there is no file %q; paths are relative to the directory of the .hcl file", path)
@@ -530,8 +531,10 @@ func (l *loader) fileFunctions() map[string]function.Function {
 			Params: []function.Parameter{{Name: "path", Type: cty.String}},
 			Type:   function.StaticReturnType(cty.Bool),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-				info, err := os.Stat(l.name(args[0].AsString()))
+				path := l.inDir(args[0].AsString())
+				info, err := os.Stat(path)
 				if errors.Is(err, fs.ErrNotExist) {
+					l.named[path] = true // of one that is there nothing was read: it may be a log
 					return cty.False, nil
 				}
 				if err != nil {

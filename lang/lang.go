@@ -73,7 +73,7 @@ type Config struct {
 	Checked   []Checked // what conditions came to, but those of variables
 	// Directories are those that were read: the job directory, then its modules'.
 	Directories []string
-	// Named are the paths of the files that were read, or looked for, because an expression or the command line names them.
+	// Named are the paths of the files that were read because an expression or the command line names them, or were not there.
 	Named []string
 	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
 	Invalid bool

@@ -128,12 +128,13 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// Whoever watches the files has to know of those that are named, whether they are there or not.
+// Whoever watches the files has to know of those that are named, whether they are there or not. Of one that is asked for and
+// is there nothing was read.
 func TestNamedFilesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
-		"job.hcl":    use("a", "./a") + "locals {\n  there = fileexists(\"none.txt\")\n  lacks = try(file(\"gone.txt\"), \"\")\n  twice = [file(\"/dev/null/no\"), file(\"t.txt\"), file(\"t.txt\")]\n}\n",
+		"job.hcl":    use("a", "./a") + "locals {\n  there = [fileexists(\"none.txt\"), fileexists(\"log\")]\n  lacks = try(file(\"gone.txt\"), \"\")\n  twice = [file(\"/dev/null/no\"), file(\"t.txt\"), file(\"t.txt\")]\n}\n",
 		"a/main.hcl": inJob("") + "locals {\n  t = templatefile(\"../lib/t.tmpl\", {})\n}\n",
-		"lib/t.tmpl": "text", "t.txt": "text", "more.vars": "",
+		"lib/t.tmpl": "text", "t.txt": "text", "log": "", "more.vars": "",
 	})
 	o := options()
 	o.Assignments = []Assignment{{File: filepath.Join(dir, "more.vars")}}

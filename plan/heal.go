@@ -174,7 +174,7 @@ func weight(c job.Cause, e *job.Exit) int {
 
 // collateral tells whether a member's processes failed because its world was being ended on purpose: a peer had stopped
 // before this member heard of the order. What failed before the order is a fault of its own, whenever its news come, and
-// so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, so a skew between
+// so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, or by that of its error file, so a skew between
 // them moves the line by as much; what was reported before the order is a fault whatever the clocks say.
 func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	ordered := w.world.Ordered

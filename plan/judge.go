@@ -118,7 +118,7 @@ func (p *pass) account(w *work) {
 	p.out.Dirty = true
 }
 
-// worldEnd is when the job ceased to train, as those who saw its processes end tell it: when the last slot of a job that
+// worldEnd is when the job ceased to train, as those who saw its processes end, or its error files, tell it: when the last slot of a job that
 // succeeded did, else when the first process failed of what was found to have failed in this pass. It is zero if nobody knows.
 // The hosts' clocks tell it.
 func (w *work) worldEnd() (end time.Time) {

@@ -334,7 +334,9 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 		return apply.Files{}, err // it began meanwhile
 	}
 	lost := lostJobs(addressesOf(m.inForce.Jobs), cfg)
+	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(furtherOf(m.inForce), furtherOf(cfg)))))
 	if !diags.HasErrors() && len(lost) > 0 {
+		m.follow(files, either) // what is not written yet may be in any
 		if err := files.Still(lost); err != nil {
 			return apply.Files{}, err
 		}
@@ -343,7 +345,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	defer cancel()
 	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
-		m.follow(files, slices.Compact(slices.Sorted(slices.Values(slices.Concat(furtherOf(m.config), furtherOf(cfg)))))) // what mends it may be in any
+		m.follow(files, either) // so may what mends it
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}

@@ -256,10 +256,6 @@ func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 // long.
 func (s *trial) goesOn(m *site.Master, back time.Time) *site.Master {
 	s.T.Helper()
-	site.Until(s.T, "the API server reads", func() bool {
-		_, err := s.Cluster.Admin().CoreV1().ConfigMaps(s.Namespace).List(s.T.Context(), metav1.ListOptions{})
-		return err == nil
-	})
 	ended := func() bool {
 		select {
 		case <-m.Ended:
@@ -268,8 +264,10 @@ func (s *trial) goesOn(m *site.Master, back time.Time) *site.Master {
 			return false
 		}
 	}
+	leases := s.Cluster.Admin().CoordinationV1().Leases(s.Namespace)
 	site.Until(s.T, "the master has its lock still, or ends", func() bool {
-		return ended() || s.Lease("main").RenewTime.After(back)
+		lease, err := leases.Get(s.T.Context(), "eltrain-state-main", metav1.GetOptions{})
+		return ended() || err == nil && lease.Spec.RenewTime.After(back)
 	})
 	if !ended() {
 		return m

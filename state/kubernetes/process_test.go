@@ -112,7 +112,7 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	waiting := make(chan taken, 1)
 	second := p.open()
 	go func() {
-		l, err := second.Lock(context.Background(), who, enough)
+		l, err := second.Lock(context.Background(), who, 2*enough)
 		waiting <- taken{l, err}
 	}()
 	for stop := time.Now().Add(2 * testLease); time.Now().Before(stop); {
