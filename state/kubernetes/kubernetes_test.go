@@ -630,6 +630,21 @@ func TestTwoClaimsOfOneEpoch(t *testing.T) {
 	}
 }
 
+// A lock that was claimed, and whose answer comes when the lease would be up, as after a restart of the API server, is held
+// for a whole lease from then on.
+func TestAClaimThatIsAnsweredLateCountsAnew(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.options.Lease = 9 * time.Second
+	answer := late{by: p.options.Lease}
+	s := p.through(answer.trip)
+	l := p.lock(s)
+	if isLost(l) {
+		t.Fatalf("it is lost from the start: %v", l.Why())
+	}
+	p.write(s, state.State{}.Next(statetest.Records(1)), l)
+}
+
 // The Lease is what anybody looks at who asks who leads: kubectl get leases.
 func TestLeaseTellsPeople(t *testing.T) {
 	p := newPlace(t)

@@ -214,6 +214,16 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 		return nil, err
 	}
 	l := &lock{Hold: state.NewHold(info), store: s, lease: put, unswept: true, writing: make(chan struct{}, 1)}
+	if time.Since(began) > s.lease/renewals {
+		// The answer came late, as from an API server that was away: what is left of the lease may be nothing. If it is
+		// this holder's still, it counts anew.
+		began = time.Now()
+		if err := l.touch(ctx); errors.Is(err, state.ErrFenced) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
 	l.keep(began)
 	if err := s.raiseFence(ctx, fenceOf(info)); err != nil {
 		err = errors.Join(err, l.Unlock(context.WithoutCancel(ctx)))

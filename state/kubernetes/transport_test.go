@@ -91,6 +91,20 @@ func stall(holds func(*http.Request) bool) *stalled {
 	return &stalled{holds: holds, reached: make(chan struct{}), release: make(chan struct{})}
 }
 
+// late holds the answer to the first claim of the lock back for so long.
+type late struct {
+	by   time.Duration
+	once sync.Once
+}
+
+func (l *late) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	answer, err := next.RoundTrip(r)
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/leases") {
+		l.once.Do(func() { time.Sleep(l.by) })
+	}
+	return answer, err
+}
+
 func changesSecret(r *http.Request) bool {
 	return r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/secrets")
 }
