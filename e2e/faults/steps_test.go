@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -95,11 +96,11 @@ func eachWrite(t *testing.T, c *testbed.Cluster, rounds []round, modes ...bool) 
 		all = append(all, s)
 	}
 	for _, done := range modes {
-		for n := range most(rounds, func(r round) int { return r.longest }) {
+		for n := range most(rounds, func(r round) int { return len(r.writes) }) {
 			add(&stopped{n: n + 1, done: done})
 		}
 	}
-	for which := range most(rounds, func(r round) int { return len(r.kinds) }) {
+	for which := range most(rounds, func(r round) int { return len(r.kinds()) }) {
 		add(&stopped{which: which, done: modes[which%len(modes)]})
 	}
 	return all
@@ -128,10 +129,27 @@ func (s *stopped) String() string {
 type round struct {
 	before   func(*stopped) // what is to be mended; nil if nothing
 	args     []string
-	longest  int      // how many writes it has, undisturbed
-	kinds    []string // of them
+	writes   []string // undisturbed, in order
 	problems func(*stopped) []string
 }
+
+// kinds are those of its writes, in the order in which they come first.
+func (r round) kinds() (kinds []string) {
+	for _, write := range r.writes {
+		if !slices.Contains(kinds, write) {
+			kinds = append(kinds, write)
+		}
+	}
+	return kinds
+}
+
+const (
+	// underWay is how many commands work at a time: one that is stopped at its write is no load.
+	underWay = 8
+	// abreast is for how many jobs an API server that was killed is to be back: none of them is to wait for the others for
+	// longer than a request is patient.
+	abreast = 23
+)
 
 // ofALife are the rounds of a job that is made, healed and destroyed.
 func ofALife(t *testing.T, c *testbed.Cluster) []round {
@@ -142,13 +160,13 @@ func ofALife(t *testing.T, c *testbed.Cluster) []round {
 		{args: destroying, problems: func(s *stopped) []string { return s.remains() }},
 	}
 	for i, all := range writes(t, c, rounds) {
-		rounds[i].longest, rounds[i].kinds = len(all), slices.Compact(slices.Sorted(slices.Values(all)))
+		rounds[i].writes = all
 	}
 	return rounds
 }
 
 // stopEach runs the command for every job and waits until each is stopped at its write. One that has fewer writes
-// ends before; one of each kind has to be met.
+// ends before; one of each kind has to be met. Those that are stopped early begin late: no request is patient for ever.
 func (r round) stopEach(t *testing.T, all []*stopped) {
 	t.Helper()
 	if r.before != nil {
@@ -156,13 +174,28 @@ func (r round) stopEach(t *testing.T, all []*stopped) {
 			r.before(s)
 		}
 	}
+	kinds := r.kinds()
 	for _, s := range all {
 		s.kind = ""
-		if s.n == 0 && s.which < len(r.kinds) {
-			s.kind = r.kinds[s.which]
+		if s.n == 0 && s.which < len(kinds) {
+			s.kind = kinds[s.which]
 		}
+	}
+	from := func(s *stopped) int { return max(s.n, slices.Index(r.writes, s.kind)+1) }
+	starting := slices.SortedFunc(slices.Values(all), func(a, b *stopped) int { return cmp.Compare(from(b), from(a)) })
+	working := make(chan struct{}, underWay)
+	for _, s := range starting {
+		working <- struct{}{}
 		s.held, s.release = s.gate.StopAt(s.n, s.kind, s.done)
 		s.begun, s.master = time.Now(), s.Start(r.args...)
+		go func() {
+			select {
+			case <-s.held:
+			case <-s.master.Ended:
+			case <-time.After(site.Bound):
+			}
+			<-working
+		}()
 	}
 	for _, s := range all {
 		select {
@@ -200,6 +233,7 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 		r.stopEach(t, all)
 		for _, s := range all {
 			s.master.Kill()
+			s.gate.Open()
 		}
 		for _, s := range all {
 			s.master = s.Start(r.args...)
@@ -213,20 +247,21 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 func TestAPIServerKilledAtEachWrite(t *testing.T) {
 	c := rough.start(t)
 	rounds := ofALife(t, c)
-	all := eachWrite(t, c, rounds, false, true)
-	for _, r := range rounds {
-		r.stopEach(t, all)
-		c.APIServer.Kill(t)
-		for _, s := range all {
-			close(s.release)
-		}
-		c.APIServer.Start(t)
-		back := time.Now()
-		for _, s := range all {
-			if s.master.Wait() != 0 && s.awayTooLong(s.master, s.begun, back) {
-				s.master = s.Start(r.args...)
+	for some := range slices.Chunk(eachWrite(t, c, rounds, false, true), abreast) {
+		for _, r := range rounds {
+			r.stopEach(t, some)
+			c.APIServer.Kill(t)
+			for _, s := range some {
+				close(s.release)
 			}
+			c.APIServer.Start(t)
+			back := time.Now()
+			for _, s := range some {
+				if s.master.Wait() != 0 && s.awayTooLong(s.master, s.begun, back) {
+					s.master = s.Start(r.args...)
+				}
+			}
+			r.complete(t, some)
 		}
-		r.complete(t, all)
 	}
 }

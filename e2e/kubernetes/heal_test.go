@@ -620,6 +620,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 				}
 			}
 			m.Kill()
+			gate.Open()
 			s.Watch(listen)
 			after := s.AwaitWorld(4, before.Generation+1)
 			var victims []site.Slot

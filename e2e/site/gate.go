@@ -29,6 +29,7 @@ type Gate struct {
 	done    bool // the API server gets that one, and only the answer is held back
 	held    chan struct{}
 	release chan struct{}
+	stopped string        // method and path of the write that is stopped, once it has come
 	over    chan struct{} // closed when the test ends: then nothing is held
 }
 
@@ -58,12 +59,20 @@ func (s *Site) Through() *Gate {
 // StopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
 // server has done it. held is closed when it comes. It is held until release is closed, and then its connection breaks, unless it
 // has not reached the API server: then it goes there. Who asked is killed before that: it never reaches the API server.
+// Who gives it up and asks for the same again meanwhile waits as well.
 func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.writes, g.stop, g.kind, g.done = nil, n, kind, done
+	g.writes, g.stop, g.kind, g.done, g.stopped = nil, n, kind, done, ""
 	g.held, g.release = make(chan struct{}), make(chan struct{})
 	return g.held, g.release
+}
+
+// Open stops nothing more of what comes from now on: who was stopped is killed, and another is to go on.
+func (g *Gate) Open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stop, g.kind, g.stopped = 0, "", ""
 }
 
 // Asked lists the writes since StopAt.
@@ -75,8 +84,8 @@ func (g *Gate) Asked() []string {
 
 // ServeHTTP implements http.Handler. It passes on what is not to be stopped.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	stopped, done, release := g.count(r)
-	if !stopped {
+	stopped, again, done, release := g.count(r)
+	if !stopped && !again {
 		g.Proxy.ServeHTTP(w, r)
 		return
 	}
@@ -86,11 +95,13 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if done {
-		g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
+	if stopped {
+		if done {
+			g.Proxy.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		close(g.held)
 	}
-	close(g.held)
-	if goes := g.hold(r.Context(), release); done || !goes {
+	if goes := g.hold(r.Context(), release); stopped && done || !goes {
 		panic(http.ErrAbortHandler)
 	}
 	g.Proxy.ServeHTTP(w, r)
@@ -108,10 +119,11 @@ func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	}
 }
 
-// count counts a write. That the holder of a lock renews it is none: it comes by the clock.
-func (g *Gate) count(r *http.Request) (stopped, done bool, release <-chan struct{}) {
+// count counts a write, and tells whether it is the one to stop, or that one again. That the holder of a lock renews it is
+// none: it comes by the clock.
+func (g *Gate) count(r *http.Request) (stopped, again, done bool, release <-chan struct{}) {
 	if r.Method == http.MethodGet || r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/") {
-		return false, false, nil
+		return false, false, false, nil
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	resource := parts[slices.Index(parts, "namespaces")+2]
@@ -120,5 +132,10 @@ func (g *Gate) count(r *http.Request) (stopped, done bool, release <-chan struct
 	write := strings.ToLower(r.Method) + " " + resource
 	first := !slices.Contains(g.writes, write)
 	g.writes = append(g.writes, write)
-	return len(g.writes) == g.stop || g.stop == 0 && first && write == g.kind, g.done, g.release
+	if request := r.Method + r.URL.Path; len(g.writes) == g.stop || g.stop == 0 && first && write == g.kind {
+		stopped, g.stopped = true, request
+	} else {
+		again = request == g.stopped
+	}
+	return stopped, again, g.done, g.release
 }

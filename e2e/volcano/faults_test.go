@@ -146,8 +146,7 @@ func TestTheSchedulerIsDown(t *testing.T) {
 func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 	s := newDemo(t, 4)
 	s.Together()
-	held, _ := s.Through().StopAt(0, "patch podgroups", true)
-	killedThere(s, held)
+	killedAt(s, "patch podgroups", true)
 	made := podGroup(s)
 	if made == nil || len(s.Pods()) > 0 {
 		t.Fatalf("it was killed elsewhere: PodGroup %v, %d pods", made, len(s.Pods()))
@@ -160,13 +159,16 @@ func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// killedThere starts a master and kills it at the write that the gate stops.
-func killedThere(s *site.Demo, held <-chan struct{}) {
+// killedAt starts a master and kills it at its first write of a kind; done: when the API server has done it.
+func killedAt(s *site.Demo, kind string, done bool) {
 	s.T.Helper()
+	gate := s.Through()
+	held, _ := gate.StopAt(0, kind, done)
 	m := s.Watch()
 	select {
 	case <-held:
 		m.Kill()
+		gate.Open()
 	case <-time.After(site.Bound):
 		s.T.Fatalf("it does not come to that write:\n%s", m.Out)
 	}
@@ -189,8 +191,7 @@ func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	s.Edit("job.hcl", "min = 4", "min = 2")
 	s.Edit("job.hcl", "max = 4", "max = 3")
 	s.Edit("job.hcl", "default = 4", "default = 3") // replicas
-	held, _ := s.Through().StopAt(0, "patch podgroups", true)
-	killedThere(s, held)
+	killedAt(s, "patch podgroups", true)
 	if g := podGroup(s); g.Spec.MinMember != 2 {
 		t.Errorf("minMember is %d", g.Spec.MinMember)
 	}
@@ -218,8 +219,7 @@ func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 	s.Edit("job.hcl", "min = 2", "min = 4")
 	s.Edit("job.hcl", "max = 2", "max = 4")
 	s.Edit("job.hcl", "default = 2", "default = 4")
-	held, _ := s.Through().StopAt(0, "patch podgroups", false)
-	killedThere(s, held)
+	killedAt(s, "patch podgroups", false)
 	if g := podGroup(s); g.Spec.MinMember != 2 {
 		t.Errorf("minMember is %d", g.Spec.MinMember)
 	}
