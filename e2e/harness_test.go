@@ -43,8 +43,8 @@ func build(m *testing.M) int {
 }
 
 // bound is how long anything may take here before the test says that it does not happen. The machines are
-// shared and slow; nothing is timed by it.
-const bound = 60 * time.Second
+// shared and slow, and the longest training takes half a minute on one that is not; nothing is timed by it.
+const bound = 2 * time.Minute
 
 // site is one job directory.
 type site struct {

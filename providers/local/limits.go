@@ -263,7 +263,15 @@ func limitCPU(dir string, unified bool, millis int64) error {
 	if unified {
 		return set(dir, "cpu.max", quota+" "+strconv.Itoa(cfsPeriod))
 	}
-	return errors.Join(set(dir, "cpu.cfs_period_us", strconv.Itoa(cfsPeriod)), set(dir, "cpu.cfs_quota_us", quota))
+	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(cfsPeriod)); err != nil {
+		return err
+	}
+	err := set(dir, "cpu.cfs_quota_us", quota)
+	if errors.Is(err, unix.EINVAL) {
+		// More than what bounds this process is refused, where v2 takes it; as there, that bounds the agent too.
+		err = set(dir, "cpu.cfs_quota_us", "-1")
+	}
+	return err
 }
 
 func set(dir, file, value string) error {

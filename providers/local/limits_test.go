@@ -126,6 +126,25 @@ func TestCPULimitIsInForce(t *testing.T) {
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 }
 
+// An eltrain that is itself held to less than a slot asks for, as in a container, launches the slot: what holds it holds that.
+func TestCPULimitAboveOurOwn(t *testing.T) {
+	b := newBench(t)
+	b.limited(sh("true")) // skips where nothing can be limited
+	cpu := b.limits.cpu
+	own, err := os.MkdirTemp(cpu.parent, "eltrain-test-")
+	b.ok(err)
+	t.Cleanup(func() { b.ok(os.Remove(own)) })
+	b.ok(limitCPU(own, cpu.unified, 500))
+	within := filepath.Join(own, "slot")
+	b.ok(os.Mkdir(within, 0o755))
+	t.Cleanup(func() { b.ok(os.Remove(within)) })
+	if cpu.unified {
+		b.ok(set(own, "cgroup.subtree_control", "+cpu"))
+	}
+	b.ok(limitCPU(within, cpu.unified, 2000))
+	b.ok(limitCPU(within, cpu.unified, 250))
+}
+
 // The master dies after the cgroup was made and before the agent was started, or the agent's program is not there; the
 // job is then forgotten.
 func TestForgetRemovesCgroupsOfWhatNeverStarted(t *testing.T) {
