@@ -130,6 +130,19 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 	return b.cluster
 }
 
+// startOwn is a cluster for this test alone: a kubelet that has lost its API server again and again waits for up to a
+// minute before its next try, as client-go has it, and so the next test's pods would wait.
+func startOwn(t *testing.T) *testbed.Cluster {
+	t.Helper()
+	own := new(bed)
+	t.Cleanup(func() {
+		if err := own.close(t.Failed() && testing.Verbose()); err != nil {
+			t.Error(err)
+		}
+	})
+	return own.start(t)
+}
+
 func (b *bed) close(logs bool) error {
 	if b.cluster == nil {
 		return nil

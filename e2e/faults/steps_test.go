@@ -143,13 +143,8 @@ func (r round) kinds() (kinds []string) {
 	return kinds
 }
 
-const (
-	// underWay is how many commands work at a time: one that is stopped at its write is no load.
-	underWay = 8
-	// abreast is for how many jobs an API server that was killed is to be back: none of them is to wait for the others for
-	// longer than a request is patient.
-	abreast = 23
-)
+// underWay is how many commands work at a time: one that is stopped at its write is no load.
+const underWay = 8
 
 // ofALife are the rounds of a job that is made, healed and destroyed.
 func ofALife(t *testing.T, c *testbed.Cluster) []round {
@@ -245,23 +240,26 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 // An API server that is killed before or after any write of a master, and comes back, costs time and nothing
 // else.
 func TestAPIServerKilledAtEachWrite(t *testing.T) {
-	c := rough.start(t)
-	rounds := ofALife(t, c)
-	for some := range slices.Chunk(eachWrite(t, c, rounds, false, true), abreast) {
-		for _, r := range rounds {
-			r.stopEach(t, some)
-			c.APIServer.Kill(t)
-			for _, s := range some {
-				close(s.release)
-			}
-			c.APIServer.Start(t)
-			back := time.Now()
-			for _, s := range some {
-				if s.master.Wait() != 0 && s.awayTooLong(s.master, s.begun, back) {
-					s.master = s.Start(r.args...)
+	for name, done := range map[string]bool{"before": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			c := startOwn(t)
+			rounds := ofALife(t, c)
+			all := eachWrite(t, c, rounds, done)
+			for _, r := range rounds {
+				r.stopEach(t, all)
+				c.APIServer.Kill(t)
+				for _, s := range all {
+					close(s.release)
 				}
+				c.APIServer.Start(t)
+				back := time.Now()
+				for _, s := range all {
+					if s.master.Wait() != 0 && s.awayTooLong(s.master, s.begun, back) {
+						s.master = s.Start(r.args...)
+					}
+				}
+				r.complete(t, all)
 			}
-			r.complete(t, some)
-		}
+		})
 	}
 }
