@@ -59,7 +59,8 @@ func (s *Site) Through() *Gate {
 // StopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
 // server has done it. held is closed when it comes. It is held until release is closed, and then its connection breaks, unless it
 // has not reached the API server: then it goes there. Who asked is killed before that: it never reaches the API server.
-// Who gives it up and asks for the same again meanwhile waits as well.
+// A write of the same method and path meanwhile waits as well: who gave it up asks for it again. Those of another object that
+// is made beside it, as of the next pod, cannot be told from that.
 func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
