@@ -109,13 +109,13 @@ type Reconciler struct {
 	snapshot job.Snapshot
 	live     map[incarnation]*job.Incarnation // of the snapshot, those not gone
 
-	heard        map[string]elastic.Facts         // what the service knew when a turn began
-	known        map[string]providers.Observation // by provider: the last good one
-	trouble      map[string]error                 // by provider: why the last observation failed
-	gone         map[incarnation]bool             // ended incarnations that the service was told of
-	sent         map[string]introduced            // the jobs that the service knows, by the names that it knows
-	since        time.Time                        // when this one was made
-	rerun        map[string]string                // UIDs of the jobs that had failed before and are to start anew, by name
+	heard        map[string]elastic.Facts          // what the service knew when a turn began
+	known        map[string]*providers.Observation // by provider: the last good one
+	trouble      map[string]error                  // by provider: why the last observation failed
+	gone         map[incarnation]bool              // ended incarnations that the service was told of
+	sent         map[string]introduced             // the jobs that the service knows, by the names that it knows
+	since        time.Time                         // when this one was made
+	rerun        map[string]string                 // UIDs of the jobs that had failed before and are to start anew, by name
 	scope        plan.Scope
 	names        *names
 	flights      *flights
@@ -180,7 +180,7 @@ func assemble(o Options, s state.State) *Reconciler {
 	known.set(s.Jobs)
 	o.Providers = maps.Clone(o.Providers)
 	for name, prov := range o.Providers {
-		o.Providers[name] = renaming{prov, known}
+		o.Providers[name] = &renaming{Provider: prov, names: known}
 	}
 	rerun := map[string]string{}
 	for name, rec := range s.Jobs {
@@ -189,7 +189,7 @@ func assemble(o Options, s state.State) *Reconciler {
 		}
 	}
 	r := &Reconciler{
-		o: o, state: s, names: known, rerun: rerun, since: o.Clock(), known: map[string]providers.Observation{}, trouble: map[string]error{},
+		o: o, state: s, names: known, rerun: rerun, since: o.Clock(), known: map[string]*providers.Observation{}, trouble: map[string]error{},
 		gone: map[incarnation]bool{}, warnedFiles: map[string]bool{}, sent: map[string]introduced{}, revision: o.Commit, requested: make(chan struct{}, 1), steps: map[string]int64{}, teller: teller{view: o.View},
 	}
 	r.scope = o.Scope.Named(o.Jobs, s.Jobs)

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -62,49 +63,61 @@ func (n *names) launchedSlot(uid string, slot job.Address) job.Address {
 type renaming struct {
 	providers.Provider
 	names *names
+
+	mu      sync.Mutex
+	seen    *providers.Observation // the provider's own, last
+	by      map[string]named       // by which it was renamed
+	renamed *providers.Observation
 }
 
 // Observe implements providers.Provider.
-func (p renaming) Observe(ctx context.Context) (providers.Observation, error) {
+func (p *renaming) Observe(ctx context.Context) (*providers.Observation, error) {
 	o, err := p.Provider.Observe(ctx)
-	renamed := p.names.all()
-	if err != nil || len(renamed) == 0 {
+	by := p.names.all()
+	if err != nil || len(by) == 0 {
 		return o, err
 	}
-	o.Incarnations = slices.Clone(o.Incarnations) // the provider's own
-	for i := range o.Incarnations {
-		inc := &o.Incarnations[i]
-		if known, is := renamed[inc.UID]; is {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o == p.seen && maps.Equal(by, p.by) {
+		return p.renamed, nil
+	}
+	out := *o
+	out.Incarnations = slices.Clone(o.Incarnations)
+	for i := range out.Incarnations {
+		inc := &out.Incarnations[i]
+		if known, is := by[inc.UID]; is {
 			inc.Slot.Job = known.now
 		}
 	}
-	return o, nil
+	p.seen, p.by, p.renamed = o, by, &out
+	return p.renamed, nil
 }
 
 // Prepare implements providers.Provider.
-func (p renaming) Prepare(ctx context.Context, g job.Group) (string, error) {
+func (p *renaming) Prepare(ctx context.Context, g job.Group) (string, error) {
 	g.Name = p.names.launched(g.UID, g.Name)
 	return p.Provider.Prepare(ctx, g)
 }
 
 // Launch implements providers.Provider.
-func (p renaming) Launch(ctx context.Context, l job.Launch) error {
+func (p *renaming) Launch(ctx context.Context, l job.Launch) error {
 	l.Slot = p.names.launchedSlot(l.UID, l.Slot)
 	return p.Provider.Launch(ctx, l)
 }
 
 // Stop implements providers.Provider.
-func (p renaming) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
+func (p *renaming) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
 	return p.Provider.Stop(ctx, uid, p.names.launchedSlot(uid, slot), incarnation, grace)
 }
 
 // Logs implements providers.Provider.
-func (p renaming) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
+func (p *renaming) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
 	return p.Provider.Logs(ctx, uid, p.names.launchedSlot(uid, slot), tail, follow)
 }
 
 // Forget implements providers.Provider.
-func (p renaming) Forget(ctx context.Context, uid, name string) error {
+func (p *renaming) Forget(ctx context.Context, uid, name string) error {
 	return p.Provider.Forget(ctx, uid, p.names.launched(uid, name))
 }
 

@@ -78,7 +78,7 @@ func (r *Reconciler) troubled() bool {
 }
 
 // tellGone passes certain deaths on to the service, each once, as soon as it knows the job.
-func (r *Reconciler) tellGone(seen providers.Observation) {
+func (r *Reconciler) tellGone(seen *providers.Observation) {
 	if r.o.Service == nil {
 		return
 	}
@@ -202,7 +202,7 @@ func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, ex
 		}
 		for i := range j.Roles {
 			role := "job." + j.Name + "." + j.Roles[i].Name
-			fit := r.o.Providers[j.Provider].Fit(r.o.Sealer.Role(&j.Roles[i]))
+			fit := r.known[j.Provider].Places.Fit(r.o.Sealer.Role(&j.Roles[i]))
 			if len(fit.Bars) > 0 {
 				bars[role] = fit.Bars
 			}

@@ -51,6 +51,7 @@ func (c *cluster) Prepare(ctx context.Context, g job.Group) (string, error) {
 
 func (c *cluster) Capabilities() job.Capabilities { return c.can }
 
+// Fit implements providers.Places.
 func (c *cluster) Fit(*job.Role) job.Fit { c.barred++; return c.fit }
 
 func (c *cluster) Launch(ctx context.Context, l job.Launch) error {
@@ -78,16 +79,20 @@ func (c *cluster) running() int {
 	return len(c.Agents())
 }
 
-func (c *cluster) Observe(ctx context.Context) (providers.Observation, error) {
+func (c *cluster) Observe(ctx context.Context) (*providers.Observation, error) {
 	c.observe()
 	if c.unseen != nil {
-		return providers.Observation{}, c.unseen
+		return nil, c.unseen
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o, err := c.Cluster.Observe(ctx)
-	o.Held, o.Delayed = c.held, c.delayed
-	return o, err
+	seen, err := c.Cluster.Observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := *seen
+	o.Held, o.Delayed, o.Places = c.held, c.delayed, c
+	return &o, nil
 }
 
 // listener is a service without agents, and a view. It keeps what it is told.

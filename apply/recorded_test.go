@@ -20,17 +20,12 @@ type unreachable struct {
 	t *testing.T
 }
 
-func (u unreachable) Observe(context.Context) (providers.Observation, error) {
+func (u unreachable) Observe(context.Context) (*providers.Observation, error) {
 	u.t.Error("the provider is observed")
-	return providers.Observation{}, errors.New("unreachable")
+	return nil, errors.New("unreachable")
 }
 
 func (u unreachable) Capabilities() job.Capabilities { return job.Capabilities{} }
-
-func (u unreachable) Fit(*job.Role) job.Fit {
-	u.t.Error("the provider is asked where a role fits")
-	return job.Fit{}
-}
 
 // recordedState is a store that has these records.
 type recordedState struct {

@@ -24,6 +24,8 @@ type Node struct {
 	Foreign  Resources         `json:"foreign"`  // of that, what is in use by others
 	// Slots is how many slots of ours it can hold, whatever they reserve; 0 is not limited.
 	Slots int `json:"slots,omitempty"`
+	// AnyDevice: it has whatever devices are asked for, since it stands for nodes that nobody may list.
+	AnyDevice bool `json:"any_device,omitempty"`
 	// Closed says why nothing new may be placed here ("cordoned", "not ready"); "" if it may.
 	Closed string `json:"closed,omitempty"`
 	// Drained says why what runs here is to leave where it can ("cordoned"); "" if it may stay. Nothing new is

@@ -23,6 +23,8 @@ type space struct {
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; nil until asked for
 	drained bool   // some of them are
+	// anyDevice: devices that no node names are there all the same, as many as are asked for.
+	anyDevice bool
 }
 
 // place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
@@ -89,6 +91,7 @@ func (p *pass) space(provider string) *space {
 			continue
 		}
 		sp.listed[nodes[i].Name] = &nodes[i]
+		sp.anyDevice = sp.anyDevice || nodes[i].AnyDevice
 		for name := range nodes[i].Capacity.Devices {
 			if _, known := sp.dims[name]; !known {
 				sp.dims[name] = len(sp.dims) + firstDevice
@@ -135,7 +138,7 @@ func (sp *space) amount(r job.Resources) (amount, bool) {
 	for name, n := range r.Devices {
 		i, ok := sp.dims[name]
 		if !ok {
-			known = known && n == 0
+			known = known && (n == 0 || sp.anyDevice)
 			continue
 		}
 		a[i] = int64(n)
@@ -281,7 +284,7 @@ func (sp *space) emptied() *space {
 	if sp.empty != nil {
 		return sp.empty
 	}
-	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, bars: sp.bars, extras: sp.extras, cursors: map[string]*cursor{}}
+	sp.empty = &space{byName: map[string]*place{}, dims: sp.dims, bars: sp.bars, extras: sp.extras, anyDevice: sp.anyDevice, cursors: map[string]*cursor{}}
 	for _, pl := range sp.places {
 		free := sp.capacity(pl.node)
 		node := *pl.node

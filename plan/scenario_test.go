@@ -470,6 +470,8 @@ func (w *world) declareNode(line string) error {
 			n.Closed = kv[1]
 		case "drained":
 			n.Drained = kv[1]
+		case "devices":
+			n.AnyDevice = kv[1] == "any"
 		case "slots":
 			slots, err := strconv.Atoi(kv[1])
 			if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Observation is what one provider sees: its nodes, and every incarnation of ours that runs or whose
-// remains are still there.
+// Observation is what one provider saw at one moment: its nodes, and every incarnation of ours that runs or whose remains
+// are still there. It is a value that nobody changes once it was given out: the same pointer again says that nothing has
+// changed.
 type Observation struct {
 	Nodes        []job.Node
 	Incarnations []job.Incarnation // Member is nil: that part is the service's to say
@@ -23,7 +24,23 @@ type Observation struct {
 	// Delayed are the jobs of which something is being made and does not come about, by UID, with what it is and what the
 	// infrastructure says of it, in words that stay the same as long as it is so. It is tried on.
 	Delayed map[string]string
+	Places  Places // never nil
 }
+
+// Places says where slots can be, as of one observation. It is safe for concurrent use, and for the same role it always
+// says the same.
+type Places interface {
+	// Fit says where slots of a role can be, and what they take there. What Extra counts is no load of others in the
+	// observation.
+	Fit(r *job.Role) job.Fit
+}
+
+// Anywhere is where every node takes every role, which takes no more than it reserves.
+var Anywhere Places = anywhere{}
+
+type anywhere struct{}
+
+func (anywhere) Fit(*job.Role) job.Fit { return job.Fit{} }
 
 // ErrNotPrepared is why a Launch fails whose job has not been prepared, or of which something is missing since that
 // Prepare makes: it is to be prepared, and launched then.
@@ -42,8 +59,9 @@ type Service struct {
 type Provider interface {
 	Capabilities() job.Capabilities
 
-	// Observe lists everything. An error means that nothing is known: it never stands for "nothing runs".
-	Observe(ctx context.Context) (Observation, error)
+	// Observe lists everything. While nothing changes it returns the same observation. An error means that nothing is known:
+	// it never stands for "nothing runs".
+	Observe(ctx context.Context) (*Observation, error)
 
 	// Changes gets a value whenever Observe may answer otherwise than before. Values coalesce.
 	Changes() <-chan struct{}
@@ -54,10 +72,6 @@ type Provider interface {
 	// Prepare makes what a job needs beside its slots, or brings it up to date with the group, and returns the
 	// job's bearer token. It is idempotent: the same UID gives the same token.
 	Prepare(ctx context.Context, g job.Group) (token string, err error)
-
-	// Fit says where slots of a role can be, and what they take there. It reads only what Observe would. What Extra counts
-	// is no load of others in what Observe tells.
-	Fit(r *job.Role) job.Fit
 
 	// Launch starts one incarnation. It is idempotent by (UID, slot, incarnation): once it was started, a
 	// second call starts nothing, even when it has ended since; it mends what Drift showed. It returns when the

@@ -117,9 +117,9 @@ type mute struct{ providers.Provider }
 
 func (mute) Capabilities() job.Capabilities { return job.Capabilities{} }
 
-func (mute) Observe(ctx context.Context) (providers.Observation, error) {
+func (mute) Observe(ctx context.Context) (*providers.Observation, error) {
 	<-ctx.Done()
-	return providers.Observation{}, errors.New("the API server cannot be reached")
+	return nil, errors.New("the API server cannot be reached")
 }
 
 func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {

@@ -36,7 +36,7 @@ type refreshing struct {
 }
 
 // Observe implements providers.Provider.
-func (p refreshing) Observe(ctx context.Context) (providers.Observation, error) {
+func (p refreshing) Observe(ctx context.Context) (*providers.Observation, error) {
 	p.each(p.stream.Refreshing)
 	o, err := p.Provider.Observe(ctx)
 	if err == nil {

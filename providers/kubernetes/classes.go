@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,7 @@ func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 	return []string{fmt.Sprintf("There is no RuntimeClass %q in the cluster: pods that name it are refused.", *o.Spec.RuntimeClassName)}
 }
 
-// classWatch follows them. It is Fit that says so where they may not be seen, to those that name one.
+// classWatch follows them. It is places that says so where they may not be seen, to those that name one.
 func (p *Provider) classWatch() *watching {
 	x, classes := p.index, p.client.NodeV1().RuntimeClasses()
 	return &watching{
@@ -112,8 +113,10 @@ func (x *index) hideClasses(hidden bool) {
 
 // setClasses is called under the index's lock.
 func (x *index) setClasses(c runtimeClasses) {
-	x.cluster.classes = c
-	x.cluster.version++
+	if reflect.DeepEqual(c, x.cluster.classes) {
+		return
+	}
+	x.cluster.classes, x.cluster.places = c, nil
 	x.signal()
 }
 

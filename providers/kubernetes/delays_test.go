@@ -36,7 +36,7 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		told := func(want string, times int64) {
 			t.Helper()
 			synctest.Wait()
-			all := g.byJob()
+			all := g.delayedJobs()
 			if want == "" && len(all) > 0 || !strings.Contains(all["u"], want) || changes.Load() != times {
 				t.Errorf("after %d changes it says %q, not %q after %d", changes.Load(), all, want, times)
 			}
@@ -119,11 +119,11 @@ func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 			ended <- g.do(ctx, ofWorkers, func(context.Context) error { return apierrors.NewTooManyRequests("quite busy", 1) })
 		}()
 		time.Sleep(slowAfter / 2)
-		if all := g.byJob(); len(all) > 0 {
+		if all := g.delayedJobs(); len(all) > 0 {
 			t.Errorf("it is told at once: %q", all)
 		}
 		time.Sleep(slowAfter)
-		if text := g.byJob()["u"]; !strings.Contains(text, "create pods of worker: the API server could not, and is asked again: quite busy") {
+		if text := g.delayedJobs()["u"]; !strings.Contains(text, "create pods of worker: the API server could not, and is asked again: quite busy") {
 			t.Errorf("it says %q", text)
 		}
 		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "quite busy") {
@@ -190,7 +190,7 @@ func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
 			t.Errorf("it says %v", err)
 		}
-		if all := g.byJob(); len(all) > 0 {
+		if all := g.delayedJobs(); len(all) > 0 {
 			t.Errorf("it was given up, and is told of: %q", all)
 		}
 	})

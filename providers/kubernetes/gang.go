@@ -28,7 +28,8 @@ type Gang interface {
 	Prepare(ctx context.Context, j Job) error
 	// Schedule is what the pod of a slot has for its scheduler.
 	Schedule(g job.Group, slot job.Address) Scheduling
-	// Complete adds to an observation what the gang knows.
+	// Complete adds to an observation, before it is given out, what the gang knows. Whatever would have it add something else
+	// calls Site.Changed after it has happened.
 	Complete(o *providers.Observation)
 	// Forget removes what Prepare made. Nothing of the job runs any more.
 	Forget(ctx context.Context, j Job) error
@@ -69,7 +70,7 @@ func (s Site) Config() *rest.Config {
 	return config
 }
 
-// Changed says that Observe would answer otherwise than before.
+// Changed says that Observe answers otherwise from now on.
 func (s Site) Changed() { s.p.index.signal() }
 
 // Go runs f until it returns. Its context ends when the provider is closed, and Close waits for it.

@@ -84,8 +84,8 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := func() bool {
-			o := providers.Observation{Incarnations: []job.Incarnation{{UID: uid, Waiting: heldTogether}}}
-			g.Complete(&o)
+			o := &providers.Observation{Incarnations: []job.Incarnation{{UID: uid, Waiting: heldTogether}}}
+			g.Complete(o)
 			return strings.Contains(o.Incarnations[0].Waiting, "no gate is lifted today")
 		}
 		p.gangOf(t, uid, 4)

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,10 @@ import (
 // It is fed by watches and by this process's own writes, whichever come first.
 type index struct {
 	changes chan struct{} // gets a value when Observe may answer otherwise
+	version atomic.Uint64 // grows with whatever Observe answers otherwise for
+	config  Config        // of the provider
+	name    string        // of the provider
+	owner   string        // the state of this master
 
 	mu          sync.Mutex
 	jobs        map[string]*podsOf   // by UID of the job
@@ -31,7 +36,6 @@ type index struct {
 	subscribers map[chan struct{}]struct{}
 	cluster     cluster
 	load        damper // of changes of what others use
-	owner       string // the state of this master
 	latest      string // the highest resource version that a watch has brought
 }
 
@@ -570,10 +574,13 @@ func byAddress(a, b *entry) int {
 }
 
 // observe copies all that is known. What incarnations and nodes point to is shared, and is never changed.
-func (x *index) observe() providers.Observation {
+func (x *index) observe() *providers.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	o := providers.Observation{Nodes: x.cluster.list(), Incarnations: make([]job.Incarnation, 0, len(x.sorted()))}
+	o := &providers.Observation{Nodes: x.cluster.list(), Incarnations: make([]job.Incarnation, 0, len(x.sorted())), Places: x.places()}
+	for i := range o.Nodes {
+		o.Nodes[i].Provider = x.name
+	}
 	for _, e := range x.sorted() {
 		switch {
 		case e.pod == nil:
@@ -604,11 +611,17 @@ func (x *index) leaveNode(name string) {
 	}
 }
 
-// signal says that Observe would answer otherwise. It never blocks: values coalesce.
-func (x *index) signal() { wake(x.changes) }
+// signal says that Observe answers otherwise from now on. It never blocks: values coalesce.
+func (x *index) signal() {
+	x.version.Add(1)
+	wake(x.changes)
+}
 
 // signalLoad is signal for what others use of nodes.
-func (x *index) signalLoad() { x.load.pass(x.signal) }
+func (x *index) signalLoad() {
+	x.version.Add(1)
+	x.load.pass(func() { wake(x.changes) })
+}
 
 // close ends what is still to be signalled.
 func (x *index) close() {

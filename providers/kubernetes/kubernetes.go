@@ -48,7 +48,7 @@ type Provider struct {
 	log       *slog.Logger
 	index     *index
 	watches   []*watching
-	bars      barCache
+	observed  observationCache
 	jobs      *preparations
 	pacer     *pacer
 	gang      Gang
@@ -87,7 +87,8 @@ func New(o Options) (*Provider, error) {
 		index: newIndex(), jobs: newPreparations(),
 	}
 	p.pacer = newPacer(o.Config.parallelism(), log, p.index.signal)
-	p.index.owner = o.Owner
+	p.observed.version = &p.index.version
+	p.index.config, p.index.name, p.index.owner = o.Config, name, o.Owner
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.ownWatches()
 	if p.gang, err = newGang(Site{p}); err != nil {

@@ -23,7 +23,7 @@ type node struct {
 	silent bool
 	// unlisted: a list did not have it, and nobody has said that it was deleted.
 	unlisted bool
-	// kept is what Bars reads: name, labels and taints.
+	// kept is what places reads: name, labels and taints.
 	kept *corev1.Node
 }
 
@@ -138,17 +138,8 @@ const anywhere = "any node"
 // boundless is more than all jobs together reserve, and sums of it are no overflow.
 const boundless = math.MaxInt32
 
-// unknownNodes is the one node that is shown where nodes may not be listed. It has whatever devices are asked for.
-func unknownNodes(devices map[string]struct{}) job.Node {
-	n := job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}}
-	for name := range devices {
-		if n.Capacity.Devices == nil {
-			n.Capacity.Devices = map[string]int{}
-		}
-		n.Capacity.Devices[name] = boundless
-	}
-	return n
-}
+// unknownNodes is the one node that is shown where nodes may not be listed.
+var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}, AnyDevice: true}
 
 // cluster is the nodes and what others use of them. It is part of the index and under its lock. Its methods that
 // enter something tell whether Observe would answer otherwise.
@@ -157,11 +148,10 @@ type cluster struct {
 	removed recent[string] // nodes that were deleted, as their watch said
 	loads   map[string]load
 	others  map[types.UID]other
-	devices map[string]struct{} // that roles ask for
-	hidden  bool                // nodes may not be listed
-	shown   []job.Node          // what Observe tells; nil when it is to be made anew
+	hidden  bool       // nodes may not be listed
+	shown   []job.Node // what Observe tells; nil when it is to be made anew
 	classes runtimeClasses
-	version int // grows with every change of a node or a RuntimeClass
+	places  *places // as of the nodes and classes; nil when they are to be made anew
 }
 
 // load is what is reserved on a node beside what slots of ours reserve.
@@ -194,9 +184,7 @@ const (
 func (s source) bound() bool { return s < nominated }
 
 func newCluster() cluster {
-	return cluster{
-		nodes: map[string]*node{}, loads: map[string]load{}, others: map[types.UID]other{}, devices: map[string]struct{}{},
-	}
+	return cluster{nodes: map[string]*node{}, loads: map[string]load{}, others: map[types.UID]other{}}
 }
 
 // putNode enters a node as it is now.
@@ -271,25 +259,8 @@ func (c *cluster) hide(hidden bool) bool {
 	return true
 }
 
-// ask notes which devices roles ask for: the one node that stands for all that may not be listed has them.
-func (c *cluster) ask(devices map[string]int) bool {
-	differs := false
-	for name := range devices {
-		if _, known := c.devices[name]; !known {
-			c.devices[name] = struct{}{}
-			differs = differs || c.hidden
-		}
-	}
-	if differs {
-		c.shown = nil
-	}
-	return differs
-}
-
-func (c *cluster) changed() {
-	c.shown = nil
-	c.version++
-}
+// changed is after a change of a node.
+func (c *cluster) changed() { c.shown, c.places = nil, nil }
 
 // enter takes note of a pod of others.
 func (c *cluster) enter(o *corev1.Pod, from source) bool {
@@ -393,7 +364,7 @@ func (c *cluster) list() []job.Node {
 			}
 		}
 		if c.hidden && len(c.nodes) == 0 {
-			c.shown = append(c.shown, unknownNodes(c.devices))
+			c.shown = append(c.shown, unknownNodes)
 		}
 		slices.SortFunc(c.shown, func(a, b job.Node) int { return strings.Compare(a.Name, b.Name) })
 	}

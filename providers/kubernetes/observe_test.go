@@ -121,7 +121,6 @@ func text(i job.Incarnation) string {
 //	other [gone]  a pod of somebody else's
 //	ours [gone]   a pod of ours
 //	hide          nodes may not be listed
-//	ask DEVICE    a role asks for a device
 //
 // Each gives whether the loop is woken, and what Observe tells.
 func TestNodes(t *testing.T) {
@@ -164,12 +163,6 @@ func TestNodes(t *testing.T) {
 			x.watched(o, d.HasArg("gone"))
 		case "hide":
 			x.hideNodes(true)
-		case "ask":
-			devices := map[string]int{}
-			for _, a := range d.CmdArgs {
-				devices[a.Key] = 1
-			}
-			x.askFor(devices)
 		default:
 			d.Fatalf(t, "no such command")
 		}
@@ -193,7 +186,11 @@ func TestNodes(t *testing.T) {
 }
 
 func nodeLine(n job.Node) string {
-	line := fmt.Sprintf("%s: %s, %d slots", n.Name, n.Capacity, n.Slots)
+	line := fmt.Sprintf("%s: %s", n.Name, n.Capacity)
+	if n.AnyDevice {
+		line += ", any device"
+	}
+	line += fmt.Sprintf(", %d slots", n.Slots)
 	if !n.Foreign.Equal(job.Resources{}) {
 		line += "; others use " + n.Foreign.String()
 	}
@@ -209,7 +206,7 @@ func nodeLine(n job.Node) string {
 // TestBars matches templates with three kinds of nodes.
 func TestBars(t *testing.T) {
 	x := newIndex()
-	p := &Provider{index: x, config: Config{Image: "train:1"}}
+	x.config = Config{Image: "train:1"}
 	datadriven.RunTest(t, "testdata/bars.txt", func(t *testing.T, d *datadriven.TestData) string {
 		switch d.Cmd {
 		case "nodes":
@@ -252,11 +249,12 @@ func TestBars(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(d.Input), &r.Pod); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			if err := p.config.Check(&r); err != nil {
+			if err := x.config.Check(&r); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			fit := p.Fit(&r)
-			if again := p.Fit(&r); !reflect.DeepEqual(fit, again) {
+			places := x.observe().Places
+			fit := places.Fit(&r)
+			if again := places.Fit(&r); !reflect.DeepEqual(fit, again) {
 				t.Errorf("asked again it says %v, before %v", again, fit)
 			}
 			bars := fit.Bars
@@ -277,24 +275,35 @@ func TestBars(t *testing.T) {
 	})
 }
 
-// Fit is called for each role in each turn: it must not make a pod each time, nor go through thousands of slots.
+// Fit is called for each role with each plan: it must not make a pod each time, nor go through thousands of slots, however
+// pods change. What an observation says stays, whatever becomes of the nodes.
 func TestBarsAreKept(t *testing.T) {
-	p := &Provider{index: newIndex(), config: Config{Image: "train:1", Pod: map[string]any{"spec": map[string]any{"priorityClassName": "high"}}}}
+	x := newIndex()
+	x.config = Config{Image: "train:1", Pod: map[string]any{"spec": map[string]any{"priorityClassName": "high"}}}
 	tainted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	tainted.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("110")}
-	p.index.watchedNode(tainted, false)
+	x.watchedNode(tainted, false)
 	r := &job.Role{Name: "worker", Program: job.Program{Command: []string{"train"}}, Pod: map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"zone": "a"}}}}
-	if bars := p.Fit(r).Bars; bars["n1"] != "taint gpu:NoSchedule" {
+	before := x.observe().Places
+	if bars := before.Fit(r).Bars; bars["n1"] != "taint gpu:NoSchedule" {
 		t.Fatalf("bars %v", bars)
 	}
 	const most = 60 // to write the overlay down; a pod with two overlays merged takes some 2,000
-	if n := testing.AllocsPerRun(20, func() { p.Fit(r) }); n > most {
+	x.watched(podFrom(t, "{}"), false)
+	if n := testing.AllocsPerRun(20, func() { x.observe().Places.Fit(r) }); n > most {
 		t.Errorf("asked again it allocates %v times", n)
 	}
 	tolerant := *r
 	tolerant.Pod = map[string]any{"spec": map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}}
-	if bars := p.Fit(&tolerant).Bars; len(bars) > 0 {
+	if bars := before.Fit(&tolerant).Bars; len(bars) > 0 {
 		t.Errorf("another overlay has the same bars: %v", bars)
+	}
+	x.watchedNode(tainted, true)
+	if bars := x.observe().Places.Fit(r).Bars; len(bars) > 0 {
+		t.Errorf("a node that is gone bars: %v", bars)
+	}
+	if bars := before.Fit(r).Bars; bars["n1"] == "" {
+		t.Error("what was observed before has changed")
 	}
 }
 

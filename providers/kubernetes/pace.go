@@ -240,7 +240,7 @@ type class struct{ job, what string } // job is its UID
 // close it.
 type pacer struct {
 	log     *slog.Logger
-	delayed func() // called when byJob says otherwise than before
+	delayed func() // called when delayedJobs says otherwise than before
 
 	mu     sync.Mutex
 	pace   pace
@@ -357,11 +357,11 @@ func (g *pacer) looked() {
 	}
 }
 
-// byJob is that of delays, as it is now.
-func (g *pacer) byJob() map[string]string {
+// delayedJobs is that of delays, as at the last look. Nobody changes it.
+func (g *pacer) delayedJobs() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.delays.byJob(time.Now())
+	return g.told
 }
 
 // enter waits for a turn.

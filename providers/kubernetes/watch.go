@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -302,28 +303,53 @@ func (w *watching) caveats() []string {
 // Observe tells of every pod of ours, and every node that takes pods at all. It waits for the first complete list and
 // no longer than ctx. From then on it answers at once from what the watches have told: while the API server is away
 // that is what was last known, which is not nothing.
-func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
+func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
+	if err := p.ready(ctx); err != nil {
+		return nil, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+	}
+	return p.observed.get(p.observe), nil
+}
+
+// ready waits until all is known that Observe tells, and no longer than ctx.
+func (p *Provider) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+		return err
 	}
 	for _, w := range p.watches {
 		if err := w.ready(ctx); err != nil {
-			return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+			return err
 		}
 	}
 	if err := p.where.ready(ctx); err != nil {
-		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
+		return err
 	}
-	if err := p.gang.Ready(ctx); err != nil {
-		return providers.Observation{}, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
-	}
+	return p.gang.Ready(ctx)
+}
+
+// observe makes an observation of what is known now.
+func (p *Provider) observe() *providers.Observation {
 	o := p.index.observe()
-	for i := range o.Nodes {
-		o.Nodes[i].Provider = p.name
+	p.gang.Complete(o)
+	o.Delayed = p.pacer.delayedJobs()
+	return o
+}
+
+// observationCache keeps an observation until something changes: to make one goes over every pod.
+type observationCache struct {
+	version *atomic.Uint64 // grows after each change of what is observed
+
+	mu   sync.Mutex
+	of   uint64 // the version of last
+	last *providers.Observation
+}
+
+func (c *observationCache) get(observe func() *providers.Observation) *providers.Observation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.version.Load(); c.last == nil || now != c.of { // read before: a change while it observes counts as one since
+		c.of, c.last = now, observe()
 	}
-	p.gang.Complete(&o)
-	o.Delayed = p.pacer.byJob()
-	return o, nil
+	return c.last
 }
 
 // takesRoom selects the pods that take room on a node: those that are bound and have not ended.

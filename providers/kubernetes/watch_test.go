@@ -85,7 +85,7 @@ func (f *field) create(index int, edit func(*corev1.Pod)) *corev1.Pod {
 }
 
 // await waits by Changes alone until an observation holds.
-func (f *field) await(p *Provider, what string, holds func(providers.Observation) bool) providers.Observation {
+func (f *field) await(p *Provider, what string, holds func(*providers.Observation) bool) *providers.Observation {
 	f.Helper()
 	deadline := time.After(awaited)
 	for {
@@ -102,11 +102,11 @@ func (f *field) await(p *Provider, what string, holds func(providers.Observation
 	}
 }
 
-func slotIs(index int, state job.IncarnationState) func(providers.Observation) bool {
-	return func(o providers.Observation) bool { i := slotOf(o, index); return i != nil && i.State == state }
+func slotIs(index int, state job.IncarnationState) func(*providers.Observation) bool {
+	return func(o *providers.Observation) bool { i := slotOf(o, index); return i != nil && i.State == state }
 }
 
-func slotOf(o providers.Observation, index int) *job.Incarnation {
+func slotOf(o *providers.Observation, index int) *job.Incarnation {
 	for i := range o.Incarnations {
 		if o.Incarnations[i].Slot.Index == index {
 			return &o.Incarnations[i]
@@ -115,7 +115,7 @@ func slotOf(o providers.Observation, index int) *job.Incarnation {
 	return nil
 }
 
-func count(o providers.Observation, state job.IncarnationState) int {
+func count(o *providers.Observation, state job.IncarnationState) int {
 	n := 0
 	for _, i := range o.Incarnations {
 		if i.State == state {
@@ -141,7 +141,7 @@ func TestWatch(t *testing.T) {
 
 func seesAll(f *field) {
 	p := f.open(f.cluster.Kubeconfig(f, f.user()))
-	o := f.await(p, "nodes are listed", func(o providers.Observation) bool { return len(o.Nodes) == 4 })
+	o := f.await(p, "nodes are listed", func(o *providers.Observation) bool { return len(o.Nodes) == 4 })
 	if n := o.Nodes[0]; n.Capacity.CPU == 0 || n.Capacity.Memory == 0 || n.Slots == 0 || n.Closed != "" || n.Labels["kubernetes.io/hostname"] != n.Name {
 		f.Errorf("node %+v", n)
 	}
@@ -152,11 +152,11 @@ func seesAll(f *field) {
 	if i := slotOf(o, 0); i.Node == "" || i.Name == "" || i.Fingerprint != "f1" || i.Reserved.CPU != 100 || i.Started.IsZero() || i.UID != jobUID || len(i.Drift) > 0 {
 		f.Errorf("observed %+v", i)
 	}
-	f.await(p, "the scheduler says why worker[2] waits", func(o providers.Observation) bool {
+	f.await(p, "the scheduler says why worker[2] waits", func(o *providers.Observation) bool {
 		i := slotOf(o, 2)
 		return i != nil && strings.HasPrefix(i.Waiting, "Unschedulable: 0/4 nodes are available: ")
 	})
-	f.await(p, "worker[1] is there", func(now providers.Observation) bool {
+	f.await(p, "worker[1] is there", func(now *providers.Observation) bool {
 		o = now
 		return slotOf(o, 0) != nil && slotOf(o, 1) != nil
 	})
@@ -169,33 +169,33 @@ func seesAll(f *field) {
 		"strangers": nil,
 		"another's": podLabels("another-uid", job.Address{Job: "other", Role: "worker"}, 1),
 	} {
-		before := f.await(p, "nodes are listed", func(o providers.Observation) bool { return true })
+		before := f.await(p, "nodes are listed", func(o *providers.Observation) bool { return true })
 		_, err := f.admin.CoreV1().Pods(other).Create(f.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "other-", Labels: labels},
 			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "a", Image: "a", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1500m")}}}}},
 		}, metav1.CreateOptions{})
 		f.ok(err)
-		f.await(p, name+" load is seen", func(o providers.Observation) bool {
+		f.await(p, name+" load is seen", func(o *providers.Observation) bool {
 			was, is := nodeOf(before, node), nodeOf(o, node)
 			return is.Foreign.CPU == was.Foreign.CPU+1500 && is.Slots == was.Slots-1
 		})
 	}
-	if o := f.await(p, "", func(providers.Observation) bool { return true }); len(o.Incarnations) != 3 {
+	if o := f.await(p, "", func(*providers.Observation) bool { return true }); len(o.Incarnations) != 3 {
 		f.Errorf("pods of another namespace are told of: %+v", o.Incarnations)
 	}
 	f.cluster.Cordon(f, node)
-	f.await(p, "the cordon is seen", func(o providers.Observation) bool {
+	f.await(p, "the cordon is seen", func(o *providers.Observation) bool {
 		n := nodeOf(o, node)
 		return n.Drained == "cordoned" && n.Closed == "cordoned"
 	})
 	f.cluster.Uncordon(f, node)
-	f.await(p, "the cordon is off", func(o providers.Observation) bool { return nodeOf(o, node).Closed == "" })
+	f.await(p, "the cordon is off", func(o *providers.Observation) bool { return nodeOf(o, node).Closed == "" })
 	f.ok(f.admin.CoreV1().Pods(other).DeleteCollection(f.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-	f.await(p, "others' load is off", func(o providers.Observation) bool { return nodeOf(o, node).Foreign.CPU == 0 })
+	f.await(p, "others' load is off", func(o *providers.Observation) bool { return nodeOf(o, node).Foreign.CPU == 0 })
 }
 
-func nodeOf(o providers.Observation, name string) job.Node {
+func nodeOf(o *providers.Observation, name string) job.Node {
 	for _, n := range o.Nodes {
 		if n.Name == name {
 			return n
@@ -227,19 +227,19 @@ func survivesServer(f *field) {
 	for index := range 5 {
 		f.create(index, nil)
 	}
-	f.await(p, "five are up", func(o providers.Observation) bool { return count(o, job.Up) == 5 && len(o.Nodes) == 4 })
+	f.await(p, "five are up", func(o *providers.Observation) bool { return count(o, job.Up) == 5 && len(o.Nodes) == 4 })
 	stop := f.neverFewer(p, 5)
 	f.cluster.APIServer.Kill(f)
 	f.cluster.Etcd.Restart(f)
 	f.cluster.APIServer.Start(f)
 	f.create(5, nil)
-	f.await(p, "the sixth is seen after the restart", func(o providers.Observation) bool { return slotOf(o, 5) != nil })
+	f.await(p, "the sixth is seen after the restart", func(o *providers.Observation) bool { return slotOf(o, 5) != nil })
 	stop()
 	f.ok(f.admin.CoreV1().Pods(f.namespace).Delete(f.ctx, slotOf(f.now(p), 2).Name, metav1.DeleteOptions{}))
 	f.await(p, "a later deletion is seen", slotIs(2, job.Gone))
 }
 
-func (f *field) now(p *Provider) providers.Observation {
+func (f *field) now(p *Provider) *providers.Observation {
 	f.Helper()
 	o, err := p.Observe(f.ctx)
 	f.ok(err)
@@ -274,7 +274,7 @@ func survivesFaults(f *field, faults []testbed.Fault) {
 	for index := range 5 {
 		f.create(index, nil)
 	}
-	f.await(p, "five are up", func(o providers.Observation) bool { return count(o, job.Up) == 5 && len(o.Nodes) == 4 })
+	f.await(p, "five are up", func(o *providers.Observation) bool { return count(o, job.Up) == 5 && len(o.Nodes) == 4 })
 	defer f.neverFewer(p, 5)()
 	var injected []*testbed.Injected
 	for _, fault := range faults {
@@ -290,7 +290,7 @@ func survivesFaults(f *field, faults []testbed.Fault) {
 	for _, i := range injected {
 		i.Remove()
 	}
-	f.await(p, "what came meanwhile is seen", func(o providers.Observation) bool { return slotOf(o, 5) != nil })
+	f.await(p, "what came meanwhile is seen", func(o *providers.Observation) bool { return slotOf(o, 5) != nil })
 }
 
 func noticesEnds(f *field) {
@@ -376,7 +376,7 @@ func tellsCauses(f *field) {
 	f.create(5, on(names[1]))
 	f.await(p, "it is up", slotIs(5, job.Up))
 	f.cluster.Lose(f, names[1])
-	f.await(p, "the node is silent", func(o providers.Observation) bool {
+	f.await(p, "the node is silent", func(o *providers.Observation) bool {
 		return strings.HasPrefix(nodeOf(o, names[1]).Closed, "not ready: ")
 	})
 	if i := slotOf(f.now(p), 5); i.State != job.Up {
@@ -389,7 +389,7 @@ func tellsCauses(f *field) {
 	f.cluster.RemoveNode(f, names[0])
 	f.cluster.RemoveNode(f, names[1])
 	expect(3, job.NodeGone, "was deleted")
-	f.await(p, "it went with its node", func(o providers.Observation) bool {
+	f.await(p, "it went with its node", func(o *providers.Observation) bool {
 		i := slotOf(o, 5) // in which way depends on what is seen first
 		return i.Cause == job.NodeGone && strings.Contains(strings.Join(i.Evidence, "\n"), names[1])
 	})
@@ -405,7 +405,7 @@ func seesDrift(f *field) {
 	patch := `{"metadata":{"labels":{"app.kubernetes.io/part-of":"mine","theirs":"x"}},"spec":{"containers":[{"name":"main","image":"train:2"}]}}`
 	_, err := f.admin.CoreV1().Pods(f.namespace).Patch(f.ctx, made.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl-edit"})
 	f.ok(err)
-	o = f.await(p, "the edit is seen", func(o providers.Observation) bool { return len(slotOf(o, 0).Drift) > 0 })
+	o = f.await(p, "the edit is seen", func(o *providers.Observation) bool { return len(slotOf(o, 0).Drift) > 0 })
 	want := []job.FieldChange{
 		{Path: `pod.metadata.labels["app.kubernetes.io/part-of"]`, Before: `"mine"`, After: `"gpt"`, Change: job.Update, By: "kubectl-edit"},
 		{Path: `pod.spec.containers["main"].image`, Before: `"train:2"`, After: `"train:1"`, Change: job.Update, By: "kubectl-edit"},
@@ -508,8 +508,8 @@ func namesUnreachable(f *field) {
 		return strings.Contains(err.Error(), "cannot be reached")
 	})
 	proxy.Accept(f)
-	f.await(q, "it answers again", func(o providers.Observation) bool { return len(o.Nodes) > 0 })
-	f.await(p, "it answers again", func(o providers.Observation) bool { return len(o.Nodes) > 0 })
+	f.await(q, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
+	f.await(p, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 
 	// Credentials that are no good any more: what was seen stands, and is said to be old.
 	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is old") }

@@ -60,6 +60,7 @@ type Provider struct {
 
 	mu           sync.Mutex
 	nodes        []job.Node
+	seen         *providers.Observation // the newest; nil before the first
 	incarnations map[key]*incarnation
 	byProcess    map[*process]*incarnation
 }
@@ -198,9 +199,6 @@ func (p *Provider) Prepare(_ context.Context, g job.Group) (string, error) {
 	}
 	return token, nil
 }
-
-// Fit implements providers.Provider: a declared node takes every role.
-func (p *Provider) Fit(*job.Role) job.Fit { return job.Fit{} }
 
 func (p *Provider) prepare(uid, name string) (string, error) {
 	if err := checkUID(uid); err != nil {

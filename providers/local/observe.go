@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -60,19 +61,19 @@ const observeWait = 2 * time.Second
 
 // Observe reads the run directory and the process table. An incarnation of which only the launch record
 // exists, and nothing runs, is left out: it was never started, and Launch starts it.
-func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
+func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
 	keys, err := p.keys()
 	if err != nil {
-		return providers.Observation{}, fmt.Errorf("observe local processes: %w", err)
+		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
 	p.mu.Lock()
-	o := providers.Observation{Nodes: slices.Clone(p.nodes), Incarnations: make([]job.Incarnation, 0, len(keys))}
+	o := &providers.Observation{Nodes: p.nodes, Incarnations: make([]job.Incarnation, 0, len(keys)), Places: providers.Anywhere}
 	p.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, observeWait)
 	defer cancel()
 	all, err := p.lookAll(keys)
 	if err != nil {
-		return providers.Observation{}, err
+		return nil, err
 	}
 	var dying []*incarnation
 	for k, seen := range all {
@@ -91,17 +92,27 @@ func (p *Provider) Observe(ctx context.Context) (providers.Observation, error) {
 		}
 		seen, _, err := p.look(i)
 		if err != nil {
-			return providers.Observation{}, fmt.Errorf("observe %s: %w", i.key, err)
+			return nil, fmt.Errorf("observe %s: %w", i.key, err)
 		}
 		o.Incarnations = append(o.Incarnations, seen.Incarnation)
 	}
 	if err := ctx.Err(); err != nil {
-		return providers.Observation{}, fmt.Errorf("observe local processes: %w", err)
+		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
 	slices.SortFunc(o.Incarnations, func(a, b job.Incarnation) int {
 		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Number, b.Number))
 	})
-	return o, nil
+	return p.newest(o), nil
+}
+
+// newest is the observation before, where this one says the same.
+func (p *Provider) newest(o *providers.Observation) *providers.Observation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !reflect.DeepEqual(o, p.seen) {
+		p.seen = o
+	}
+	return p.seen
 }
 
 // lookAll looks at incarnations, those of a part on each core: a look is a dozen system calls, and a plan waits for

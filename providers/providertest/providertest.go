@@ -4,7 +4,9 @@ package providertest
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +55,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		"a next incarnation is another":                 (*suite).nextIncarnation,
 		"forget refuses what runs, then leaves nothing": (*suite).forgets,
 		"an observation that failed is an error":        (*suite).observeFails,
+		"an observation is a value":                     (*suite).observationsStay,
 		"logs are tailed and followed":                  (*suite).logs,
 	}
 	for name, test := range tests {
@@ -391,6 +394,49 @@ func (s *suite) observeFails() {
 	if o, err := s.p.Observe(ctx); err == nil || err.Error() == "" {
 		s.Errorf("an observation under a context that has ended: %+v, error %v", o, err)
 	}
+}
+
+func (s *suite) observationsStay() {
+	observe := func() *providers.Observation {
+		o, err := s.p.Observe(s.ctx)
+		s.ok(err)
+		return o
+	}
+	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
+	i := s.training(s.p, 0, 1)
+	deadline := time.Now().Add(s.Bound)
+	running := observe()
+	for again := observe(); again != running; running, again = again, observe() { // others may change something in between
+		if time.Now().After(deadline) {
+			s.Fatalf("with nothing in between it is always another:\n%s\nthen\n%s", textOf(s, running), textOf(s, again))
+		}
+	}
+	if running.Places == nil {
+		s.Fatal("it does not say where slots can be")
+	}
+	text := textOf(s, running)
+	role := &job.Role{Name: "worker", Program: s.Trains}
+	fit := running.Places.Fit(role)
+	s.ok(s.p.Stop(s.ctx, uid, slot(0), i.Number, time.Second))
+	s.await(s.p, 0, 1, job.Gone)
+	if observe() == running {
+		s.Error("an end makes no other observation")
+	}
+	s.ok(s.p.Forget(s.ctx, uid, name))
+	if now := textOf(s, running); now != text {
+		s.Errorf("it was\n%s\nand is now\n%s", text, now)
+	}
+	if now := running.Places.Fit(role); !reflect.DeepEqual(now, fit) {
+		s.Errorf("it said of a role %+v, and says now %+v", fit, now)
+	}
+}
+
+func textOf(s *suite, o *providers.Observation) string {
+	values := *o
+	values.Places = nil
+	text, err := json.Marshal(values)
+	s.ok(err)
+	return string(text)
 }
 
 func (s *suite) logs() {

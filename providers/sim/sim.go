@@ -52,6 +52,7 @@ type Cluster struct {
 	master  Master // nil while no master runs
 	changes chan struct{}
 	tokens  map[string]string
+	seen    *providers.Observation // nil when something has changed since
 	log     func(format string, args ...any)
 }
 
@@ -179,7 +180,9 @@ func (c *Cluster) trouble(op string, slot job.Address) error {
 	return c.Trouble(op, slot)
 }
 
+// changed says that Observe answers otherwise, and wakes who looks.
 func (c *Cluster) changed() {
+	c.seen = nil
 	select {
 	case c.changes <- struct{}{}:
 	default:
@@ -190,15 +193,22 @@ func (c *Cluster) changed() {
 func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Places: !c.Schedules} }
 
 // Observe lists the nodes and every agent that ever ran for a job that was not forgotten.
-func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
+func (c *Cluster) Observe(context.Context) (*providers.Observation, error) {
 	if err := c.trouble("observe", job.Address{}); err != nil {
-		return providers.Observation{}, err
+		return nil, err
 	}
-	seen := providers.Observation{Nodes: slices.Clone(c.nodes)}
+	if c.seen == nil {
+		c.seen = c.observe()
+	}
+	return c.seen, nil
+}
+
+func (c *Cluster) observe() *providers.Observation {
+	seen := &providers.Observation{Nodes: slices.Clone(c.nodes), Places: providers.Anywhere}
 	for _, a := range c.agents {
 		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.node,
 			Fingerprint: a.launch.Fingerprint, Reserved: a.launch.Reserved, State: job.Up, Started: a.started,
-			Waiting: a.waiting, Drift: a.drift}
+			Waiting: a.waiting, Drift: slices.Clone(a.drift)}
 		switch {
 		case a.gone || a.deleted:
 			inc.State, inc.Exit, inc.Ended, inc.Cause = job.Gone, a.exit, a.reason, a.cause
@@ -210,7 +220,7 @@ func (c *Cluster) Observe(context.Context) (providers.Observation, error) {
 	slices.SortFunc(seen.Incarnations, func(a, b job.Incarnation) int {
 		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.Number, b.Number), strings.Compare(a.UID, b.UID))
 	})
-	return seen, nil
+	return seen
 }
 
 // Changes is told of nodes and of agents that end.
@@ -230,14 +240,12 @@ func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
 	return c.tokens[g.UID], nil
 }
 
-// Fit implements providers.Provider: every node takes every role.
-func (c *Cluster) Fit(*job.Role) job.Fit { return job.Fit{} }
-
 // Launch starts an agent.
 func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 	if err := c.trouble("launch", l.Slot); err != nil {
 		return err
 	}
+	c.seen = nil
 	k := key{l.UID, l.Slot, l.Incarnation}
 	if a := c.agents[k]; a != nil {
 		a.drift = nil
@@ -279,6 +287,7 @@ func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.Read
 
 // Forget removes what is left of a job.
 func (c *Cluster) Forget(_ context.Context, uid, _ string) error {
+	c.seen = nil
 	for k, a := range c.agents {
 		if k.uid != uid {
 			continue
@@ -298,6 +307,7 @@ func (c *Cluster) Close() error { return nil }
 // end takes an agent out of the world.
 func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
 	a.gone, a.exit, a.reason = true, exit, reason
+	c.seen = nil
 	c.reschedule()
 	c.log("%s incarnation %d ended%s", a.launch.Slot.Short(), a.launch.Incarnation, prefixed(" ", string(reason)))
 	c.After(NoticeTime, c.changed)

@@ -160,10 +160,24 @@ func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
 	if gone {
 		delete(g.queues, o.Name)
 	}
+	ours := g.uses(o.Name)
 	g.mu.Unlock()
-	if o.Name == g.config.queue() { // what others' use of theirs is changes all the time
+	if ours { // what others' use of theirs is changes all the time
 		g.site.Changed()
 	}
+}
+
+// uses tells whether a queue is the one that jobs are sent to, or one that a job was sent to before. g.mu is held.
+func (g *gang) uses(queue string) bool {
+	if queue == g.config.queue() {
+		return true
+	}
+	for _, group := range g.groups {
+		if group.Spec.Queue == queue {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *gang) seeQueues(all []runtime.Object) {
@@ -318,8 +332,12 @@ func (g *gang) Prepare(ctx context.Context, j kubernetes.Job) error {
 		return err
 	}
 	g.mu.Lock()
+	before, known := g.jobs[j.Group.UID]
 	g.jobs[j.Group.UID] = j
 	g.mu.Unlock()
+	if !known || before.Name != j.Name {
+		g.site.Changed()
+	}
 	return nil
 }
 
@@ -395,10 +413,11 @@ func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 		return g.make(ctx, j)
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.jobs[j.Group.UID].Owner.UID == j.Owner.UID {
 		delete(g.jobs, j.Group.UID)
 	}
+	g.mu.Unlock()
+	g.site.Changed()
 	return nil
 }
 
@@ -494,6 +513,7 @@ func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
 	g.mu.Lock()
 	delete(g.jobs, uid)
 	g.mu.Unlock()
+	g.site.Changed()
 	there, err := g.podGroups().Get(ctx, j.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err): // nor is there any where Volcano is not

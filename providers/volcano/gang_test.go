@@ -59,7 +59,7 @@ func TestPodsAreOfTheirPodGroup(t *testing.T) {
 	g := group("pods", 1, core)
 	w.start(g, 2)
 	for index, preemptable := range []string{"false", "true"} {
-		w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 2 })
+		w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 })
 		pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/index=" + []string{"0", "1"}[index]})
 		w.ok(err)
 		pod := pods.Items[0]
@@ -80,7 +80,7 @@ func TestWithRoomForLessThanMinNothingIsBound(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := group("five", 5, 3*core) // one fits a node, and there are four
 	w.start(g, 5)
-	w.until("told why", func(o providers.Observation) bool {
+	w.until("told why", func(o *providers.Observation) bool {
 		return len(w.of(o, g)) == 5 && !slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return !strings.Contains(i.Waiting, "Insufficient cpu") })
 	})
 	w.settle()
@@ -91,7 +91,7 @@ func TestWithRoomForLessThanMinNothingIsBound(t *testing.T) {
 		}
 	}
 	added := w.cluster.AddNodes(t, 1, fourCores)
-	w.until("all up", func(o providers.Observation) bool { return w.up(o, g) == 5 })
+	w.until("all up", func(o *providers.Observation) bool { return w.up(o, g) == 5 })
 	w.end(g)
 	w.cluster.RemoveNode(t, added[0])
 }
@@ -103,7 +103,7 @@ func TestTwoGangsThatEachNeedMoreThanHalfRunOneAfterTheOther(t *testing.T) {
 	w.prepare(b)
 	w.launch(a, 1, 0, 1, 2)
 	w.launch(b, 1, 0, 1, 2)
-	w.until("one of them up", func(o providers.Observation) bool { return w.up(o, a) == 3 || w.up(o, b) == 3 })
+	w.until("one of them up", func(o *providers.Observation) bool { return w.up(o, a) == 3 || w.up(o, b) == 3 })
 	w.settle()
 	o := w.observe()
 	if w.up(o, a)+w.up(o, b) != 3 {
@@ -113,7 +113,7 @@ func TestTwoGangsThatEachNeedMoreThanHalfRunOneAfterTheOther(t *testing.T) {
 		a, b = b, a
 	}
 	w.end(a)
-	w.until("the other up", func(o providers.Observation) bool { return w.up(o, b) == 3 })
+	w.until("the other up", func(o *providers.Observation) bool { return w.up(o, b) == 3 })
 	w.end(b)
 }
 
@@ -123,24 +123,24 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g, other := group("ill", 4, 3*core), group("late", 4, 3*core)
 	w.start(g, 4)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 4 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 4 })
 	made := w.podGroup(podGroupOf(g))
 	w.prepare(other)
 	w.launch(other, 1, 0, 1, 2, 3)
 	dead := w.of(w.observe(), g)[2]
 	w.cluster.RemoveNode(t, dead.Node)
-	o := w.until("known to be gone", func(o providers.Observation) bool { return w.up(o, g) == 3 })
+	o := w.until("known to be gone", func(o *providers.Observation) bool { return w.up(o, g) == 3 })
 	if why := o.Held[g.UID]; why != "" {
 		t.Errorf("its replacement is held: %s", why)
 	}
 	w.ok(w.p.Stop(t.Context(), g.UID, dead.Slot, 1, 0))
 	w.launch(g, 2, dead.Slot.Index)
-	w.until("said to wait", func(o providers.Observation) bool {
+	w.until("said to wait", func(o *providers.Observation) bool {
 		return slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.Number == 2 && i.Waiting != "" })
 	})
 	begun := time.Now()
 	w.cluster.AddNodes(t, 1, fourCores)
-	o = w.until("formed again", func(o providers.Observation) bool { return w.up(o, g) == 4 })
+	o = w.until("formed again", func(o *providers.Observation) bool { return w.up(o, g) == 4 })
 	t.Logf("formed again %s after a node was added", time.Since(begun).Round(time.Millisecond))
 	if n := w.up(o, other); n > 0 {
 		t.Errorf("%d of a gang that waits came first", n)
@@ -166,7 +166,7 @@ func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	w := newWork(t, cluster, nil)
 	g, small := group("hurt", 4, 3*core), group("small", 1, 3*core)
 	w.start(g, 4)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 4 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 4 })
 	w.prepare(small)
 	w.launch(small, 1, 0)
 	dead := w.of(w.observe(), g)[0]
@@ -175,7 +175,7 @@ func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	w.launch(g, 2, dead.Slot.Index)
 	w.settle()
 	w.cluster.AddNodes(t, 1, fourCores)
-	o := w.until("one of them up", func(o providers.Observation) bool { return w.up(o, g) == 4 || w.up(o, small) == 1 })
+	o := w.until("one of them up", func(o *providers.Observation) bool { return w.up(o, g) == 4 || w.up(o, small) == 1 })
 	if w.up(o, g) != 4 {
 		t.Errorf("a job that waited came first:\n%s", w.show(o))
 	}
@@ -187,11 +187,11 @@ func TestAPodGroupThatWasDeletedIsMadeAgain(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := group("kept", 2, core)
 	w.start(g, 2)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 2 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 })
 	before := w.podGroup(podGroupOf(g))
 	groups := w.volcano.SchedulingV1beta1().PodGroups(w.namespace)
 	w.ok(groups.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
-	w.until("there again and let in", func(o providers.Observation) bool {
+	w.until("there again and let in", func(o *providers.Observation) bool {
 		now, err := groups.Get(t.Context(), before.Name, metav1.GetOptions{})
 		return err == nil && now.UID != before.UID && o.Held[g.UID] == "" && now.Status.Phase == v1beta1.PodGroupRunning
 	})
@@ -211,7 +211,7 @@ func TestAPodGroupThatWasEditedIsSetBack(t *testing.T) {
 	_, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).Patch(t.Context(), podGroupOf(g), types.MergePatchType,
 		[]byte(`{"spec":{"minMember":3}}`), metav1.PatchOptions{FieldManager: "somebody"})
 	w.ok(err)
-	w.until("set back", func(providers.Observation) bool {
+	w.until("set back", func(*providers.Observation) bool {
 		w.prepare(g) // once the edit was seen it does something
 		return w.podGroup(podGroupOf(g)).Spec.MinMember == 0
 	})
@@ -268,7 +268,7 @@ func TestANextMasterCompletesAGang(t *testing.T) {
 	w.start(g, 2)
 	w.p = second
 	w.launch(g, 1, 0, 1, 2)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 3 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 3 })
 	g.Roles = slices.Clone(g.Roles) // the provider keeps those that it was given
 	g.Roles[0].Min = 2
 	w.prepare(g)
@@ -291,24 +291,24 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 	w.prepare(g)
 	held := func(words string) {
 		t.Helper()
-		w.until("held: "+words, func(o providers.Observation) bool { return strings.Contains(o.Held[g.UID], words) })
+		w.until("held: "+words, func(o *providers.Observation) bool { return strings.Contains(o.Held[g.UID], words) })
 	}
 	held(`queue "research" does not exist: make it, or name another one`)
 	if c := w.p.Capabilities(); c.Refused != `No job is let in: queue "research" does not exist: make it, or name another one in the provider's queue.` {
 		t.Errorf("a plan would not say so before anything is made: %q", c.Refused)
 	}
 	cluster.MakeQueue(t, name, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}})
-	w.until("let in", func(o providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until("let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, 0, 1)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 2 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 })
 
 	full := group("full", 2, core)
 	w.prepare(full)
-	w.until("told that the queue is full", func(o providers.Observation) bool {
+	w.until("told that the queue is full", func(o *providers.Observation) bool {
 		return o.Held[full.UID] == `queue "research" has no room: the gang wants cpu 2, and of its 3 there are 2 in use`
 	})
 	cluster.CloseQueue(t, name)
-	w.until("told that the queue is closed", func(o providers.Observation) bool {
+	w.until("told that the queue is closed", func(o *providers.Observation) bool {
 		return strings.Contains(o.Held[full.UID], `it takes nobody in until it is opened`)
 	})
 	if o := w.observe(); o.Held[g.UID] != "" || w.up(o, g) != 2 {
@@ -316,7 +316,7 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 	}
 	cluster.OpenQueue(t, name)
 	w.end(g)
-	w.until("let in", func(o providers.Observation) bool { return o.Held[full.UID] == "" })
+	w.until("let in", func(o *providers.Observation) bool { return o.Held[full.UID] == "" })
 	w.end(full)
 }
 
@@ -325,23 +325,23 @@ func TestASchedulerThatIsDown(t *testing.T) {
 	w := newWork(t, cluster, nil)
 	running, g := group("before", 1, core), group("down", 2, core)
 	w.start(running, 1)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, running) == 1 })
-	w.until("known to the scheduler as running", func(providers.Observation) bool {
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, running) == 1 })
+	w.until("known to the scheduler as running", func(*providers.Observation) bool {
 		return w.podGroup(podGroupOf(running)).Status.Phase == v1beta1.PodGroupRunning
 	})
 	cluster.VolcanoScheduler.Kill(t)
 	w.launch(running, 1, 1)
 	w.prepare(g)
-	w.until("told", func(o providers.Observation) bool {
+	w.until("told", func(o *providers.Observation) bool {
 		return strings.Contains(o.Held[g.UID], `the scheduler "volcano" has not taken up PodGroup `+podGroupOf(g)) &&
 			slices.ContainsFunc(w.of(o, running), func(i job.Incarnation) bool {
 				return i.Waiting == `waits for the scheduler "volcano", which has said nothing of it`
 			})
 	})
 	cluster.VolcanoScheduler.Start(t)
-	w.until("let in", func(o providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until("let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, 0, 1)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 2 && w.up(o, running) == 2 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 && w.up(o, running) == 2 })
 	w.end(g)
 	w.end(running)
 }
@@ -356,12 +356,12 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 			t.Errorf("prepared: %v", err)
 		}
 	})
-	w.until("prepared", func(providers.Observation) bool { // what failed just now is not asked for again at once
+	w.until("prepared", func(*providers.Observation) bool { // what failed just now is not asked for again at once
 		_, err := w.p.Prepare(t.Context(), g)
 		return err == nil
 	})
 	w.start(g, 1)
-	w.until("up", func(o providers.Observation) bool { return w.up(o, g) == 1 })
+	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 1 })
 	w.end(g)
 }
 
@@ -395,7 +395,7 @@ func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 	}
 	cluster.DefineVolcano(t, testbed.Volcano112)
 	t.Cleanup(func() { cluster.DefineVolcano(t, testbed.Volcano110) })
-	w.until("taken", func(providers.Observation) bool { return w.p.Capabilities().Refused == "" })
+	w.until("taken", func(*providers.Observation) bool { return w.p.Capabilities().Refused == "" })
 	w.prepare(g)
 	if n := w.podGroup(podGroupOf(g)).Spec.NetworkTopology; n == nil || n.Mode != "soft" || *n.HighestTierAllowed != 2 {
 		t.Errorf("its network topology is %+v", n)
@@ -405,7 +405,7 @@ func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 		{Type: v1alpha1.MemberTypeNode, Selector: v1alpha1.MemberSelector{RegexMatch: &v1alpha1.RegexMatch{Pattern: "^kwok-"}}}}}}
 	_, err := w.volcano.TopologyV1alpha1().HyperNodes().Create(t.Context(), leaf, metav1.CreateOptions{})
 	w.ok(err)
-	w.until("labels", func(o providers.Observation) bool { return o.Nodes[0].Labels["hypernode.eltrain.dev/tier-1"] == "s0" })
+	w.until("labels", func(o *providers.Observation) bool { return o.Nodes[0].Labels["hypernode.eltrain.dev/tier-1"] == "s0" })
 	w.ok(w.p.Forget(t.Context(), g.UID, g.Name))
 }
 

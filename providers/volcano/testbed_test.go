@@ -176,7 +176,7 @@ func (w *work) launch(g job.Group, incarnation int, indices ...int) {
 func (w *work) start(g job.Group, count int) {
 	w.Helper()
 	w.prepare(g)
-	w.until(g.Name+" let in", func(o providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until(g.Name+" let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, first(count)...)
 }
 
@@ -198,25 +198,25 @@ func (w *work) end(g job.Group) {
 	for _, i := range w.of(w.observe(), g) {
 		w.ok(w.p.Stop(w.Context(), g.UID, i.Slot, i.Number, 0))
 	}
-	w.until(g.Name+" stopped", func(o providers.Observation) bool {
+	w.until(g.Name+" stopped", func(o *providers.Observation) bool {
 		return !slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.State != job.Gone })
 	})
 	w.ok(w.p.Forget(w.Context(), g.UID, g.Name))
 }
 
-func (w *work) observe() providers.Observation {
+func (w *work) observe() *providers.Observation {
 	w.Helper()
 	o, err := w.p.Observe(w.Context())
 	w.ok(err)
 	return o
 }
 
-func (w *work) of(o providers.Observation, g job.Group) []job.Incarnation {
+func (w *work) of(o *providers.Observation, g job.Group) []job.Incarnation {
 	return slices.DeleteFunc(slices.Clone(o.Incarnations), func(i job.Incarnation) bool { return i.UID != g.UID })
 }
 
 // up counts those of a group that run.
-func (w *work) up(o providers.Observation, g job.Group) (n int) {
+func (w *work) up(o *providers.Observation, g job.Group) (n int) {
 	for _, i := range w.of(o, g) {
 		if i.State == job.Up {
 			n++
@@ -226,7 +226,7 @@ func (w *work) up(o providers.Observation, g job.Group) (n int) {
 }
 
 // until waits for an observation by what Changes tells: a change that is not signalled fails the test.
-func (w *work) until(what string, holds func(providers.Observation) bool) providers.Observation {
+func (w *work) until(what string, holds func(*providers.Observation) bool) *providers.Observation {
 	w.Helper()
 	deadline := time.After(w.bound)
 	for {
@@ -244,7 +244,7 @@ func (w *work) until(what string, holds func(providers.Observation) bool) provid
 	}
 }
 
-func (w *work) show(o providers.Observation) string {
+func (w *work) show(o *providers.Observation) string {
 	var b strings.Builder
 	for _, i := range o.Incarnations {
 		fmt.Fprintf(&b, "%s incarnation %d %s on %q, %s %v\n", i.Slot, i.Number, i.State, i.Node, i.Waiting, i.Evidence)

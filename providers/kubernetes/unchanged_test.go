@@ -1,0 +1,142 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// observing is a provider that knows all that Observe waits for.
+func observing(t *testing.T) *Provider {
+	p := answered(t, 4, named)
+	p.gang = &gates{p: p, passes: map[string]bool{}, failed: map[string]string{}}
+	p.where.learn("namespace-uid", nil)
+	return p
+}
+
+func (p *Provider) seenBy(t *testing.T) *providers.Observation {
+	t.Helper()
+	o, err := p.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// While nothing changes the same observation is given out, at no cost, however many pods there are.
+func TestAnUnchangedObservationCostsNothing(t *testing.T) {
+	const pods = 100_000
+	p := observing(t)
+	o := podFrom(t, "status: {phase: Running}")
+	for n := range pods {
+		slot := job.Address{Job: "gpt", Role: "worker", Index: n}
+		o.UID, o.Name, o.Labels = types.UID(fmt.Sprint(n)), podName("0b0e9c52", slot, 1), podLabels("0b0e9c52", slot, 1)
+		p.index.watched(o, false)
+	}
+	first := p.seenBy(t)
+	if len(first.Incarnations) != pods {
+		t.Fatalf("%d incarnations", len(first.Incarnations))
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if p.seenBy(t) != first {
+			t.Fatal("it is another observation")
+		}
+	}); n > 0 {
+		t.Errorf("it allocates %v times", n)
+	}
+	p.index.watched(o, false) // as after a watch that began anew
+	if p.seenBy(t) != first {
+		t.Error("a pod that is as it was makes another observation")
+	}
+}
+
+// Whatever changes makes another observation, and leaves the one before as it was.
+func TestEachChangeIsAnotherObservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := observing(t)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: apiresource.MustParse("110"), corev1.ResourceCPU: apiresource.MustParse("8")}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		silent := node.DeepCopy()
+		silent.Status.Conditions[0].Status = corev1.ConditionUnknown
+		pod := func(version, fields string) *corev1.Pod {
+			o := podFrom(t, fields)
+			o.ResourceVersion = version
+			return o
+		}
+		other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "other"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1")}}}}}}
+		more := other.DeepCopy()
+		more.UID = "more"
+		const deleting = "metadata: {deletionTimestamp: '2026-11-21T10:00:00Z', deletionGracePeriodSeconds: 30}\nspec: {nodeName: n1}"
+		write := p.pacer.begin(class{"u", "make pods"})
+		changes := []struct {
+			what string
+			make func()
+		}{
+			{"a node", func() { p.index.watchedNode(node, false) }},
+			{"a pod", func() { p.index.put(pod("100", "spec: {nodeName: n1}")) }},
+			{"a pod's end was ordered", func() { p.index.put(pod("101", deleting)) }},
+			{"a node that falls silent under it", func() { p.index.watchedNode(silent, false) }},
+			{"a node that is heard of again", func() { p.index.watchedNode(node, false) }},
+			{"a pod that is no more", func() { p.index.watched(pod("102", deleting), true) }},
+			{"what is left of it", func() { p.index.forget("0b0e9c52") }},
+			{"load of others", func() { p.index.watchedOther(other, unlabelled, false) }},
+			{"more of it within the second", func() { p.index.watchedOther(more, unlabelled, false) }},
+			{"less of it within the second", func() { p.index.watchedOther(other, unlabelled, true) }},
+			{"a RuntimeClass", func() {
+				p.index.listedClasses([]*nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}}})
+			}},
+			{"a gate that cannot be lifted", func() { p.gang.(*gates).note("u", "no") }},
+			{"a gate that can", func() { p.gang.(*gates).note("u", "") }},
+			{"a write that is slow", func() { p.pacer.note(write.ask); time.Sleep(slowAfter + lookEach) }},
+			{"a write that is done", func() {
+				p.pacer.note(func(now time.Time) { write.answered(now, answer{}) })
+				p.pacer.end(class{"u", "make pods"}, write)
+				time.Sleep(slowAfter + lookEach)
+			}},
+			{"nodes that are hidden", func() { p.index.hideNodes(true) }},
+			{"a node that was deleted", func() { p.index.watchedNode(node, true) }},
+		}
+		last := p.seenBy(t)
+		for _, c := range changes {
+			before := asText(t, last)
+			c.make()
+			synctest.Wait()
+			next := p.seenBy(t)
+			if next == last {
+				t.Errorf("%s: it is the same observation", c.what)
+			}
+			if now := asText(t, last); now != before {
+				t.Errorf("%s: the observation before is now\n%s\nand was\n%s", c.what, now, before)
+			}
+			if again := p.seenBy(t); again != next {
+				t.Errorf("%s: with nothing since there is another observation, which differs: %t", c.what, !reflect.DeepEqual(again, next))
+			}
+			last = next
+		}
+	})
+}
+
+func asText(t *testing.T, o *providers.Observation) string {
+	t.Helper()
+	values := *o
+	values.Places = nil
+	text, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
