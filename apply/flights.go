@@ -28,7 +28,7 @@ type flights struct {
 	turn   int               // number of the newest observation
 	plan   int               // number of the newest plan that was followed
 	begun  map[target]*begun // every change that the newest plan asks for and that may be done now
-	paused map[target]pause
+	paused map[target]retry
 }
 
 // target is what a change is about: a slot, or a whole job (zero Slot).
@@ -50,19 +50,6 @@ type begun struct {
 	seen      int // with done: the newest observation when it was, which may not show it yet
 }
 
-// pause is the wait after a failure.
-type pause struct {
-	failures int
-	until    time.Time
-	err      error // of the last attempt, or of those before it that it repeats
-}
-
-// Pauses after failures: doubling from the first to the most, with up to a quarter of jitter.
-const (
-	pauseFirst = 500 * time.Millisecond
-	pauseMost  = 30 * time.Second
-)
-
 // stillEvery is how often a change that takes long is told of, as Terraform does.
 const stillEvery = 10 * time.Second
 
@@ -74,7 +61,7 @@ const stopMargin = 15 * time.Second
 const DefaultParallelism = 10
 
 func newFlights(r *Reconciler) *flights {
-	return &flights{r: r, queues: queues(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]pause{}}
+	return &flights{r: r, queues: queues(r.o), landed: make(chan struct{}, 1), begun: map[target]*begun{}, paused: map[target]retry{}}
 }
 
 // queue is the changes that wait to be carried out, and the workers that take them: what stops or heals ahead of what is
@@ -299,9 +286,9 @@ func (f *flights) follow(ctx context.Context, now time.Time, off takeoff) (due t
 	f.enqueue(ctx, off.start)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for t, pause := range f.paused { // one may have failed by now
-		if off.asked[t] && now.Before(pause.until) {
-			off.at(pause.until)
+	for t, failed := range f.paused { // one may have failed by now
+		if off.asked[t] && now.Before(failed.until) {
+			off.at(failed.until)
 		}
 	}
 	return off.due
@@ -394,15 +381,22 @@ func (f *flights) wait() { f.wg.Wait() }
 // is not begun.
 func (f *flights) fly(ctx context.Context, b *begun) {
 	begin := (ctx.Err() == nil || b.finishing) && !f.grounded() && f.asked(b)
+	var failed retry
 	var err error
 	if begin {
 		acting := f.acting
 		if acting == nil {
 			acting = ctx
 		}
-		err = f.r.do(acting, &b.change)
+		failed, err = insist(acting, f.r.o.Clock, f.retryOf(b), func() error { return f.r.do(acting, &b.change) })
 	}
-	f.land(b, begin, err)
+	f.land(b, begin, failed, err)
+}
+
+func (f *flights) retryOf(b *begun) retry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused[targetOf(&b.change)]
 }
 
 // asked tells whether a change is still to be made once its queue has come to it.
@@ -416,7 +410,7 @@ func (f *flights) asked(b *begun) bool {
 	return b.asked == f.plan
 }
 
-func (f *flights) land(b *begun, begin bool, err error) {
+func (f *flights) land(b *begun, begin bool, failed retry, err error) {
 	now := f.r.o.Clock()
 	var news []func(View)
 	f.mu.Lock()
@@ -433,7 +427,7 @@ func (f *flights) land(b *begun, begin bool, err error) {
 	case !begin:
 	case err != nil:
 		b.done = false // it may have been, and have come undone
-		f.paused[t] = f.paused[t].next(now, err)
+		f.paused[t] = failed
 		news = append(news, b.finished(now, err))
 	default:
 		if !b.done {

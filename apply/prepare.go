@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"time"
@@ -42,7 +41,7 @@ type preparation struct {
 	flying  bool
 	awaited bool     // a turn waits for its end, whatever that is
 	landed  *landing // how it ended, until a turn takes it up: it is flying as long
-	pause   pause    // after failures
+	pause   retry    // after failures
 }
 
 // landing is how a preparation ended.
@@ -50,8 +49,8 @@ type landing struct {
 	group  job.Group // what it was prepared with
 	token  string
 	err    error
-	lapsed bool // something of it was found missing since
-	at     time.Time
+	pause  retry // with err
+	lapsed bool  // something of it was found missing since
 }
 
 // take takes up how the preparation ended, if it did.
@@ -62,10 +61,10 @@ func (p *preparation) take() {
 	}
 	p.landed, p.flying, p.awaited = nil, false, false
 	if l.err != nil {
-		p.pause = p.pause.next(l.at, l.err)
+		p.pause = l.pause
 		return
 	}
-	p.token, p.done, p.lapsed, p.group, p.pause = l.token, true, l.lapsed, l.group, pause{}
+	p.token, p.done, p.lapsed, p.group, p.pause = l.token, true, l.lapsed, l.group, retry{}
 }
 
 // confirms tells whether a preparation ended with what was known before, and nothing is to be done about it.
@@ -143,7 +142,7 @@ func (ps *preparations) begin(uid string, g job.Group, deleted time.Time) bool {
 		return false
 	}
 	if p.pause.err != nil && !reflect.DeepEqual(p.tried, g) {
-		p.pause = pause{failures: p.pause.failures} // for another group; that it failed was told, and is over once one succeeds
+		p.pause = retry{failures: p.pause.failures} // for another group; that it failed was told, and is over once one succeeds
 	}
 	current := p.done && !p.lapsed && p.pause.failures == 0 && reflect.DeepEqual(p.group, g)
 	if current && now.Sub(p.begun) < Rescan || now.Before(p.pause.until) {
@@ -162,7 +161,7 @@ func (ps *preparations) cease(uid string) {
 		ps.mu.Unlock()
 		return
 	}
-	p.pause = pause{}
+	p.pause = retry{}
 	summary := cannotPrepare(p.newest.Name)
 	ps.mu.Unlock()
 	ps.r.view(func(v View) { v.Recovered(summary) })
@@ -203,8 +202,15 @@ func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted,
 		ps.leave(g.UID)
 		return
 	}
-	token, err := ps.call(ctx, prov, g)
+	if acting := ps.r.flights.acting; acting != nil {
+		ctx = acting
+	}
 	before := ps.pauseOf(g.UID)
+	var token string
+	failed, err := insist(ctx, ps.r.o.Clock, before, func() (err error) {
+		token, err = prepareOnce(ctx, prov, g)
+		return err
+	})
 	summary := cannotPrepare(g.Name)
 	switch { // before it can be taken up: another turn may say that this is over
 	case err != nil && !repeats(err, before.err):
@@ -212,13 +218,10 @@ func (ps *preparations) prepare(ctx context.Context, places *semaphore.Weighted,
 	case err == nil && before.failures > 0:
 		ps.r.view(func(v View) { v.Recovered(summary) })
 	}
-	ps.land(&landing{group: g, token: token, err: err, at: ps.r.o.Clock()})
+	ps.land(&landing{group: g, token: token, err: err, pause: failed})
 }
 
-func (ps *preparations) call(ctx context.Context, prov providers.Provider, g job.Group) (string, error) {
-	if acting := ps.r.flights.acting; acting != nil {
-		ctx = acting
-	}
+func prepareOnce(ctx context.Context, prov providers.Provider, g job.Group) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return prov.Prepare(ctx, g)
@@ -232,7 +235,7 @@ func (ps *preparations) leave(uid string) {
 }
 
 // pauseOf is the pause before the job's preparation that is under way.
-func (ps *preparations) pauseOf(uid string) pause {
+func (ps *preparations) pauseOf(uid string) retry {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.jobs[uid].pause
@@ -335,14 +338,4 @@ func (ps *preparations) keep(uids map[string]bool) {
 			delete(ps.jobs, uid)
 		}
 	}
-}
-
-// next is the pause after one failure more: doubling, with up to a quarter of jitter. An error that repeats the one before
-// is left out: with each attempt it would be another reason, to be stored and told.
-func (p pause) next(now time.Time, err error) pause {
-	if repeats(err, p.err) {
-		err = p.err
-	}
-	wait := min(pauseFirst<<min(p.failures, 10), pauseMost)
-	return pause{p.failures + 1, now.Add(wait + rand.N(wait/4)), err}
 }

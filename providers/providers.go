@@ -46,6 +46,17 @@ func (anywhere) Fit(*job.Role) job.Fit { return job.Fit{} }
 // Prepare makes: it is to be prepared, and launched then.
 var ErrNotPrepared = errors.New("the job is not prepared")
 
+// TransientError is a failure that says nothing of what was asked for, and may pass by itself: the infrastructure has too
+// much to do, fails, or cannot be reached. Whoever asked asks again, and tells nobody until it persists. What was asked for
+// may have been done.
+type TransientError struct {
+	Err  error
+	Busy bool // it was turned away for now, and not done
+}
+
+func (e *TransientError) Error() string { return e.Err.Error() }
+func (e *TransientError) Unwrap() error { return e.Err }
+
 // Service is how agents reach the service.
 type Service struct {
 	URL string
@@ -54,8 +65,9 @@ type Service struct {
 }
 
 // Provider is one infrastructure. Every method is safe for concurrent use. Methods that wait obey their
-// context. Errors of Launch and Stop leave it to their caller to name the slot: what many slots hear in common can
-// then be told once. Implementations pass providertest.Run.
+// context. Publish, Prepare, Launch, Stop and Forget are not tried again in here: an error that may pass by itself is a
+// TransientError, and after any error the whole call can be repeated. Errors of Launch and Stop leave it to their caller to
+// name the slot: what many slots hear in common can then be told once. Implementations pass providertest.Run.
 type Provider interface {
 	Capabilities() job.Capabilities
 

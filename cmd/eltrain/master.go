@@ -203,7 +203,7 @@ func (m *master) serve(ctx context.Context) error {
 		// Its own certificate vouches for it, or the chain up to a root that stands in the same file.
 		reached := providers.Service{URL: advertised(m.server.URL(), service.Advertise), Certificates: certificates}
 		for name, p := range m.providers {
-			if err := p.Publish(ctx, reached); err != nil {
+			if err := apply.Publish(ctx, p, reached); err != nil {
 				return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
 			}
 		}
