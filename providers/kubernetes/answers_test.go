@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/kube"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // answers is an API server of which a test says what it answers and when: within synctest no other can be asked.
@@ -72,6 +74,29 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 	p.ctx, p.cancel = context.WithCancel(t.Context())
 	t.Cleanup(func() { p.Close() })
 	return p
+}
+
+// insist repeats what may pass by itself, as whoever calls a provider does.
+func insist(ctx context.Context, call func() error) error {
+	tries := 0
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := call()
+		passing, may := errors.AsType[*providers.TransientError](err)
+		if !may {
+			return err
+		}
+		if !passing.Busy {
+			tries++
+		}
+		if tries >= Persists {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // gatedPod is a worker's that a gate of ours holds. The first five characters of the job's UID are its name.

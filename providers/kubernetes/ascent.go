@@ -134,16 +134,20 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 // rouse has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
 // is closed.
 func (p *Provider) rouse(j prepared) {
-	for {
+	for attempt := 1; ; attempt++ {
 		ctx, cancel := context.WithTimeout(p.ctx, ascentWrite)
 		err := p.surround(ctx, j)
 		cancel()
 		if err == nil || p.ctx.Err() != nil {
 			return
 		}
-		p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+		pause := fallFirst
+		if !MayPass(err) || attempt >= Persists {
+			p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+			pause = ascentRetry
+		}
 		select {
-		case <-time.After(ascentRetry):
+		case <-time.After(pause):
 		case <-p.ctx.Done():
 			return
 		}

@@ -13,34 +13,36 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// delays are the writes under way that do not come about: they have had no answer for a while, or the API server failed at
-// them, or has too much to do, and they are tried again. An admission webhook may take half a minute for each answer, and
-// four attempts are made before whoever asked hears of a failure: a person is told before. It is a plain value: the time is
-// an argument.
+// delays are the writes that do not come about: they have had no answer for a while, or the API server failed at them, or has
+// too much to do, and they are tried again. An admission webhook may take half a minute for each answer, and some attempts are
+// made before a failure is told: a person is told before. It is a plain value: the time is an argument.
 type delays map[class]*delay
 
 // delay is what is known of the writes of a class.
 type delay struct {
-	what    string
-	writes  int         // under way, waiting for their turn or not
-	asked   []time.Time // of those that wait for an answer: since when, in order
-	failing int         // of those that the API server failed at
-	busy    time.Time   // since when it has too much to do for any; zero once it took one
-	said    string      // by it, last, of what is tried again
+	what   string
+	writes int         // under way, waiting for their turn or not
+	asked  []time.Time // of those that wait for an answer: since when, in order
+	// Of the last answer: it was a failure, or the API server has too much to do for any since then, and what it said. All are
+	// zero once it answered one otherwise.
+	failing bool
+	busy    time.Time
+	last    time.Time
+	said    string
 	// before was to be told, until then: of many writes one after the other is slow, and that is one delay.
 	before string
 	until  time.Time
 }
 
-// slowAfter is when a write counts as slow that has no answer, and when slow ones count as over. On an API server with more
-// to do than it can, that of a benchmark on a machine that others used too, none took longer than three seconds.
+// slowAfter is when a write counts as slow that has no answer, and when slow ones count as over, and failed ones as given up
+// that are not tried again. On an API server with more to do than it can, that of a benchmark on a machine that others used
+// too, none took longer than three seconds.
 const slowAfter = 5 * time.Second
 
-// writing is one write, from when it waits for its first turn to its end.
+// writing is one write, from when it waits for its turn to its end.
 type writing struct {
-	of     *delay
-	asked  time.Time // zero while it waits for no answer
-	failed bool
+	of    *delay
+	asked time.Time // zero while it waits for no answer
 }
 
 func (d delays) begin(c class) *writing {
@@ -51,15 +53,38 @@ func (d delays) begin(c class) *writing {
 	return &writing{of: d[c]}
 }
 
-// end takes a write out that was carried out, refused or given up; with the last one goes what was known of the class.
-func (d delays) end(now time.Time, c class, w *writing) {
+// end takes a write out that has ended. With the last one goes what was known of the class, unless it is tried again.
+func (d delays) end(now time.Time, c class, w *writing) (gone bool) {
 	w.take(now)
-	if w.failed {
-		w.of.failing--
+	w.of.writes--
+	return d.drop(now, c)
+}
+
+// prune drops the classes of which what failed was not tried again.
+func (d delays) prune(now time.Time) (gone []class) {
+	for c := range d {
+		if d.drop(now, c) {
+			gone = append(gone, c)
+		}
 	}
-	if w.of.writes--; w.of.writes == 0 {
+	return gone
+}
+
+func (d delays) drop(now time.Time, c class) (gone bool) {
+	of := d[c]
+	gone = of.writes == 0 && (of.last.IsZero() || now.Sub(of.last) >= slowAfter)
+	if gone {
 		delete(d, c)
 	}
+	return gone
+}
+
+// said is what the API server said last of a class that it fails at, or has no time for; "" if it does neither.
+func (d delays) said(c class) string {
+	if d[c] == nil {
+		return ""
+	}
+	return d[c].said
 }
 
 func (w *writing) ask(now time.Time) {
@@ -70,20 +95,17 @@ func (w *writing) ask(now time.Time) {
 // answered takes in what the API server made of it.
 func (w *writing) answered(now time.Time, a answer) {
 	w.take(now)
-	switch of := w.of; a.verdict {
-	case busy:
-		of.said = saying(a.err)
-		if of.busy.IsZero() {
-			of.busy = now
-		}
-	case down, failedAll:
-		of.said = saying(a.err)
-		if !w.failed {
-			w.failed = true
-			of.failing++
-		}
-	default:
-		of.busy = time.Time{}
+	of := w.of
+	if !a.verdict.passes() {
+		of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, ""
+		return
+	}
+	of.last, of.said = now, saying(a.err)
+	switch {
+	case a.verdict != busy:
+		of.failing = true
+	case of.busy.IsZero():
+		of.busy = now
 	}
 }
 
@@ -102,7 +124,7 @@ func (w *writing) take(now time.Time) {
 func (of *delay) trouble(now time.Time) string {
 	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
 	switch {
-	case of.failing > 0 || lasts(of.busy):
+	case of.failing || lasts(of.busy):
 		return fmt.Sprintf("%s: the API server could not, and is asked again: %s", of.what, of.said)
 	case len(of.asked) > 0 && lasts(of.asked[0]):
 		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be what takes so long", of.what, slowAfter)

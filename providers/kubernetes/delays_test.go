@@ -16,6 +16,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eltrain/eltrain/providers"
 )
 
 var ofWorkers = class{"u", "create pods of worker"}
@@ -31,7 +33,9 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		answers := make(chan error)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
+			ended <- insist(t.Context(), func() error {
+				return g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
+			})
 		}()
 		told := func(want string, times int64) {
 			t.Helper()
@@ -116,7 +120,13 @@ func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- g.do(ctx, ofWorkers, func(context.Context) error { return apierrors.NewTooManyRequests("quite busy", 1) })
+			for {
+				err := g.do(ctx, ofWorkers, func(context.Context) error { return apierrors.NewTooManyRequests("quite busy", 1) })
+				if passing, may := errors.AsType[*providers.TransientError](err); !may || !passing.Busy {
+					ended <- err
+					return
+				}
+			}
 		}()
 		time.Sleep(slowAfter / 2)
 		if all := g.delayedJobs(); len(all) > 0 {
@@ -171,27 +181,32 @@ func TestADelaysTextStaysTheSame(t *testing.T) {
 	}
 }
 
-// What is given up while it is tried again says what it was that failed, not only that the time was up.
+// What is given up says also what writes like it failed with before, not only that the time was up.
 func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		first := true
 		err := g.do(ctx, ofWorkers, func(ctx context.Context) error {
-			if first {
-				first = false
-				return apierrors.NewInternalError(errors.New("no endpoints for the webhook"))
-			}
+			return apierrors.NewInternalError(errors.New("no endpoints for the webhook"))
+		})
+		if passing, may := errors.AsType[*providers.TransientError](err); !may || passing.Busy {
+			t.Errorf("it fails with %#v", err)
+		}
+		err = g.do(ctx, ofWorkers, func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
 			t.Errorf("it says %v", err)
 		}
+		time.Sleep(slowAfter + lookEach)
 		if all := g.delayedJobs(); len(all) > 0 {
 			t.Errorf("it was given up, and is told of: %q", all)
+		}
+		if len(g.delays) > 0 || g.looks {
+			t.Errorf("left is %v; it is looked at: %t", g.delays, g.looks)
 		}
 	})
 }

@@ -43,12 +43,14 @@ func TestALostAnswerStartsNothingTwice(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
+	w.ok(insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", 0, 1)) }))
 	if n := w.podCount(); n != 1 {
 		t.Errorf("%d pods of one slot", n)
 	}
 	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second))
+	w.ok(insist(t.Context(), func() error {
+		return w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second)
+	}))
 	if n := w.podCount(); n != 0 {
 		t.Errorf("%d pods after the stop", n)
 	}
@@ -148,7 +150,7 @@ func TestTooManyRequestsAreObeyed(t *testing.T) {
 	var all sync.WaitGroup
 	for index := 1; index < n; index++ {
 		all.Go(func() {
-			if err := w.p.Launch(t.Context(), w.launch("worker", index, 1)); err != nil {
+			if err := insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", index, 1)) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -311,7 +313,7 @@ func TestAMoveOfWhichTheAnswerIsLostIsKnown(t *testing.T) {
 	w.prepare(worker)
 	next := w.open()
 	w.ok(next.Publish(t.Context(), providers.Service{URL: "https://10.0.0.9:7000"}))
-	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "configmaps", LoseAnswer: true, Times: attemptsDown})
+	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "configmaps", LoseAnswer: true, Times: 1})
 	if _, err := next.Prepare(t.Context(), w.group(worker)); err == nil {
 		t.Fatal("it was prepared though nothing answered")
 	}

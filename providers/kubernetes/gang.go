@@ -76,7 +76,10 @@ func (s Site) Changed() { s.p.index.signal() }
 // Go runs f until it returns. Its context ends when the provider is closed, and Close waits for it.
 func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx) }) }
 
-// Write does one write at the provider's pace, and says of an error what can be done about it. what it does is in words, as
+// Read is the error of a read as whoever asked gets it: one that may pass by itself is a providers.TransientError.
+func (s Site) Read(err error) error { return explain(ofRead(err)) }
+
+// Write does one write at the provider's pace, once, and says of an error what can be done about it, as Read does. what it does is in words, as
 // "make the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
 func (s Site) Write(ctx context.Context, uid, what string, write func(context.Context) error) error {
 	return explain(s.p.pacer.do(ctx, class{uid, what}, write))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,11 +26,12 @@ type gates struct {
 	mu     sync.Mutex
 	passes map[string]bool   // by UID of the job: one is under way
 	failed map[string]string // by UID of the job: why gates of it cannot be lifted
+	fails  map[string]int    // by UID of the job: passes in a row that failed
 }
 
 // newGates begins to lift gates.
 func newGates(s Site) (Gang, error) {
-	g := &gates{p: s.p, ended: make(chan struct{}, 1), passes: map[string]bool{}, failed: map[string]string{}}
+	g := &gates{p: s.p, ended: make(chan struct{}, 1), passes: map[string]bool{}, failed: map[string]string{}, fails: map[string]int{}}
 	s.Go(g.lift)
 	return g, nil
 }
@@ -76,7 +78,7 @@ func (g *gates) Forget(_ context.Context, j Job) error {
 const (
 	// gatePause is the least time between two looks at the gates: many pods change at once.
 	gatePause = 50 * time.Millisecond
-	// gateRetry is when a gate that could not be lifted is tried again.
+	// gateRetry is when a gate that cannot be lifted is tried again.
 	gateRetry = time.Second
 	// gateTimeout bounds one attempt.
 	gateTimeout = 30 * time.Second
@@ -160,14 +162,18 @@ func (g *gates) end(uid string) {
 	wake(g.ended)
 }
 
-// pass lifts the gates of a job's pods, and ends after a while where it could not: then it is tried again.
+// pass lifts the gates of a job's pods, and ends after a while where it could not: then it is tried again. What may pass by
+// itself is told once it persists.
 func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
+	before := g.failsOf(uid)
 	var lifting errgroup.Group
 	lifting.SetLimit(g.p.config.parallelism())
+	var told atomic.Bool
 	for _, one := range gated {
 		lifting.Go(func() error {
 			err := g.p.lift(ctx, one)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && (!MayPass(err) || before+1 >= Persists) {
+				told.Store(true)
 				g.note(uid, err.Error())
 			}
 			return err
@@ -177,10 +183,27 @@ func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 		g.note(uid, "")
 		return
 	}
+	g.fail(uid)
+	pause := fallFirst
+	if told.Load() {
+		pause = gateRetry
+	}
 	select {
-	case <-time.After(gateRetry):
+	case <-time.After(pause):
 	case <-ctx.Done():
 	}
+}
+
+func (g *gates) failsOf(uid string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.fails[uid]
+}
+
+func (g *gates) fail(uid string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fails[uid]++
 }
 
 // note takes down why gates of a job cannot be lifted, "" if they can, and tells whoever looks.
@@ -191,6 +214,7 @@ func (g *gates) note(uid, why string) {
 		g.failed[uid] = why
 	} else {
 		delete(g.failed, uid)
+		delete(g.fails, uid)
 	}
 	g.mu.Unlock()
 	if why == before {

@@ -115,6 +115,43 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// What may pass by itself keeps no gate long and is not told, unless it persists.
+func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails int32
+		told  bool
+	}{"a moment": {Persists - 1, false}, "it persists": {1000, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				uid := uidOf(1)
+				var asked atomic.Int32
+				p := answered(t, 4, func(r *http.Request) (*http.Response, error) {
+					if asked.Add(1) <= c.fails {
+						return refusedAs(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd is away")
+					}
+					return named(r)
+				})
+				lifting, err := newGates(Site{p})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.gangOf(t, uid, 1)
+				told := false
+				for range 100 {
+					time.Sleep(100 * time.Millisecond)
+					g := lifting.(*gates)
+					g.mu.Lock()
+					told = told || g.failed[uid] != ""
+					g.mu.Unlock()
+				}
+				if told != c.told || (p.lifted(uid) == 1) == c.told {
+					t.Errorf("told: %t; %d let go after %d attempts", told, p.lifted(uid), asked.Load())
+				}
+			})
+		})
+	}
+}
+
 // A master that takes over finds a gang whose pods are all there. It lets it go once it has prepared its job, though nothing
 // of it changes any more, and whoever else waits for that.
 func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {

@@ -85,6 +85,7 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 			p.index.put(there)
 			return nil
 		}
+		err = ofRead(err)
 	}
 	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
@@ -101,7 +102,7 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at pod %s/%s: %w", p.namespace, there.name, explain(err))
+		return fmt.Errorf("look at pod %s/%s: %w", p.namespace, there.name, explain(ofRead(err)))
 	}
 	record := there.launched
 	if record.Image == "" { // its record was edited before this master saw it

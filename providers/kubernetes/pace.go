@@ -14,6 +14,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eltrain/eltrain/providers"
 )
 
 // pace says how many writes may be under way, of all together and of each class. It is a plain value: the time is an
@@ -46,9 +48,8 @@ const (
 	fallMost  = 5 * time.Second
 	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
 	busyWait = time.Second
-	// attemptsDown is how often one write is tried while the API server fails or cannot be reached. Then its
-	// caller hears of it, and decides.
-	attemptsDown = 4
+	// Persists is how many failures in a row are told, though each may pass by itself.
+	Persists = 4
 )
 
 // newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
@@ -129,7 +130,7 @@ func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 		p.all.fall(now, jitter)
 	case failedAll:
 		of.fall(now, jitter)
-		if of.falls >= attemptsDown { // whoever waits hears of it, and waits no longer
+		if of.falls >= Persists { // whoever waits hears of it, and waits no longer
 			of.refused = a.err
 		}
 	case refusedAll:
@@ -173,10 +174,30 @@ const (
 	refusedAll                // refused for a reason that holds for all like it
 )
 
+// passes tells whether what failed so may succeed a moment later.
+func (v verdict) passes() bool { return v == busy || v == down || v == failedAll }
+
 type answer struct {
 	verdict verdict
 	wait    time.Duration // with busy
 	err     error         // what was answered
+}
+
+// told is the error as whoever asked gets it: one that may pass by itself says so.
+func (a answer) told() error {
+	if a.verdict.passes() {
+		return &providers.TransientError{Err: a.err, Busy: a.verdict == busy}
+	}
+	return a.err
+}
+
+// ofRead is the error of a read, which needs no turn, as whoever asked gets it.
+func ofRead(err error) error { return judge(err).told() }
+
+// MayPass tells whether an error that somebody got may pass by itself.
+func MayPass(err error) bool {
+	_, is := errors.AsType[*providers.TransientError](err)
+	return is
 }
 
 // judge says what an error of the API server means.
@@ -276,44 +297,41 @@ func (g *pacer) close() {
 	g.look.Stop()
 }
 
-// do carries out one write at the pace: it waits for its turn, and tries again what the API server was too busy
-// for or failed at, so write has to be safe to repeat. What holds for all of a class they hear together. It gives the
-// error of the last attempt, and where its time was up, what the API server said before.
+// do carries out one write, once: it waits for its turn, and takes from the answer when the next may have theirs. What holds
+// for all of a class they hear together. An error that may pass by itself is a providers.TransientError, and whoever tries
+// again comes here again. Where the time was up, the error has what the API server said of writes like it before.
 func (g *pacer) do(ctx context.Context, c class, write func(context.Context) error) error {
 	w := g.begin(c)
 	defer g.end(c, w)
-	var failed error
-	for attempt := 1; ; {
-		if err := g.enter(ctx, c); err != nil {
-			return lately(ctx, err, failed)
-		}
-		g.note(w.ask)
-		err := write(ctx)
-		if ctx.Err() != nil {
-			g.leave(c, cut(ctx, err))
-			return lately(ctx, err, failed)
-		}
-		a := judge(err)
-		g.note(func(now time.Time) { w.answered(now, a) })
-		g.leave(c, a)
-		switch {
-		case a.verdict == busy:
-		case (a.verdict == down || a.verdict == failedAll) && attempt < attemptsDown:
-			attempt++
-		default:
-			return err
-		}
-		failed = err
-		g.log.Debug("A write is tried again.", "write", c.what, "job", c.job, "error", err)
-	}
-}
-
-// lately adds to the error with which a write was given up what the API server last failed at it with.
-func lately(ctx context.Context, err, failed error) error {
-	if err == nil || failed == nil || ctx.Err() == nil {
+	if err := g.enter(ctx, c); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w; before: %w", err, failed)
+	g.note(w.ask)
+	err := write(ctx)
+	if ctx.Err() != nil {
+		g.leave(c, cut(ctx, err))
+		return g.lately(c, err)
+	}
+	a := judge(err)
+	g.note(func(now time.Time) { w.answered(now, a) })
+	g.leave(c, a)
+	if a.verdict.passes() {
+		g.log.Debug("A write has failed, which may pass.", "write", c.what, "job", c.job, "error", err)
+	}
+	return a.told()
+}
+
+// lately adds to the error with which a write was given up what the API server last failed at others like it with.
+func (g *pacer) lately(c class, err error) error {
+	if err == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if said := g.delays.said(c); said != "" {
+		return fmt.Errorf("%w; before: %s", err, said)
+	}
+	return err
 }
 
 func (g *pacer) begin(c class) *writing {
@@ -329,8 +347,7 @@ func (g *pacer) begin(c class) *writing {
 func (g *pacer) end(c class, w *writing) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.delays.end(time.Now(), c, w)
-	if g.delays[c] == nil {
+	if g.delays.end(time.Now(), c, w) {
 		g.pace.idle(c)
 	}
 }
@@ -345,6 +362,9 @@ func (g *pacer) note(enter func(now time.Time)) {
 // looked says so if something is delayed, or no longer is.
 func (g *pacer) looked() {
 	g.mu.Lock()
+	for _, c := range g.delays.prune(time.Now()) {
+		g.pace.idle(c)
+	}
 	now := g.delays.byJob(time.Now())
 	news := !maps.Equal(now, g.told)
 	g.told = now
@@ -389,7 +409,11 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 	if i < 0 && t.err == nil { // it was its turn just now
 		g.leave(c, answer{verdict: unknown})
 	}
-	return fmt.Errorf("wait for the API server to take more: %w", ctx.Err())
+	err := g.lately(c, fmt.Errorf("wait for the API server to take more: %w", ctx.Err()))
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &providers.TransientError{Err: err}
+	}
+	return err
 }
 
 // leave ends a turn. Those that wait and would only hear the same refusal again fail at once.

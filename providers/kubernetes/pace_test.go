@@ -129,6 +129,11 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		if got := judge(fmt.Errorf("create: %w", test.err)); got.verdict != test.want {
 			t.Errorf("%s: verdict %d, want %d", name, got.verdict, test.want)
 		}
+		told := judge(test.err).told()
+		passing, may := errors.AsType[*providers.TransientError](told)
+		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(told, test.err) {
+			t.Errorf("%s: whoever asked gets %#v", name, told)
+		}
 	}
 	if got := judge(nil); got.verdict != done {
 		t.Errorf("created: verdict %d, want %d", got.verdict, done)
@@ -193,13 +198,15 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 				all.Go(func() {
 					for pause := 500 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						err := g.do(ctx, class{"a", "create pods of worker"}, func(ctx context.Context) error {
-							if !time.Now().Before(back) {
-								return write(ctx)
-							}
-							asked.Add(1)
-							time.Sleep(takes)
-							return webhookAway
+						err := insist(ctx, func() error {
+							return g.do(ctx, class{"a", "create pods of worker"}, func(ctx context.Context) error {
+								if !time.Now().Before(back) {
+									return write(ctx)
+								}
+								asked.Add(1)
+								time.Sleep(takes)
+								return webhookAway
+							})
 						})
 						cancel()
 						if err == nil {
@@ -231,6 +238,24 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
+// What may pass by itself may do so no more once it has failed for all of a class again and again: it is told at once.
+func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
+		defer g.close()
+		for n := range Persists {
+			err := g.do(t.Context(), ofWorkers, func(context.Context) error { return webhookAway })
+			if !errors.Is(err, webhookAway) || !MayPass(err) {
+				t.Fatalf("attempt %d fails with %#v", n+1, err)
+			}
+		}
+		err := g.do(t.Context(), ofWorkers, func(context.Context) error { t.Error("it is asked at once"); return nil })
+		if !errors.Is(err, webhookAway) || MayPass(err) {
+			t.Errorf("the next one hears %#v", err)
+		}
+	})
+}
+
 // Nobody asks while the API server said to wait, nobody is lost, and the order stays.
 func TestRetryAfterHoldsEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -243,20 +268,22 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 		refusals := 3
 		for i := range 100 {
 			all.Go(func() {
-				err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
-					mu.Lock()
-					defer mu.Unlock()
-					if now := time.Now(); now.After(refused) && now.Before(until) {
-						t.Error("it was asked before its time")
-					}
-					if len(order) >= 20 && refusals > 0 {
-						refusals--
-						refused = time.Now()
-						until = refused.Add(4 * time.Second)
-						return tooMany(4)
-					}
-					order = append(order, i)
-					return nil
+				err := insist(t.Context(), func() error {
+					return g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
+						mu.Lock()
+						defer mu.Unlock()
+						if now := time.Now(); now.After(refused) && now.Before(until) {
+							t.Error("it was asked before its time")
+						}
+						if len(order) >= 20 && refusals > 0 {
+							refusals--
+							refused = time.Now()
+							until = refused.Add(4 * time.Second)
+							return tooMany(4)
+						}
+						order = append(order, i)
+						return nil
+					})
 				})
 				if err != nil {
 					t.Error(err)
@@ -315,7 +342,7 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 				j := p.prepared(gangOf(uid, 1))
 				start := time.Now()
 				ended := make(chan error, 1)
-				go func() { ended <- write(t.Context(), p, o, j) }()
+				go func() { ended <- insist(t.Context(), func() error { return write(t.Context(), p, o, j) }) }()
 				time.Sleep(wait / 2)
 				if err := p.pacer.do(t.Context(), class{"another", "delete pods"}, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
@@ -331,15 +358,14 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 	}
 }
 
-// While the API server is away few ask, and a caller hears of it after some attempts. One that gives up leaves no
-// place taken.
+// While the API server is away few ask, each once, and hear that this may pass. One that gives up leaves no place taken.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		asked := 0
 		gone := errors.New("connection refused")
-		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || asked != attemptsDown {
+		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || !MayPass(err) || asked != 1 {
 			t.Errorf("after %d attempts: %v", asked, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -349,7 +375,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		time.Sleep(fallMost)
 		all.Go(func() { g.do(t.Context(), class{"u", "a"}, func(context.Context) error { <-block; return nil }) })
 		synctest.Wait()
-		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || !MayPass(err) {
 			t.Errorf("who waits no longer than 1 ms hears %v", err)
 		}
 		close(block)

@@ -222,7 +222,7 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look for its %s: %w", o.kind, explain(err))
+			return false, fmt.Errorf("look for its %s: %w", o.kind, explain(ofRead(err)))
 		}
 	}
 	return true, nil
@@ -309,7 +309,7 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for its anchor: %w", explain(err))
+		return nil, fmt.Errorf("look for its anchor: %w", explain(ofRead(err)))
 	case there.Labels[labelUID] != g.UID:
 		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: give the job another name", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
@@ -335,33 +335,31 @@ func whose(o metav1.Object) string {
 // before it is collected.
 func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known string) (string, error) {
 	secrets := p.client.CoreV1().Secrets(p.namespace)
-	var token string
-	err := p.write(ctx, g, "the Secret", func(ctx context.Context) error {
-		there, err := secrets.Get(ctx, owner.name, metav1.GetOptions{})
+	var there *corev1.Secret
+	err := p.write(ctx, g, "the Secret", func(ctx context.Context) (err error) {
+		there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			there, err = secrets.Create(ctx, secretOf(g, owner, cmp.Or(known, rand.Text())), metav1.CreateOptions{FieldManager: FieldManager})
 			if apierrors.IsAlreadyExists(err) { // another master was quicker
 				there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
 			}
 		}
-		if err != nil {
+		if err != nil || there.Labels[labelUID] != g.UID || owns(owner, there) {
 			return err
 		}
-		if there.Labels[labelUID] != g.UID {
-			return fmt.Errorf("%s/%s is %s, not this job's: give the job another name", p.namespace, there.Name, whose(there))
-		}
-		if !owns(owner, there) {
-			there.OwnerReferences = []metav1.OwnerReference{owner.reference()}
-			if there, err = secrets.Update(ctx, there, metav1.UpdateOptions{FieldManager: FieldManager}); err != nil {
-				return err
-			}
-		}
-		if token = string(there.Data[tokenKey]); token == "" {
-			return fmt.Errorf("%s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
-		}
-		return nil
+		there.OwnerReferences = []metav1.OwnerReference{owner.reference()}
+		there, err = secrets.Update(ctx, there, metav1.UpdateOptions{FieldManager: FieldManager})
+		return err
 	})
-	return token, err
+	switch {
+	case err != nil:
+		return "", err
+	case there.Labels[labelUID] != g.UID:
+		return "", fmt.Errorf("make the Secret: %s/%s is %s, not this job's: give the job another name", p.namespace, there.Name, whose(there))
+	case len(there.Data[tokenKey]) == 0:
+		return "", fmt.Errorf("make the Secret: %s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
+	}
+	return string(there.Data[tokenKey]), nil
 }
 
 func owns(a anchor, o metav1.Object) bool {

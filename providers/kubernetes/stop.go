@@ -85,7 +85,7 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(err))
+		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
 	}
 	if have, _, ours := identify(there); !ours || have != k {
 		return nil, nil
@@ -137,7 +137,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		if err = write(); apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		if !apierrors.IsConflict(err) {
+		if !apierrors.IsConflict(err) || MayPass(err) {
 			return false, err
 		}
 		there, lookErr := p.client.CoreV1().Pods(p.namespace).Get(ctx, one.name, metav1.GetOptions{})
@@ -145,7 +145,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		case apierrors.IsNotFound(lookErr), lookErr == nil && there.UID != one.uid:
 			return true, nil
 		case lookErr != nil:
-			return false, fmt.Errorf("look whether it is still there: %w", lookErr)
+			return false, fmt.Errorf("look whether it is still there: %w", ofRead(lookErr))
 		}
 		p.index.put(there)
 	}

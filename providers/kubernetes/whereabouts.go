@@ -102,7 +102,7 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 	default:
 	}
 	if err != nil {
-		return fmt.Errorf("look for the namespace: %w", explain(err))
+		return fmt.Errorf("look for the namespace: %w", explain(ofRead(err)))
 	}
 	return fmt.Errorf("namespace %q was deleted and made anew since the job was begun", p.namespace)
 }

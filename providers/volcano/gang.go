@@ -370,7 +370,7 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 func (g *gang) keep(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	failing := false
+	fails, told := 0, false
 	for {
 		select {
 		case <-g.changed:
@@ -379,13 +379,16 @@ func (g *gang) keep(ctx context.Context) {
 			return
 		}
 		err := g.restore(ctx)
-		if err != nil && ctx.Err() == nil {
-			retry.Reset(keepRetry)
-			if !failing {
-				g.site.Log().Warn("A PodGroup was deleted and cannot be made again; it is tried again.", "error", err)
-			}
+		if err == nil || ctx.Err() != nil {
+			fails, told = 0, false
+			continue
 		}
-		failing = err != nil
+		retry.Reset(keepRetry)
+		fails++
+		if !told && (!kubernetes.MayPass(err) || fails >= kubernetes.Persists) {
+			told = true
+			g.site.Log().Warn("A PodGroup was deleted and cannot be made again; it is tried again.", "error", err)
+		}
 	}
 }
 
@@ -407,7 +410,7 @@ func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 	defer cancel()
 	anchor, err := g.site.Client().CoreV1().ConfigMaps(g.site.Namespace()).Get(ctx, j.Owner.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("look for its anchor: %w", err)
+		return fmt.Errorf("look for its anchor: %w", g.site.Read(err))
 	}
 	if err == nil && anchor.UID == j.Owner.UID {
 		return g.make(ctx, j)
@@ -520,7 +523,7 @@ func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
 		g.forget(uid)
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for its PodGroup: %w", err)
+		return fmt.Errorf("look for its PodGroup: %w", g.site.Read(err))
 	case kubernetes.JobOf(there.Labels) != uid:
 		return nil
 	}
