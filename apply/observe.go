@@ -191,7 +191,7 @@ func (r *Reconciler) recordedAs(name string, records job.Records) string {
 	return name
 }
 
-// fits asks the providers where the roles of all jobs can be and what they take there: as they are declared, or as they
+// fits asks the observations where the roles of all jobs can be and what they take there: as they are declared, or as they
 // were last applied if they are not any more. What they could not see is told beside what they can, each once: roles by the
 // thousand have the same caveat. Each answer costs a fraction of a millisecond, so nothing is asked twice.
 func (r *Reconciler) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {

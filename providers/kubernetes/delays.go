@@ -97,7 +97,7 @@ func (w *writing) answered(now time.Time, a answer) {
 	w.take(now)
 	of := w.of
 	if !a.verdict.passes() {
-		of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, ""
+		of.heal()
 		return
 	}
 	of.last, of.said = now, saying(a.err)
@@ -108,6 +108,17 @@ func (w *writing) answered(now time.Time, a answer) {
 		of.busy = now
 	}
 }
+
+// told is when those that would only hear the same again hear it: it is a failure then, and no delay.
+func (d delays) told(c class) {
+	if of := d[c]; of != nil {
+		of.heal()
+		of.before = ""
+	}
+}
+
+// heal is after an answer that is no trouble.
+func (of *delay) heal() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
 
 // take is before something changes: the write waits for no answer, and what was to be told is kept.
 func (w *writing) take(now time.Time) {

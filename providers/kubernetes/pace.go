@@ -423,6 +423,7 @@ func (g *pacer) leave(c class, a answer) {
 	now := time.Now()
 	g.pace.end(now, c, a, rand.Float64())
 	if refused := g.pace.refused(now, c); refused != nil {
+		g.delays.told(c)
 		g.queue = slices.DeleteFunc(g.queue, func(t *ticket) bool {
 			if t.class != c {
 				return false

@@ -253,6 +253,10 @@ func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 		if !errors.Is(err, webhookAway) || MayPass(err) {
 			t.Errorf("the next one hears %#v", err)
 		}
+		time.Sleep(lookEach)
+		if all := g.delayedJobs(); len(all) > 0 {
+			t.Errorf("it is told, and a delay as well: %q", all)
+		}
 	})
 }
 

@@ -43,7 +43,6 @@ type Agent struct {
 // begin lets the agent start on a node.
 func (a *Agent) begin(node string) {
 	a.node, a.waiting, a.started = node, "", a.c.now
-	a.c.seen = nil
 	a.c.After(StartTime, a.register)
 }
 
