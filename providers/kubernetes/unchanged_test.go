@@ -3,7 +3,10 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -139,4 +143,77 @@ func asText(t *testing.T, o *providers.Observation) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// Whatever news come in which order: as long as the version stays, an observation would say the same.
+func TestTheVersionGrowsWithWhateverIsObserved(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		x := newIndex()
+		version := 0
+		few := func(what string) int { return rapid.IntRange(0, 2).Draw(r, what) }
+		name := func() string { return fmt.Sprintf("n%d", few("node")) }
+		next := func() string {
+			version += few("newer")
+			return strconv.Itoa(1 + version)
+		}
+		pod := func() *corev1.Pod {
+			o := podFrom(t, "{}")
+			slot, number := job.Address{Job: "gpt", Role: "worker", Index: few("index")}, 1+few("incarnation")
+			o.Labels, o.Name = podLabels("0b0e9c52", slot, number), podName("0b0e9c52", slot, number)
+			o.UID, o.ResourceVersion = types.UID(fmt.Sprintf("%d-%d-%d", slot.Index, number, few("again"))), next()
+			o.Spec.NodeName = name()
+			switch few("life") {
+			case 0:
+				o.Status.Phase = corev1.PodFailed
+			case 1:
+				o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			}
+			return o
+		}
+		node := func() *corev1.Node {
+			o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name()}}
+			o.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: *apiresource.NewQuantity(int64(few("pods")), apiresource.DecimalSI)}
+			o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}[few("ready")]}}
+			return o
+		}
+		stranger := func() *corev1.Pod {
+			o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("other", few("other"))), ResourceVersion: next()}}
+			o.Spec.NodeName = name()
+			o.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *apiresource.NewQuantity(int64(few("cpu")), apiresource.DecimalSI)}}}}
+			return o
+		}
+		news := map[string]func(){
+			"put":          func() { x.put(pod()) },
+			"made":         func() { x.made(pod()) },
+			"released":     func() { o := pod(); x.released(o.UID, o.ResourceVersion) },
+			"watched":      func() { x.watched(pod(), false) },
+			"gone":         func() { x.watched(pod(), true) },
+			"ordered":      func() { x.ordered(pod().UID) },
+			"deleted":      func() { o := pod(); k, _, _ := identify(o); x.deleted(k, o.UID) },
+			"listed":       func() { x.listed([]*corev1.Pod{pod(), pod()}, next()) },
+			"forget":       func() { x.forget("0b0e9c52") },
+			"node":         func() { x.watchedNode(node(), false) },
+			"node gone":    func() { x.watchedNode(node(), true) },
+			"nodes listed": func() { x.listedNodes([]*corev1.Node{node()}) },
+			"nodes hidden": func() { x.hideNodes(few("hidden") == 0) },
+			"others":       func() { x.watchedOther(stranger(), source(few("source")), false) },
+			"others gone":  func() { x.watchedOther(stranger(), source(few("source")), true) },
+			"all others":   func() { x.listedOthers([]*corev1.Pod{stranger()}, source(few("source"))) },
+			"classes":      func() { x.listedClasses([]*nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: name()}}}) },
+		}
+		defer x.close()
+		for range rapid.IntRange(1, 60).Draw(r, "events") {
+			what := rapid.SampledFrom(slices.Sorted(maps.Keys(news))).Draw(r, "event")
+			before, of := x.observe(), x.version.Load()
+			text := asText(t, before)
+			news[what]()
+			after := x.observe()
+			if x.version.Load() == of && !reflect.DeepEqual(before, after) {
+				r.Fatalf("%s: there is\n%s\nand was, in the same version,\n%s", what, asText(t, after), text)
+			}
+			if now := asText(t, before); now != text {
+				r.Fatalf("%s: the observation before is\n%s\nand was\n%s", what, now, text)
+			}
+		}
+	})
 }
