@@ -22,9 +22,8 @@ type retry struct {
 }
 
 const (
-	// A failure that may pass by itself is told once it has come quietMost times in a row, or has lasted for quietFor.
-	quietMost = 4
-	quietFor  = callTimeout
+	// A failure that may pass by itself is told once it persists, or has lasted for quietFor.
+	quietFor = callTimeout
 	// Pauses after failures double from the first to the most, with up to a quarter of jitter: those after failures that are
 	// not told, and those after failures that are. Providers have their own pace, which admits no more than is good for them.
 	quietPauseFirst = 100 * time.Millisecond
@@ -51,7 +50,7 @@ func (r retry) next(now time.Time, err error, jitter float64) (next retry, tell 
 	if !passing.Busy {
 		r.tries++
 	}
-	if r.tries >= quietMost || now.Sub(r.begun) >= quietFor {
+	if r.tries >= providers.Persists || now.Sub(r.begun) >= quietFor {
 		return r.fail(now, err, jitter), true
 	}
 	r.until = now.Add(pauseAfter(r.quiet, quietPauseFirst, quietPauseMost, jitter))

@@ -117,8 +117,8 @@ func TestWhatPassesIsNotTold(t *testing.T) {
 		fails int
 		want  []string
 	}{
-		"passes":   {quietMost - 1, []string{"worker[0] done", "worker[1] done"}},
-		"persists": {quietMost, []string{"worker[0] failed: launch job.a.worker[0], incarnation 1: connection refused", "worker[1] done"}},
+		"passes":   {providers.Persists - 1, []string{"worker[0] done", "worker[1] done"}},
+		"persists": {providers.Persists, []string{"worker[0] failed: launch job.a.worker[0], incarnation 1: connection refused", "worker[1] done"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			view := &outcomes{}
@@ -157,7 +157,7 @@ func TestWhatPassesIsNotTold(t *testing.T) {
 			told := slices.ContainsFunc(view.ends, func(s string) bool {
 				return strings.Contains(s, "Job a cannot be prepared: make the Secret: connection refused")
 			})
-			if told != (c.fails == quietMost) || left > 0 {
+			if told != (c.fails == providers.Persists) || left > 0 {
 				t.Errorf("%s: told of %q, %d failures left", name, view.ends, left)
 			}
 		})
@@ -176,7 +176,7 @@ func TestWhatPassesIsNotTold(t *testing.T) {
 			b.flights.look()
 			b.flights.follow(t.Context(), b.now, b.flights.take(t.Context(), b.now, &plan.Plan{Changes: []plan.Change{stop}}))
 			want := "worker[0] done"
-			if c.fails == quietMost {
+			if c.fails == providers.Persists {
 				want = "worker[0] failed: stop job.a.worker[0], incarnation 1: connection refused"
 			}
 			if len(view.ends) != 1 || view.ends[0] != want || left > 0 {

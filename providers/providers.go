@@ -57,6 +57,15 @@ type TransientError struct {
 func (e *TransientError) Error() string { return e.Err.Error() }
 func (e *TransientError) Unwrap() error { return e.Err }
 
+// MayPass tells whether an error may pass by itself.
+func MayPass(err error) bool {
+	_, is := errors.AsType[*TransientError](err)
+	return is
+}
+
+// Persists is how many such failures in a row are told: what fails as often may not pass soon.
+const Persists = 4
+
 // Service is how agents reach the service.
 type Service struct {
 	URL string

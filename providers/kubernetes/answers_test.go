@@ -88,7 +88,7 @@ func insist(ctx context.Context, call func() error) error {
 		if !passing.Busy {
 			tries++
 		}
-		if tries >= Persists {
+		if tries >= providers.Persists {
 			return err
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // A headless Service and a PodDisruptionBudget cost their controllers work with every pod that they select and that
@@ -142,7 +143,7 @@ func (p *Provider) rouse(j prepared) {
 			return
 		}
 		pause := fallFirst
-		if !MayPass(err) || attempt >= Persists {
+		if !providers.MayPass(err) || attempt >= providers.Persists {
 			p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
 			pause = ascentRetry
 		}

@@ -172,7 +172,7 @@ func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 	for _, one := range gated {
 		lifting.Go(func() error {
 			err := g.p.lift(ctx, one)
-			if err != nil && ctx.Err() == nil && (!MayPass(err) || before+1 >= Persists) {
+			if err != nil && ctx.Err() == nil && (!providers.MayPass(err) || before+1 >= providers.Persists) {
 				told.Store(true)
 				g.note(uid, err.Error())
 			}

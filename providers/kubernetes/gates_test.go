@@ -120,7 +120,7 @@ func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails int32
 		told  bool
-	}{"a moment": {Persists - 1, false}, "it persists": {1000, true}} {
+	}{"a moment": {providers.Persists - 1, false}, "it persists": {1000, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				uid := uidOf(1)

@@ -48,8 +48,6 @@ const (
 	fallMost  = 5 * time.Second
 	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
 	busyWait = time.Second
-	// Persists is how many failures in a row are told, though each may pass by itself.
-	Persists = 4
 )
 
 // newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
@@ -130,7 +128,7 @@ func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 		p.all.fall(now, jitter)
 	case failedAll:
 		of.fall(now, jitter)
-		if of.falls >= Persists { // whoever waits hears of it, and waits no longer
+		if of.falls >= providers.Persists { // whoever waits hears of it, and waits no longer
 			of.refused = a.err
 		}
 	case refusedAll:
@@ -193,12 +191,6 @@ func (a answer) told() error {
 
 // ofRead is the error of a read, which needs no turn, as whoever asked gets it.
 func ofRead(err error) error { return judge(err).told() }
-
-// MayPass tells whether an error that somebody got may pass by itself.
-func MayPass(err error) bool {
-	_, is := errors.AsType[*providers.TransientError](err)
-	return is
-}
 
 // judge says what an error of the API server means.
 func judge(err error) answer {

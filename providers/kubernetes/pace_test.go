@@ -243,14 +243,14 @@ func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
-		for n := range Persists {
+		for n := range providers.Persists {
 			err := g.do(t.Context(), ofWorkers, func(context.Context) error { return webhookAway })
-			if !errors.Is(err, webhookAway) || !MayPass(err) {
+			if !errors.Is(err, webhookAway) || !providers.MayPass(err) {
 				t.Fatalf("attempt %d fails with %#v", n+1, err)
 			}
 		}
 		err := g.do(t.Context(), ofWorkers, func(context.Context) error { t.Error("it is asked at once"); return nil })
-		if !errors.Is(err, webhookAway) || MayPass(err) {
+		if !errors.Is(err, webhookAway) || providers.MayPass(err) {
 			t.Errorf("the next one hears %#v", err)
 		}
 		time.Sleep(lookEach)
@@ -369,7 +369,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		defer g.close()
 		asked := 0
 		gone := errors.New("connection refused")
-		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || !MayPass(err) || asked != 1 {
+		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { asked++; return gone }); !errors.Is(err, gone) || !providers.MayPass(err) || asked != 1 {
 			t.Errorf("after %d attempts: %v", asked, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -379,7 +379,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		time.Sleep(fallMost)
 		all.Go(func() { g.do(t.Context(), class{"u", "a"}, func(context.Context) error { <-block; return nil }) })
 		synctest.Wait()
-		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || !MayPass(err) {
+		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || !providers.MayPass(err) {
 			t.Errorf("who waits no longer than 1 ms hears %v", err)
 		}
 		close(block)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // wordMargin is what an agent gets beyond the grace to say its last word: it ends its processes by force when the
@@ -137,7 +138,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		if err = write(); apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		if !apierrors.IsConflict(err) || MayPass(err) {
+		if !apierrors.IsConflict(err) || providers.MayPass(err) {
 			return false, err
 		}
 		there, lookErr := p.client.CoreV1().Pods(p.namespace).Get(ctx, one.name, metav1.GetOptions{})

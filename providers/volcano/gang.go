@@ -385,7 +385,7 @@ func (g *gang) keep(ctx context.Context) {
 		}
 		retry.Reset(keepRetry)
 		fails++
-		if !told && (!kubernetes.MayPass(err) || fails >= kubernetes.Persists) {
+		if !told && (!providers.MayPass(err) || fails >= providers.Persists) {
 			told = true
 			g.site.Log().Warn("A PodGroup was deleted and cannot be made again; it is tried again.", "error", err)
 		}
