@@ -128,6 +128,43 @@ func TestImportPageIsTheImporter(t *testing.T) {
 	}
 }
 
+// entry is a flag, a command or an exit code in a help text, with what the help says of it in one line.
+type entry struct{ name, text string }
+
+// entries are those under a heading of a help text.
+func entries(help, heading string) (list []entry) {
+	_, section, _ := strings.Cut(help, "\n"+heading+":\n")
+	for line := range strings.Lines(section) {
+		text := strings.TrimSpace(line)
+		switch indent := len(line) - len(strings.TrimLeft(line, " ")); {
+		case text == "":
+		case indent == 0:
+			return list
+		case indent <= 4:
+			name, rest, _ := strings.Cut(text, "  ")
+			list = append(list, entry{name, strings.TrimSpace(rest)})
+		default:
+			last := &list[len(list)-1]
+			last.text = strings.TrimSpace(last.text + " " + text)
+		}
+	}
+	return list
+}
+
+// table is the entries as a Markdown table.
+func table(head string, list []entry, name func(string) string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	rows := head + "\n" + strings.Repeat("|---", strings.Count(head, "|")-1) + "|\n"
+	for _, e := range list {
+		rows += "| " + name(e.name) + " | " + e.text + " |\n"
+	}
+	return rows + "\n"
+}
+
+func code(name string) string { return "`" + name + "`" }
+
 func TestCommandsPageIsTheHelp(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "eltrain")
 	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/eltrain").CombinedOutput(); err != nil {
@@ -138,24 +175,74 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 		if err != nil {
 			t.Fatalf("eltrain %v -help: %v", command, err)
 		}
-		return "```text\n" + strings.TrimSpace(string(out)) + "\n```"
+		return string(out)
 	}
-	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
-		if name == "overview" {
-			return help(), true
-		}
-		return help(strings.Fields(name)...), true
-	})
-	listed := regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)  +[A-Z]`).FindAllStringSubmatch(help(), -1)
+	overview := help()
+	listed := append(entries(overview, "Main commands"), entries(overview, "All other commands")...)
+	helps := map[string]string{}
+	var commands []string
+	add := func(name string) {
+		commands = append(commands, name)
+		helps[name] = help(strings.Fields(name)...)
+	}
+	add("agent") // in no list: people have no need of it
 	for _, command := range listed {
-		if !slices.Contains(names, command[1]) {
-			t.Errorf("docs/commands.md has no section on %s", command[1])
+		add(command.name)
+		for _, sub := range entries(helps[command.name], "Subcommands") {
+			add(command.name + " " + sub.name)
 		}
-		_, subcommands, _ := strings.Cut(help(command[1]), "Subcommands:\n")
-		for _, sub := range regexp.MustCompile(`(?m)^    ([a-z-]+)  +[A-Z]`).FindAllStringSubmatch(subcommands, -1) {
-			if name := command[1] + " " + sub[1]; !slices.Contains(names, name) {
-				t.Errorf("docs/commands.md has no section on %s", name)
-			}
+	}
+	users := map[entry][]string{} // of each option
+	exits := "| command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n"
+	for _, name := range commands {
+		for _, option := range entries(helps[name], "Options") {
+			users[option] = append(users[option], name)
+		}
+		codes := [4]string{}
+		for _, exit := range entries(helps[name], "Exit codes") {
+			codes[strings.Index("0123", exit.name)] = exit.text
+		}
+		if codes[1] != "An error, which is shown." && codes[1] != "" {
+			exits += "| `" + name + "` | " + strings.Join(codes[:], " | ") + " |\n"
+		}
+	}
+	var common []entry
+	for option, names := range users {
+		if len(names) == 1 {
+			continue
+		}
+		who := strings.Join(names, ", ")
+		if len(names) > len(commands)/2 {
+			who = "all but " + strings.Join(slices.DeleteFunc(slices.Clone(commands), func(name string) bool {
+				return slices.Contains(names, name) || len(entries(helps[name], "Options")) == 0
+			}), ", ")
+		}
+		common = append(common, entry{option.name, who + " | " + option.text})
+	}
+	slices.SortFunc(common, func(a, b entry) int { return strings.Compare(a.name+a.text, b.name+b.text) })
+
+	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
+		switch name {
+		case "commands":
+			return table("| command | |", listed, func(name string) string { return "[" + name + "](#" + name + ")" }), true
+		case "global options":
+			return table("| option | |", entries(overview, "Global options (before the command)"), code), true
+		case "environment":
+			return table("| variable | |", entries(overview, "Environment"), code), true
+		case "common options":
+			return table("| option | commands | |", common, code), true
+		case "exit codes":
+			return exits, true
+		}
+		usage, _, _ := strings.Cut(strings.TrimPrefix(helps[name], "Usage: "), "\n")
+		own := slices.DeleteFunc(entries(helps[name], "Options"), func(option entry) bool { return len(users[option]) > 1 })
+		text := "`" + strings.Replace(usage, "[global options] ", "", 1) + "`\n\n" +
+			table("| option | |", own, code) + table("| subcommand | |", entries(helps[name], "Subcommands"), code)
+		return text, helps[name] != ""
+	})
+	for _, name := range append(commands, "commands", "global options", "environment", "common options", "exit codes") {
+		if !slices.Contains(names, name) {
+			t.Errorf("docs/commands.md has no section on %s", name)
 		}
 	}
 	if len(listed) < 9 {
