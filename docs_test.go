@@ -152,18 +152,16 @@ func entries(help, heading string) (list []entry) {
 }
 
 // table is the entries as a Markdown table.
-func table(head string, list []entry, name func(string) string) string {
+func table(head string, list []entry) string {
 	if len(list) == 0 {
 		return ""
 	}
 	rows := head + "\n" + strings.Repeat("|---", strings.Count(head, "|")-1) + "|\n"
 	for _, e := range list {
-		rows += "| " + name(e.name) + " | " + e.text + " |\n"
+		rows += "| `" + e.name + "` | " + e.text + " |\n"
 	}
 	return rows + "\n"
 }
-
-func code(name string) string { return "`" + name + "`" }
 
 func TestCommandsPageIsTheHelp(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "eltrain")
@@ -181,17 +179,24 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 	listed := append(entries(overview, "Main commands"), entries(overview, "All other commands")...)
 	helps := map[string]string{}
 	var commands []string
-	add := func(name string) {
+	usages := "| command | |\n|---|---|\n"
+	add := func(section, name, text string) {
 		commands = append(commands, name)
 		helps[name] = help(strings.Fields(name)...)
+		usage, _, _ := strings.Cut(strings.TrimPrefix(helps[name], "Usage: eltrain [global options] "), "\n")
+		usages += "| [`" + strings.Replace(usage, " [options]", "", 1) + "`](#" + section + ") | " + text + " |\n"
 	}
-	add("agent") // in no list: people have no need of it
 	for _, command := range listed {
-		add(command.name)
-		for _, sub := range entries(helps[command.name], "Subcommands") {
-			add(command.name + " " + sub.name)
+		subcommands := entries(help(command.name), "Subcommands")
+		for _, sub := range subcommands {
+			add(command.name, command.name+" "+sub.name, sub.text)
+		}
+		if len(subcommands) == 0 {
+			add(command.name, command.name, command.text)
 		}
 	}
+	add("agent", "agent", "Run in a slot; providers start it") // in no list: people have no need of it
+
 	users := map[entry][]string{} // of each option
 	exits := "| command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n"
 	for _, name := range commands {
@@ -206,6 +211,9 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 			exits += "| `" + name + "` | " + strings.Join(codes[:], " | ") + " |\n"
 		}
 	}
+	own := func(name string) []entry {
+		return slices.DeleteFunc(entries(helps[name], "Options"), func(option entry) bool { return len(users[option]) > 1 })
+	}
 	var common []entry
 	for option, names := range users {
 		if len(names) == 1 {
@@ -214,7 +222,7 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 		who := strings.Join(names, ", ")
 		if len(names) > len(commands)/2 {
 			who = "all but " + strings.Join(slices.DeleteFunc(slices.Clone(commands), func(name string) bool {
-				return slices.Contains(names, name) || len(entries(helps[name], "Options")) == 0
+				return slices.Contains(names, name)
 			}), ", ")
 		}
 		common = append(common, entry{option.name, who + " | " + option.text})
@@ -224,25 +232,28 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
 		switch name {
 		case "commands":
-			return table("| command | |", listed, func(name string) string { return "[" + name + "](#" + name + ")" }), true
+			return usages, true
 		case "global options":
-			return table("| option | |", entries(overview, "Global options (before the command)"), code), true
+			return table("| option | |", entries(overview, "Global options (before the command)")), true
 		case "environment":
-			return table("| variable | |", entries(overview, "Environment"), code), true
+			return table("| variable | |", entries(overview, "Environment")), true
 		case "common options":
-			return table("| option | commands | |", common, code), true
+			return table("| option | commands | |", common), true
 		case "exit codes":
 			return exits, true
 		}
-		usage, _, _ := strings.Cut(strings.TrimPrefix(helps[name], "Usage: "), "\n")
-		own := slices.DeleteFunc(entries(helps[name], "Options"), func(option entry) bool { return len(users[option]) > 1 })
-		text := "`" + strings.Replace(usage, "[global options] ", "", 1) + "`\n\n" +
-			table("| option | |", own, code) + table("| subcommand | |", entries(helps[name], "Subcommands"), code)
-		return text, helps[name] != ""
+		return table("| option | |", own(name)), helps[name] != ""
 	})
-	for _, name := range append(commands, "commands", "global options", "environment", "common options", "exit codes") {
+	page := read(t, "docs/commands.md")
+	for _, command := range append(listed, entry{name: "agent"}) {
+		if !strings.Contains(page, "\n## "+command.name+"\n") {
+			t.Errorf("docs/commands.md has no section on %s", command.name)
+		}
+	}
+	needed := slices.DeleteFunc(commands, func(name string) bool { return len(own(name)) == 0 })
+	for _, name := range append(needed, "commands", "global options", "environment", "common options", "exit codes") {
 		if !slices.Contains(names, name) {
-			t.Errorf("docs/commands.md has no section on %s", name)
+			t.Errorf("docs/commands.md has no table of %s", name)
 		}
 	}
 	if len(listed) < 9 {
