@@ -128,6 +128,41 @@ func TestImportPageIsTheImporter(t *testing.T) {
 	}
 }
 
+// entry is a flag, a command or an exit code in a help text, with what the help says of it in one line.
+type entry struct{ name, text string }
+
+// entries are those under a heading of a help text.
+func entries(help, heading string) (list []entry) {
+	_, section, _ := strings.Cut(help, "\n"+heading+":\n")
+	for line := range strings.Lines(section) {
+		text := strings.TrimSpace(line)
+		switch indent := len(line) - len(strings.TrimLeft(line, " ")); {
+		case text == "":
+		case indent == 0:
+			return list
+		case indent <= 4:
+			name, rest, _ := strings.Cut(text, "  ")
+			list = append(list, entry{name, strings.TrimSpace(rest)})
+		default:
+			last := &list[len(list)-1]
+			last.text = strings.TrimSpace(last.text + " " + text)
+		}
+	}
+	return list
+}
+
+// table is the entries as a Markdown table.
+func table(head string, list []entry) string {
+	if len(list) == 0 {
+		return ""
+	}
+	rows := head + "\n" + strings.Repeat("|---", strings.Count(head, "|")-1) + "|\n"
+	for _, e := range list {
+		rows += "| `" + e.name + "` | " + e.text + " |\n"
+	}
+	return rows + "\n"
+}
+
 func TestCommandsPageIsTheHelp(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "eltrain")
 	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/eltrain").CombinedOutput(); err != nil {
@@ -138,24 +173,87 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 		if err != nil {
 			t.Fatalf("eltrain %v -help: %v", command, err)
 		}
-		return "```text\n" + strings.TrimSpace(string(out)) + "\n```"
+		return string(out)
 	}
-	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
-		if name == "overview" {
-			return help(), true
-		}
-		return help(strings.Fields(name)...), true
-	})
-	listed := regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)  +[A-Z]`).FindAllStringSubmatch(help(), -1)
+	overview := help()
+	listed := append(entries(overview, "Main commands"), entries(overview, "All other commands")...)
+	helps := map[string]string{}
+	var commands []string
+	usages := "| command | |\n|---|---|\n"
+	add := func(section, name, text string) {
+		commands = append(commands, name)
+		helps[name] = help(strings.Fields(name)...)
+		usage, _, _ := strings.Cut(strings.TrimPrefix(helps[name], "Usage: eltrain [global options] "), "\n")
+		usages += "| [`" + strings.Replace(usage, " [options]", "", 1) + "`](#" + section + ") | " + text + " |\n"
+	}
 	for _, command := range listed {
-		if !slices.Contains(names, command[1]) {
-			t.Errorf("docs/commands.md has no section on %s", command[1])
+		subcommands := entries(help(command.name), "Subcommands")
+		for _, sub := range subcommands {
+			add(command.name, command.name+" "+sub.name, sub.text)
 		}
-		_, subcommands, _ := strings.Cut(help(command[1]), "Subcommands:\n")
-		for _, sub := range regexp.MustCompile(`(?m)^    ([a-z-]+)  +[A-Z]`).FindAllStringSubmatch(subcommands, -1) {
-			if name := command[1] + " " + sub[1]; !slices.Contains(names, name) {
-				t.Errorf("docs/commands.md has no section on %s", name)
-			}
+		if len(subcommands) == 0 {
+			add(command.name, command.name, command.text)
+		}
+	}
+	add("agent", "agent", "Run in a slot; providers start it") // in no list: people have no need of it
+
+	users := map[entry][]string{} // of each option
+	exits := "| command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n"
+	for _, name := range commands {
+		for _, option := range entries(helps[name], "Options") {
+			users[option] = append(users[option], name)
+		}
+		codes := [4]string{}
+		for _, exit := range entries(helps[name], "Exit codes") {
+			codes[strings.Index("0123", exit.name)] = exit.text
+		}
+		if codes[1] != "An error, which is shown." && codes[1] != "" {
+			exits += "| `" + name + "` | " + strings.Join(codes[:], " | ") + " |\n"
+		}
+	}
+	own := func(name string) []entry {
+		return slices.DeleteFunc(entries(helps[name], "Options"), func(option entry) bool { return len(users[option]) > 1 })
+	}
+	var common []entry
+	for option, names := range users {
+		if len(names) == 1 {
+			continue
+		}
+		who := strings.Join(names, ", ")
+		if len(names) > len(commands)/2 {
+			who = "all but " + strings.Join(slices.DeleteFunc(slices.Clone(commands), func(name string) bool {
+				return slices.Contains(names, name)
+			}), ", ")
+		}
+		common = append(common, entry{option.name, who + " | " + option.text})
+	}
+	slices.SortFunc(common, func(a, b entry) int { return strings.Compare(a.name+a.text, b.name+b.text) })
+
+	names := generated(t, "docs/commands.md", func(name string) (string, bool) {
+		switch name {
+		case "commands":
+			return usages, true
+		case "global options":
+			return table("| option | |", entries(overview, "Global options (before the command)")), true
+		case "environment":
+			return table("| variable | |", entries(overview, "Environment")), true
+		case "common options":
+			return table("| option | commands | |", common), true
+		case "exit codes":
+			return exits, true
+		}
+		return table("| option | |", own(name)), helps[name] != ""
+	})
+	page := read(t, "docs/commands.md")
+	for _, command := range append(listed, entry{name: "agent"}) {
+		if !strings.Contains(page, "\n## "+command.name+"\n") {
+			t.Errorf("docs/commands.md has no section on %s", command.name)
+		}
+	}
+	needed := slices.DeleteFunc(commands, func(name string) bool { return len(own(name)) == 0 })
+	for _, name := range append(needed, "commands", "global options", "environment", "common options", "exit codes") {
+		if !slices.Contains(names, name) {
+			t.Errorf("docs/commands.md has no table of %s", name)
 		}
 	}
 	if len(listed) < 9 {
