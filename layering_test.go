@@ -3,6 +3,9 @@ package eltrain_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -40,11 +43,12 @@ var rooms = map[string][]string{
 	"internal/atomicfile":    {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
-	"apply":                  {"job", "plan", "elastic", "providers", "state", "internal/atomicfile"},
-	"cmd/view":               {"job", "plan", "apply", "state"},
+	"conditions":             {"job"},
+	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile"},
+	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
-	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile"},
+	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
@@ -125,6 +129,76 @@ func TestThePlannerAsksNoClock(t *testing.T) {
 		if !strings.HasSuffix(file, "_test.go") && regexp.MustCompile(`time\.(Now|Since|Until|Sleep|After|New)`).Match(text) {
 			t.Errorf("%s asks the clock", file)
 		}
+	}
+}
+
+// The Loop is a value: no clock, goroutine, channel, lock, file or context. Only these files of its room have some.
+func TestTheLoopIsAValue(t *testing.T) {
+	outside := []string{"driver.go", "lanes.go", "teller.go", "eyes.go", "planner.go", "live.go", "files.go", "gitlock.go", "commit.go", "identity_unix.go"}
+	files, err := filepath.Glob("apply/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of apply: %v", err)
+	}
+	impure := regexp.MustCompile(`"(sync|sync/atomic|context|os|io|net|net/http|math/rand|math/rand/v2)"|time\.(Now|Since|Until|Sleep|After|AfterFunc|New|Tick)|\bgo func|\bchan\b|\bselect \{`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || slices.Contains(outside, filepath.Base(file)) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			code, _, _ := strings.Cut(line, "//")
+			if found := impure.FindString(code); found != "" {
+				t.Errorf("%s:%d has %s", file, i+1, found)
+			}
+		}
+	}
+}
+
+// No object of apply is what all of it hangs on: at most 20 fields and 40 methods each.
+func TestObjectsOfApplyAreSmall(t *testing.T) {
+	const mostFields, mostMethods = 20, 40
+	files, err := filepath.Glob("apply/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := map[string]int{}
+	count := func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv != nil {
+				of := n.Recv.List[0].Type
+				if pointer, is := of.(*ast.StarExpr); is {
+					of = pointer.X
+				}
+				methods[of.(*ast.Ident).Name]++
+			}
+		case *ast.TypeSpec:
+			if object, is := n.Type.(*ast.StructType); is && object.Fields.NumFields() > mostFields {
+				t.Errorf("%s has %d fields", n.Name, object.Fields.NumFields())
+			}
+		}
+		return true
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, count)
+	}
+	for name, n := range methods {
+		if n > mostMethods {
+			t.Errorf("%s has %d methods", name, n)
+		}
+	}
+	if methods["Loop"] == 0 {
+		t.Error("no Loop was found")
 	}
 }
 

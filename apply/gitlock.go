@@ -122,3 +122,14 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		}
 	}
 }
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -5,16 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/eltrain/eltrain/elastic"
-	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 )
 
 func expectQuiet(t *testing.T, w *FileWatcher, what string) {
@@ -219,131 +214,6 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 			t.Errorf("an interrupt does not end it: %v", err)
 		}
 	})
-}
-
-// That a job is in the files no more is told at once, and not only once it is believed: to whoever watches, and to whoever asks.
-func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
-	b, view := guarded(t, func(*Options) {})
-	gone := &UnsteadyError{Text: "Jobs are in the files no more.", Since: b.now, Again: b.now.Add(filesStill), Lost: []string{"b"}}
-	told := []string{"job.b: it is not in the files any more, which is believed in 5s, unless it comes back"}
-	for range 2 { // somebody writes on
-		b.heed(reading(Files{}, gone))
-		if p := b.turn(t); len(removed(p)) > 0 {
-			t.Errorf("removed %v", removed(p))
-		}
-		if got := view.messages("withheld"); !slices.Equal(got, told) {
-			t.Errorf("told %q", got)
-		}
-	}
-	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "is believed once nobody has written there for 5s") {
-		t.Errorf("it waits for %+v", live.Waits)
-	}
-	b.heed(reading(Files{Jobs: two(2)}, nil))
-	b.turn(t)
-	if got := view.messages("withheld"); !slices.Equal(got, append(told, "job.b: over: it is in the files again")) || len(b.Live().Waits) > 0 {
-		t.Errorf("once it is back told is %q, and it waits for %+v", got, b.Live().Waits)
-	}
-	view.notices = view.notices[:0]
-	both := *gone
-	both.Lost = []string{"a", "b"}
-	b.heed(reading(Files{}, &both))
-	b.heed(reading(Files{}, gone)) // a has come back, and b has not yet
-	b.heed(reading(Files{Jobs: two(2)}, nil))
-	b.turn(t)
-	if got := view.messages("withheld"); len(got) != 4 || got[2] != "job.a: over: it is in the files again" || got[3] != "job.b: over: it is in the files again" {
-		t.Errorf("of two that come back one after the other is told %q", got)
-	}
-	b.heed(reading(Files{}, gone))
-	b.heed(reading(Files{}, &UnusableError{Brief: "A typo.", Text: "A typo."}))
-	b.turn(t)
-	if waits := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); strings.Contains(waits, "is believed") {
-		t.Errorf("with an error in the files it waits for %q", waits)
-	}
-	view.notices = view.notices[:0]
-	b.heed(reading(Files{}, gone))
-	b.heed(reading(Files{Jobs: two(2)[:1]}, nil))
-	b.turns(t)
-	if got := view.messages("withheld"); !slices.Contains(got, told[0]) || b.Records()["b"] != nil || len(b.Live().Waits) > 0 {
-		t.Errorf("once it is believed told is %q, and it waits for %+v", got, b.Live().Waits)
-	}
-}
-
-// With -prune=false nothing is destroyed, so there is nothing to announce.
-func TestAJobThatIsLostAndStaysIsNotTold(t *testing.T) {
-	b, view := guarded(t, func(o *Options) { o.Keep = true })
-	b.heed(reading(Files{}, &UnsteadyError{Since: b.now, Again: b.now.Add(filesStill), Lost: []string{"b"}}))
-	b.turn(t)
-	if got := view.messages("withheld"); len(got) > 0 || len(b.Live().Waits) > 0 {
-		t.Errorf("told %q, waits %+v", got, b.Live().Waits)
-	}
-}
-
-func TestFilesThatAreBeingWrittenChangeNothingAndAreReadLater(t *testing.T) {
-	b, view := guarded(t, func(o *Options) { o.Commit = "1111111" })
-	busy := &UnsteadyError{Text: "index.lock is there.", Since: b.now, Again: b.now.Add(filesStill)}
-	if b.reload(reading(Files{}, busy)) || !b.again.Equal(busy.Again) {
-		t.Fatal("it is read, or not again")
-	}
-	p := b.turn(t)
-	if len(removed(p)) > 0 || waitsOf(p, "a") != "" || len(view.warned) > 0 {
-		t.Errorf("removed %v, a waits %s, warned %q", removed(p), waitsOf(p, "a"), view.warned)
-	}
-	// A request waits with them, and is answered with what they come to.
-	most := 4
-	answers := make(chan elastic.ReconcileReply, 1)
-	go func() { answers <- b.Reconcile(t.Context(), elastic.ReconcileRequest{MaxDestroy: &most}) }()
-	eventually(t, "the request", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.requests) == 1
-	})
-	b.now = b.now.Add(unsteadyTold)
-	for range 2 {
-		b.heed(reading(Files{}, busy))
-		b.turn(t)
-	}
-	if len(b.heeded) > 0 || len(b.requests) != 1 || len(answers) > 0 {
-		t.Error("the request is answered before the files are read")
-	}
-	want := unsteadyTrouble + ": " + busy.Text
-	if got := view.messages("configuration"); !slices.Equal(got, []string{want}) {
-		t.Errorf("events %q", got)
-	}
-	if !slices.Contains(view.warned, want) {
-		t.Errorf("warned %q", view.warned)
-	}
-	b.heed(reading(Files{Jobs: two(2)[:1], Commit: "2222222", Caution: "an old lock"}, nil))
-	b.turn(t)
-	if reply := <-answers; reply.Changes == nil || reply.Changes.Remove != 2 || reply.Commit != "2222222" {
-		t.Errorf("answered %+v", reply)
-	}
-	if !b.again.IsZero() || !b.unsteady.IsZero() {
-		t.Error("they are read again")
-	}
-	if got := view.messages("configuration"); !slices.Contains(got, filesCaution+": an old lock") {
-		t.Errorf("events %q", got)
-	}
-}
-
-// The loop reads again by itself when it is time: nothing tells that nothing happens.
-func TestTheLoopReadsAgainWhenTheFilesAreStill(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.Clock, o.Spawn = nil, nil; o.Jobs = []job.Job{} })
-	ctx, cancel := context.WithCancel(t.Context())
-	readings := 0
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
-	w := &Watch{Changed: changed, Reload: func() (Files, error) {
-		if readings++; readings == 1 {
-			return Files{}, &UnsteadyError{Since: time.Now(), Again: time.Now().Add(filesDebounce)}
-		}
-		cancel()
-		return Files{}, nil
-	}}
-	end := time.AfterFunc(far, cancel)
-	defer end.Stop()
-	if _, err := b.Run(ctx, w); err != nil || readings != 2 {
-		t.Errorf("%d readings, %v", readings, err)
-	}
 }
 
 // A lock that comes just as the files are read, as that of git status, is no change that anybody tells of when it goes.

@@ -14,24 +14,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
-	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 )
-
-// Live is what a running master knows now: what `eltrain status` shows.
-type Live struct {
-	Records  job.Records  `json:"records"`
-	Snapshot job.Snapshot `json:"snapshot"`
-	Waits    []plan.Wait  `json:"waits,omitempty"`
-	// Released are the jobs that the state was told to forget and that may run on, by UID.
-	Released map[string]job.Released `json:"released,omitempty"`
-}
 
 // liveFile holds, in the run directory and for its owner alone, where the master of the directory answers.
 const liveFile = "master.json"
@@ -47,27 +35,6 @@ type liveAddress struct {
 	Token string `json:"token"`
 }
 
-// Live is a copy of what the master knows now.
-func (r *Reconciler) Live() Live {
-	snapshot, refusals := r.Snapshot(), r.refusals()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.o.Clock()
-	unstored := r.unstoredJobs()
-	records := make(job.Records, len(r.state.Jobs))
-	for name, rec := range r.state.Jobs {
-		copied := *rec
-		if r.unstored != "" && rec.Phase == job.JobRunning {
-			copied.Phase = job.JobDegraded // nothing of it is healed, and its record cannot say so
-		}
-		if !rec.Phase.Ended() {
-			copied.Goodput = rec.Goodput.Until(now)
-		}
-		records[name] = &copied
-	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(unstored, r.waits, refusals, r.left, r.lostJobs()), Released: r.state.Released}
-}
-
 // LiveServer answers Fetch on this machine until Close.
 type LiveServer struct {
 	http    *http.Server
@@ -78,7 +45,7 @@ type LiveServer struct {
 
 // ServeLive lets other processes of the same user ask what the master knows. It listens on loopback only; the
 // address and a token are in a file in runDir that only its owner can read.
-func ServeLive(r *Reconciler, runDir string) (*LiveServer, error) {
+func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for status: %w", err)
@@ -92,7 +59,7 @@ func ServeLive(r *Reconciler, runDir string) (*LiveServer, error) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(r.Live()) // an error is the client's broken connection
+		json.NewEncoder(w).Encode(live()) // an error is the client's broken connection
 	})
 	s := &LiveServer{
 		http: &http.Server{Handler: mux, ReadHeaderTimeout: liveTimeout, ReadTimeout: liveTimeout, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10},

@@ -12,20 +12,14 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/state"
-	"github.com/eltrain/eltrain/state/memory"
 )
 
-// reconciler has one recorded job and nothing else.
-func reconciler(t *testing.T) *Reconciler {
-	t.Helper()
-	store := memory.New()
-	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
-	must(t, err)
-	must(t, store.Write(t.Context(), state.State{}.Next(job.Records{"a": {UID: "u", Phase: job.JobRunning}}), lock))
-	r, err := New(t.Context(), Options{Store: store, Lock: lock, NewUID: func(string) string { return "u" }})
-	must(t, err)
-	return r
+// oneJob is what is known of one recorded job and nothing else.
+func oneJob() Live {
+	l := New(jobtest.Epoch, Setup{State: state.State{}.Next(job.Records{"a": {UID: "u", Phase: job.JobRunning}})})
+	return l.Live(jobtest.Epoch, nil)
 }
 
 func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
@@ -33,7 +27,7 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("without a master: %v", err)
 	}
-	s, err := ServeLive(reconciler(t), dir)
+	s, err := ServeLive(oneJob, dir)
 	must(t, err)
 	live, err := Fetch(t.Context(), dir)
 	if err != nil || live.Records["a"] == nil || live.Records["a"].Phase != job.JobRunning {
@@ -70,7 +64,7 @@ func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 
 func TestLiveWantsItsToken(t *testing.T) {
 	dir := t.TempDir()
-	s, err := ServeLive(reconciler(t), dir)
+	s, err := ServeLive(oneJob, dir)
 	must(t, err)
 	defer s.Close()
 	text, err := os.ReadFile(filepath.Join(dir, liveFile))
@@ -94,7 +88,7 @@ func TestLiveWantsItsToken(t *testing.T) {
 // The file of a master that was killed leads nowhere, or to a stranger's port.
 func TestAStaleMasterFileIsNoMaster(t *testing.T) {
 	dir := t.TempDir()
-	stranger, err := ServeLive(reconciler(t), t.TempDir())
+	stranger, err := ServeLive(oneJob, t.TempDir())
 	must(t, err)
 	defer stranger.Close()
 	text, err := os.ReadFile(stranger.file)

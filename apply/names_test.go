@@ -2,46 +2,34 @@ package apply
 
 import (
 	"testing"
-	"time"
 
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/job/jobtest"
-	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state"
 )
 
-// An observation in which jobs were renamed is the same for as long as the provider's own is, and the names are.
-func TestARenamedObservationIsTheSameUntilSomethingChanges(t *testing.T) {
-	c := sim.New("local", jobtest.Epoch, nil)
-	if err := c.Launch(t.Context(), job.Launch{UID: "u", Slot: job.Address{Job: "before", Role: "worker"}, Incarnation: 1}); err != nil {
-		t.Fatal(err)
-	}
-	known := new(names)
-	p := &renaming{Provider: c, names: known}
-	name := func() (*job.Incarnation, string) {
-		t.Helper()
-		o, err := p.Observe(t.Context())
-		if err != nil || len(o.Incarnations) != 1 {
-			t.Fatalf("%+v, %v", o, err)
+// A plan knows what runs by the name that its job has now. What a provider saw stays as it is, and is no news as long as it
+// is the same, whatever jobs are called.
+func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
+	seen := &providers.Observation{Places: providers.Anywhere, Incarnations: []job.Incarnation{
+		{UID: "u", Slot: job.Address{Job: "before", Role: "worker"}, Number: 1, State: job.Up}}}
+	l := loopOf(job.Job{})
+	l.sight.see("local", Sight{Observation: seen}, nil)
+	for _, now := range []string{"before", "now", "now", "later"} {
+		l.book.set(state.State{Jobs: job.Records{now: {UID: "u", Launched: "before", Spec: job.Job{Name: now, Provider: "local"}}}})
+		l.sight.fresh = false
+		l.sight.see("local", Sight{Observation: seen}, nil)
+		in := l.input()
+		if got := in.Snapshot.Incarnations[0].Slot.Job; got != now || seen.Incarnations[0].Slot.Job != "before" || l.sight.fresh {
+			t.Errorf("it is called %s, and is to be %s; what was seen is called %s, and news is %v", got, now, seen.Incarnations[0].Slot.Job, l.sight.fresh)
 		}
-		return &o.Incarnations[0], o.Incarnations[0].Slot.Job
+		if l.sight.at(&plan.Change{UID: "u", Slot: job.Address{Job: now, Role: "worker"}, Incarnation: 1}) == nil {
+			t.Errorf("a change of %s does not find it", now)
+		}
 	}
-	called := func(now string) {
-		known.set(job.Records{now: {UID: "u", Launched: "before"}})
-	}
-	first, was := name()
-	called("now")
-	second, is := name()
-	called("now") // as with each turn that stores
-	again, _ := name()
-	called("later")
-	third, later := name()
-	c.After(time.Second, func() { c.SetNode(jobtest.Node("n1", jobtest.Cores(1))) })
-	c.Advance(jobtest.Epoch.Add(time.Minute), func() {})
-	fourth, _ := name()
-	if was != "before" || is != "now" || later != "later" || first.Slot.Job != "before" || second.Slot.Job != "now" {
-		t.Errorf("it is called %s, %s and %s; then the first %s and the second %s", was, is, later, first.Slot.Job, second.Slot.Job)
-	}
-	if again != second || third == second || fourth == third {
-		t.Error("it is another observation where nothing changed, or the same where something did")
+	other := *seen
+	if l.sight.see("local", Sight{Observation: &other}, nil); !l.sight.fresh {
+		t.Error("another observation is no news")
 	}
 }

@@ -15,7 +15,7 @@ type going struct{ job, role, verb, reason string }
 
 // removals are the notices of what a plan decided to stop: slots that are removed or replaced, as that is decided, those of
 // a role and a reason as one, and jobs that are gone. How a job that ended is stopped is no news beside its end.
-func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
+func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 	why := map[target]string{}
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Launch == nil {
@@ -57,7 +57,7 @@ func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			enter(name, s.Address, verb, reason)
 		}
 	}
-	for _, c := range r.newStrays(before, now, p) {
+	for _, c := range l.exec.newStrays(before, now, p) {
 		enter(c.Job, c.Slot, "removed", why[targetOf(c)])
 	}
 	var notices []job.Notice
@@ -79,21 +79,21 @@ func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 	return notices
 }
 
-// ran tells whether a slot had an incarnation that was not being stopped.
+// ran reports whether a slot had an incarnation that was not being stopped.
 func ran(was *job.Slot) bool {
 	return was.Phase.Live() && was.Phase != job.Canceling && was.Incarnation > 0
 }
 
 // newStrays are the changes that stop what runs and is of no recorded job, of the UIDs of which none was asked for before.
-func (r *Reconciler) newStrays(before map[string]*job.Record, now map[string]bool, p *plan.Plan) (fresh []*plan.Change) {
-	told := r.strays
-	r.strays = map[string]bool{}
+func (e *executor) newStrays(before map[string]*job.Record, now map[string]bool, p *plan.Plan) (fresh []*plan.Change) {
+	told := e.strays
+	e.strays = map[string]bool{}
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Action != plan.Delete || isForget(c) || before[c.UID] != nil || now[c.UID] {
 			continue
 		}
-		r.strays[c.UID] = true
+		e.strays[c.UID] = true
 		if !told[c.UID] {
 			fresh = append(fresh, c)
 		}

@@ -1,13 +1,20 @@
 package apply
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/providers"
 )
+
+// hopeless is how often something is told to fail before a run that does not watch stops waiting for it.
+const hopeless = 5
+
+// repeats reports whether an error says the same as the one before, if there was one.
+func repeats(err, before error) bool {
+	return before != nil && conditions.Wording(err.Error()) == conditions.Wording(before.Error())
+}
 
 // retry is how it stands with what is tried until it succeeds: when it is tried again, and what was told of its failures.
 // It is a plain value: the time is an argument, and so is the jitter, from 0 to 1. It begins as zero, and is zero again
@@ -70,31 +77,4 @@ func (r retry) fail(now time.Time, err error, jitter float64) retry {
 func pauseAfter(failures int, first, most time.Duration, jitter float64) time.Duration {
 	pause := min(first<<min(failures, 10), most)
 	return pause + time.Duration(jitter*float64(pause)/4)
-}
-
-// insist calls until that succeeds, or fails in a way that is to be told: then it gives the error, and how it stands. The
-// pauses obey the context.
-func insist(ctx context.Context, clock func() time.Time, r retry, call func() error) (retry, error) {
-	for {
-		r = r.begin(clock())
-		err := call()
-		if err == nil {
-			return retry{}, nil
-		}
-		now, jitter := clock(), rand.Float64()
-		next, tell := r.next(now, err, jitter)
-		if tell {
-			return next, err
-		}
-		if !sleep(ctx, next.until.Sub(now)) {
-			return r.fail(now, err, jitter), err
-		}
-		r = next
-	}
-}
-
-// Publish tells a provider's agents where the service is.
-func Publish(ctx context.Context, p providers.Provider, s providers.Service) error {
-	_, err := insist(ctx, time.Now, retry{}, func() error { return p.Publish(ctx, s) })
-	return err
 }

@@ -5,28 +5,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
-	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/providers"
 )
-
-// keptJournal keeps what is appended.
-type keptJournal struct{ entries []state.Entry }
-
-func (k *keptJournal) Append(entries ...state.Entry) error {
-	k.entries = append(k.entries, entries...)
-	return nil
-}
 
 // withPassword is a job whose slots need one.
 func withPassword(password string) job.Job {
 	j := jobtest.Job("a", jobtest.Role("worker", 2))
 	j.Roles[0].Env = map[string]string{"TOKEN": password, "HEADER": "Bearer " + password}
 	j.Secrets = []string{password}
+	return j
+}
+
+// inClear is the same of which nothing is sensitive.
+func inClear(password string) job.Job {
+	j := withPassword(password)
+	j.Secrets = nil
 	return j
 }
 
@@ -37,137 +39,241 @@ func newSealer(t *testing.T) *job.Sealer {
 	return s
 }
 
+// kept is all that was stored, journalled, told or can be asked for.
+func (d *driven) kept(t *testing.T) string {
+	t.Helper()
+	stored, err := d.store.Read(t.Context())
+	must(t, err)
+	observed, _ := d.Observed()
+	text, err := json.Marshal([]any{stored, d.Records(), d.Live(), d.Outputs(), observed})
+	must(t, err)
+	d.journal.mu.Lock()
+	defer d.journal.mu.Unlock()
+	for _, e := range d.journal.entries {
+		text = append(text, e.Data...)
+	}
+	d.view.mu.Lock()
+	defer d.view.mu.Unlock()
+	return string(text) + d.view.text.String()
+}
+
+// hides fails the test if a password is kept.
+func (d *driven) hides(t *testing.T, when string, passwords ...string) {
+	t.Helper()
+	text := d.kept(t)
+	for _, p := range passwords {
+		if at := strings.Index(text, p); at >= 0 {
+			t.Errorf("%s: %q is kept: …%s…", when, p, text[max(0, at-80):min(at+40, len(text))])
+		}
+	}
+}
+
 // What is launched has its password, and nothing that is kept has it. A password that was changed replaces what runs.
 func TestOnlyWhatIsLaunchedHasSensitiveValues(t *testing.T) {
 	const password, other = "hunter2hunter2", "hunter3hunter3"
-	sealer, journal := newSealer(t), new(keptJournal)
-	b := newBench(t, func(o *Options) {
-		o.Sealer, o.Journal, o.Jobs = sealer, journal, sealer.Jobs([]job.Job{withPassword(password)})
-	})
-	var launched []string
-	b.cluster.launch = func(_ context.Context, l job.Launch) error {
-		launched = append(launched, l.Program.Env["TOKEN"]+" "+l.Program.Env["HEADER"])
-		return nil
-	}
-	for range 3 {
-		b.turn(t)
-	}
-	if want := fmt.Sprint([]string{password + " Bearer " + password, password + " Bearer " + password}); fmt.Sprint(launched) != want {
-		t.Errorf("launched with %v, want %v", launched, want)
-	}
-	kept := func(when string) {
-		t.Helper()
-		stored, err := b.o.Store.Read(t.Context())
-		must(t, err)
-		text, err := json.Marshal(stored)
-		must(t, err)
-		for _, e := range journal.entries {
-			text = append(text, e.Data...)
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		f := newFollowing(t, func(s *Setup, p *Parts) {
+			p.Sealer, s.Files.Jobs = sealer, sealer.Jobs([]job.Job{withPassword(password)})
+		})
+		var mu sync.Mutex
+		var launched []string
+		f.provider.launch = func(_ context.Context, l job.Launch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			launched = append(launched, l.Program.Env["TOKEN"]+" "+l.Program.Env["HEADER"])
+			return nil
 		}
-		for _, p := range []string{password, other} {
-			if at := strings.Index(string(text), p); at >= 0 {
-				t.Errorf("%s: %q is kept: …%s…", when, p, text[max(0, at-80):at+40])
-			}
+		f.begin(t)
+		synctest.Wait()
+		if want := []string{password + " Bearer " + password, password + " Bearer " + password}; !slices.Equal(launched, want) {
+			t.Errorf("launched with %v, want %v", launched, want)
 		}
-	}
-	kept("launched")
+		f.hides(t, "launched", password)
 
-	b.Declare(sealer.Jobs([]job.Job{withPassword(password)}))
-	if p := b.turn(t); len(p.Changes) > 0 {
-		t.Errorf("the same password changes %+v", p.Changes)
-	}
-	b.Declare(sealer.Jobs([]job.Job{withPassword(other)}))
-	if p := b.turn(t); p.Summary().Remove != 2 {
-		t.Errorf("another password changes %+v", p.Changes)
-	}
-	kept("changed")
+		f.view.planned()
+		f.say(Files{Jobs: sealer.Jobs([]job.Job{withPassword(password)})}, nil)
+		if plans := f.view.planned(); len(plans) > 0 {
+			t.Errorf("the same password is planned: %+v", plans[0].Changes)
+		}
+		f.say(Files{Jobs: sealer.Jobs([]job.Job{withPassword(other)})}, nil)
+		if plans := f.view.planned(); len(plans) == 0 || plans[0].Summary().Remove != 2 {
+			t.Errorf("another password is planned as %+v", plans)
+		}
+		f.hides(t, "changed", password, other)
+		must(t, f.end())
+	})
 }
 
 // A value that became sensitive is sealed in the records too, before anything is journalled.
 func TestAValueThatBecomesSensitiveIsSealed(t *testing.T) {
 	const password = "hunter2hunter2"
-	plain := withPassword(password)
-	plain.Secrets = nil
-	sealer, journal := newSealer(t), new(keptJournal)
-	b := newBench(t, func(o *Options) { o.Sealer, o.Journal, o.Jobs = sealer, journal, []job.Job{plain} })
-	b.turn(t)
-	journal.entries = nil
-	b.Declare(sealer.Jobs([]job.Job{withPassword(password)}))
-	b.turn(t)
-	text, err := json.Marshal(b.Records())
-	must(t, err)
-	for _, e := range journal.entries {
-		text = append(text, e.Data...)
-	}
-	if strings.Contains(string(text), password) {
-		t.Error("it is still in clear")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		f := newFollowing(t, func(s *Setup, p *Parts) { p.Sealer, s.Files.Jobs = sealer, []job.Job{inClear(password)} })
+		f.begin(t)
+		synctest.Wait()
+		f.journal.entries = nil
+		f.say(Files{Jobs: sealer.Jobs([]job.Job{withPassword(password)})}, nil)
+		text, err := json.Marshal(f.Records())
+		must(t, err)
+		for _, e := range f.journal.entries {
+			text = append(text, e.Data...)
+		}
+		if strings.Contains(string(text), password) {
+			t.Error("it is still in clear")
+		}
+		must(t, f.end())
+	})
 }
 
 // A master that does not know a value starts nothing with what stands for it, and says why.
 func TestALaunchWithoutItsValueIsRefused(t *testing.T) {
-	b := newBench(t, func(o *Options) {
-		o.Jobs, o.Sealer = newSealer(t).Jobs([]job.Job{withPassword("hunter2")}), newSealer(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriven(t, func(s *Setup, p *Parts) {
+			s.Watch, s.Files.Jobs, p.Sealer = true, newSealer(t).Jobs([]job.Job{withPassword("hunter2")}), newSealer(t)
+		})
+		d.provider.launch = func(_ context.Context, l job.Launch) error {
+			t.Errorf("launched with %v", l.Program.Env)
+			return nil
+		}
+		d.begin(t)
+		synctest.Wait()
+		must(t, d.end())
+		if len(d.view.errs) != 2 || !errors.Is(d.view.errs[0], job.ErrSealed) {
+			t.Errorf("it says %v", d.view.errs)
+		}
 	})
-	b.cluster.launch = func(_ context.Context, l job.Launch) error {
-		t.Errorf("launched with %v", l.Program.Env)
-		return nil
-	}
-	p := b.turn(t)
-	if len(p.Changes) == 0 {
-		t.Fatal("nothing is to be launched")
-	}
-	if err := b.do(t.Context(), &p.Changes[len(p.Changes)-1]); !errors.Is(err, job.ErrSealed) {
-		t.Errorf("it says %v", err)
-	}
-}
-
-// slowStore lets a write begin, and holds it.
-type slowStore struct {
-	state.Store
-	begun, held chan struct{} // nil: it holds none
-}
-
-func (s *slowStore) Write(ctx context.Context, next state.State, l state.Lock) error {
-	if s.begun != nil {
-		close(s.begun)
-		s.begun = nil
-		<-s.held
-	}
-	return s.Store.Write(ctx, next, l)
 }
 
 // What becomes sensitive while the service has a world stored stays sealed.
 func TestAWorldThatFormsWhileAReloadSealsUnsealsNothing(t *testing.T) {
 	const password = "hunter2hunter2"
-	plain := withPassword(password)
-	plain.Secrets = nil
-	sealer := newSealer(t)
-	var slow *slowStore
-	b := newBench(t, func(o *Options) {
-		slow = &slowStore{Store: o.Store}
-		o.Store, o.Sealer, o.Jobs = slow, sealer, []job.Job{plain}
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		var slow *slowStore
+		f := newFollowing(t, func(s *Setup, p *Parts) {
+			slow = newSlowStore(p.Store)
+			p.Store, p.Sealer, s.Files.Jobs = slow, sealer, []job.Job{inClear(password)}
+		})
+		f.begin(t)
+		synctest.Wait()
+		slow.slow.Store(true)
+		formed := make(chan error, 1)
+		go func() { formed <- f.Form("a", "ua", job.World{Generation: 1}) }()
+		<-slow.writing
+		f.say(Files{Jobs: sealer.Jobs([]job.Job{withPassword(password)})}, nil)
+		slow.free <- struct{}{}
+		must(t, <-formed)
+		synctest.Wait()
+		text, err := json.Marshal(f.Records())
+		must(t, err)
+		if strings.Contains(string(text), password) {
+			t.Errorf("the password is in clear: %s", text)
+		}
+		must(t, f.end())
 	})
-	b.turn(t)
-	begun := make(chan struct{})
-	slow.begun, slow.held = begun, make(chan struct{})
-	formed, declared := make(chan error, 1), make(chan struct{})
-	go func() { formed <- b.Form("a", "u", job.World{Generation: 1}) }()
-	<-begun
-	go func() {
-		defer close(declared)
-		b.Declare(sealer.Jobs([]job.Job{withPassword(password)}))
-	}()
+}
+
+// Where slots can be is asked of roles with their values.
+type askedPlaces struct{ tokens chan string }
+
+func (a askedPlaces) Fit(r *job.Role) job.Fit {
 	select {
-	case <-declared:
-	case <-time.After(50 * time.Millisecond): // it waits for the world
+	case a.tokens <- r.Env["TOKEN"]:
+	default:
 	}
-	close(slow.held)
-	must(t, <-formed)
-	<-declared
-	text, err := json.Marshal(b.Records())
-	must(t, err)
-	if strings.Contains(string(text), password) {
-		t.Errorf("the password is in clear: %s", text)
-	}
+	return job.Fit{}
+}
+
+// What a provider says of what runs, and of what fails, may have what processes were given. It is sealed before anybody sees
+// it, and stays one observation for as long as the provider's own is one.
+func TestWhatIsObservedIsSealed(t *testing.T) {
+	const password = "hunter2hunter2"
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		places := askedPlaces{make(chan string, 1)}
+		f := newFollowing(t, func(s *Setup, p *Parts) {
+			p.Sealer, s.Files.Jobs = sealer, sealer.Jobs([]job.Job{withPassword(password)})
+		})
+		var of, told *providers.Observation
+		f.provider.observe = func(_ context.Context, seen *providers.Observation) (*providers.Observation, error) {
+			if seen == of {
+				return told, nil
+			}
+			now := *seen
+			now.Incarnations = slices.Clone(seen.Incarnations)
+			for i := range now.Incarnations {
+				inc := &now.Incarnations[i]
+				inc.Waiting, inc.Evidence = "with "+password, []string{"it said " + password}
+				if inc.State == job.Gone {
+					inc.Exit = &job.Exit{Code: 1, Message: "bad token " + password, Tail: []string{password}}
+				}
+			}
+			now.Delayed, now.Places = map[string]string{"ua": "no volume for " + password}, places
+			of, told = seen, &now
+			return told, nil
+		}
+		f.begin(t)
+		synctest.Wait()
+		if got := <-places.tokens; got != password {
+			t.Errorf("where its slots can be is asked with %q", got)
+		}
+		f.provider.kill(1)
+		f.mail.post(Woken{})
+		pass(time.Minute)
+		f.hides(t, "observed", password)
+		if !strings.Contains(fmt.Sprint(f.view.conditions), "held_up(message=no volume for ") {
+			t.Errorf("told of %q", f.view.conditions)
+		}
+
+		a, err := f.eyes.observe(t.Context(), "local")
+		must(t, err)
+		b, err := f.eyes.observe(t.Context(), "local")
+		must(t, err)
+		if a.Observation != b.Observation {
+			t.Error("it is another observation where nothing changed")
+		}
+		f.eyes.reseal()
+		if b, err = f.eyes.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
+			t.Errorf("it is not sealed anew once other values are sensitive, %v", err)
+		}
+
+		drifted := f.eyes.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
+			{Drift: []job.FieldChange{{Path: "env", Before: "other", After: password}}}}})
+		if text := fmt.Sprint(drifted.Incarnations); strings.Contains(text, password) {
+			t.Errorf("drift is seen as %s", text)
+		}
+
+		failure := errors.New("the token " + password + " is refused")
+		f.provider.observe = func(context.Context, *providers.Observation) (*providers.Observation, error) { return nil, failure }
+		f.mail.post(Woken{})
+		pass(time.Second)
+		f.hides(t, "not observed", password)
+		if err := f.eyes.sealError(failure); !errors.Is(err, failure) {
+			t.Error("what it was is lost")
+		}
+		must(t, f.end())
+	})
+}
+
+// What fails is told without what it was given.
+func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
+	const password = "hunter2hunter2"
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		d := newDriven(t, func(s *Setup, p *Parts) {
+			s.Watch, p.Sealer, s.Files.Jobs = true, sealer, sealer.Jobs([]job.Job{withPassword(password)})
+		})
+		d.provider.launch = func(_ context.Context, l job.Launch) error {
+			return fmt.Errorf("admission webhook denied %v", l.Program.Env)
+		}
+		d.begin(t)
+		pass(time.Minute)
+		d.hides(t, "refused", password)
+		if len(d.view.errs) == 0 {
+			t.Error("it is not told")
+		}
+		must(t, d.end())
+	})
 }

@@ -1,9 +1,12 @@
 package apply
 
 import (
-	"fmt"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/job"
 )
 
 // teller passes on to the view what is to be told, one call at a time and in order. While a run goes on it does so from
@@ -101,19 +104,16 @@ func (t *teller) drain(r *telling) {
 		r.queue = r.queue[1:]
 		if n := r.dropped; len(r.queue) == 0 && n > 0 {
 			r.dropped = 0
-			r.queue = append(r.queue, untold{func(v View) {
-				v.Warned("Not all was shown", fmt.Sprintf("The output took nothing for a while, and %s left out. `eltrain events` has what happened.", were(n)))
-			}, time.Now()})
+			r.queue = append(r.queue, untold{func(v View) { v.Condition(leftOut(n)) }, time.Now()})
 		}
 		t.mu.Unlock()
 	}
 }
 
-func were(n int) string {
-	if n == 1 {
-		return "1 line was"
-	}
-	return fmt.Sprintf("%d lines were", n)
+// leftOut says that the output took nothing for a while.
+func leftOut(lines int) conditions.Change {
+	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{
+		About: aboutOutput, Reason: job.Because(OutputLeftOut, "lines", strconv.Itoa(lines)), Since: time.Now()}}
 }
 
 // end waits until all was told, for flushMost at most: a write that is blocked cannot be ended. What is not told by then

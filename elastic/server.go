@@ -218,6 +218,13 @@ func (s *Server) Gone(slot job.Address, incarnation int) {
 	s.unlock()
 }
 
+// Changes is another once a fact has changed that a plan depends on.
+func (s *Server) Changes() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.Changes()
+}
+
 // Observe gives what is known of all jobs.
 func (s *Server) Observe() map[string]Facts {
 	s.mu.Lock()

@@ -188,8 +188,8 @@ func (s *Sealer) SetKey(key []byte) {
 	s.key, s.values, s.plain = bytes.Clone(key), map[string]string{}, map[string]any{}
 }
 
-// idle tells whether there is nothing to seal.
-func (s *Sealer) idle() bool {
+// Idle reports whether there is nothing to seal.
+func (s *Sealer) Idle() bool {
 	if s == nil {
 		return true
 	}
@@ -209,7 +209,7 @@ func (s *Sealer) Jobs(jobs []Job) []Job {
 		s.secrets.Add(jobs[i].Secrets...)
 	}
 	s.mu.Unlock()
-	if s.idle() && !slices.ContainsFunc(jobs, func(j Job) bool { return j.Sensitive() }) {
+	if s.Idle() && !slices.ContainsFunc(jobs, func(j Job) bool { return j.Sensitive() }) {
 		return jobs
 	}
 	sealed := make([]Job, len(jobs))
@@ -301,7 +301,7 @@ func (s *Sealer) sealPlain(value any) any {
 
 // Text is a text with every sensitive value that is known in it sealed.
 func (s *Sealer) Text(text string) string {
-	if s.idle() {
+	if s.Idle() {
 		return text
 	}
 	s.mu.RLock()
@@ -340,7 +340,7 @@ func (s *Sealer) digest(value string) string {
 
 // Texts is Text of each.
 func (s *Sealer) Texts(texts []string) []string {
-	if s.idle() {
+	if s.Idle() {
 		return texts
 	}
 	return mapTexts(texts, s.Text)
@@ -348,7 +348,7 @@ func (s *Sealer) Texts(texts []string) []string {
 
 // Exit is how a process ended, with what it wrote sealed.
 func (s *Sealer) Exit(e *Exit) *Exit {
-	if e == nil || s.idle() {
+	if e == nil || s.Idle() {
 		return e
 	}
 	sealed := *e
@@ -358,7 +358,7 @@ func (s *Sealer) Exit(e *Exit) *Exit {
 
 // Changes are differences with the values that they have in them sealed.
 func (s *Sealer) Changes(changes []FieldChange) []FieldChange {
-	if len(changes) == 0 || s.idle() {
+	if len(changes) == 0 || s.Idle() {
 		return changes
 	}
 	sealed := slices.Clone(changes)
@@ -370,7 +370,7 @@ func (s *Sealer) Changes(changes []FieldChange) []FieldChange {
 
 // Records are records with every sensitive value sealed that is in them: it was none when they were written.
 func (s *Sealer) Records(records Records) Records {
-	if s.idle() {
+	if s.Idle() {
 		return records
 	}
 	sealed := make(Records, len(records))
@@ -419,7 +419,7 @@ func (s *Sealer) Knows(j *Job) bool {
 
 // Role is a sealed role with its sensitive values, as far as they are known.
 func (s *Sealer) Role(r *Role) *Role {
-	if s.idle() {
+	if s.Idle() {
 		return r
 	}
 	missing := false

@@ -137,50 +137,49 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	}
 	defer journal.Close()
 
-	o := m.reconciling(m.session, m.args.planning)
-	o.Lock, o.Journal, o.Service, o.View, o.Parallelism = lock, journal, m.server, m.view(), m.args.parallelism
-	if !m.args.watch {
-		o.Approve = m.stillApproved
-	}
-	m.inForce = m.config
-	if m.args.watch {
-		o.Conditions = m.conditions
-		o.Commit = commitOf(ctx, m.config)
-	}
-	r, err := apply.New(ctx, o)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return func() int { return m.interruptedEarly(m.args, "before it began") }
-	case err != nil:
-		return failed("The state cannot be read", err)
-	}
-	m.worlds.form, m.asked.reconcile = r.Form, r.Reconcile
 	// Agents are to find no server any more when the lock is another's to take.
 	defer closeServer(m.session, m.server)
-	if err := m.serve(ctx); err != nil {
+	if err := m.listen(); err != nil {
 		return failed("The elastic training service cannot start", err)
 	}
-	live, err := apply.ServeLive(r, runDirectory)
-	if err != nil {
-		return failed("The status cannot be served", err)
-	}
-	defer live.Close()
-
-	var watch *apply.Watch
+	m.inForce = m.config
+	setup := m.setup(m.args.planning, state.State{})
+	parts := apply.Parts{Store: m.store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: m.providers,
+		View: m.view(), Sealer: m.sealer, Parallelism: m.args.parallelism}
 	if m.args.watch {
 		files, err := m.watchFiles()
 		if err != nil {
 			return failed("The files cannot be watched", err)
 		}
 		defer files.Close()
-		watch = &apply.Watch{Changed: files.Changed(), Reload: func() (apply.Files, error) { return m.reload(files) }}
+		parts.Changed, parts.Reload, parts.Check = files.Changed(), func() (apply.Files, error) { return m.reload(files) }, m.conditions
+		setup.Files.Commit = commitOf(ctx, m.config)
+	} else {
+		parts.Approve = m.stillApproved
+	}
+	d, err := apply.NewDriver(ctx, setup, parts)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return func() int { return m.interruptedEarly(m.args, "before it began") }
+	case err != nil:
+		return failed("The state cannot be read", err)
+	}
+	m.worlds.form, m.asked.reconcile = d.Form, d.Reconcile
+	m.cautionAddress(m.server.Addr(), m.config.Settings.Service)
+	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
+	live, err := apply.ServeLive(d.Live, runDirectory)
+	if err != nil {
+		return failed("The status cannot be served", err)
+	}
+	defer live.Close()
+	if m.args.watch {
 		fmt.Fprintln(m.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
 	}
-	last, err := r.Run(ctx, watch)
+	last, err := d.Run(ctx)
 	if m.args.watch {
-		last.Records = r.Records() // it may have been interrupted before it had a plan, or changes have landed since
+		last.Records = d.Records() // it may have been interrupted before it had a plan, or changes have ended since
 	}
-	m.keepObservation(r)
+	m.keepObservation(d.Observed())
 	return func() int { return m.conclude(ctx, last, err) }
 }
 
@@ -192,47 +191,33 @@ func (m *master) view() apply.View {
 	return view.Both{m.progress, view.NewStreamProgress(m.stream, &m.redactor)}
 }
 
-// serve starts the service and tells agents where it is.
-func (m *master) serve(ctx context.Context) error {
-	if err := m.listen(); err != nil {
-		return err
-	}
-	service := m.config.Settings.Service
-	m.cautionAddress(m.server.Addr(), service)
-	return m.renewals.follow(func(certificates []byte) error {
-		// Its own certificate vouches for it, or the chain up to a root that stands in the same file.
-		reached := providers.Service{URL: advertised(m.server.URL(), service.Advertise), Certificates: certificates}
-		for name, p := range m.providers {
-			if err := apply.Publish(ctx, p, reached); err != nil {
-				return fmt.Errorf("tell the agents of provider %q where it is: %w", name, err)
-			}
-		}
-		return nil
-	}, m.server.Certificates)
+// reached is how agents reach the service. Its own certificate vouches for it, or the chain up to a root that stands in the
+// same file.
+func (m *master) reached(certificates []byte) providers.Service {
+	return providers.Service{URL: advertised(m.server.URL(), m.config.Settings.Service.Advertise), Certificates: certificates}
 }
 
 // renewals passes certificates on to whoever publishes them. A master that waits for the lock has the agents told of
 // nothing.
 type renewals struct {
 	mu      sync.Mutex
-	publish func(certificates []byte) error // nil until this master leads
+	publish func(certificates []byte) // nil until this master leads
 }
 
 func (r *renewals) tell(certificates []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.publish == nil {
-		return nil
+	if r.publish != nil {
+		r.publish(certificates)
 	}
-	return r.publish(certificates)
+	return nil
 }
 
-// follow publishes those of now, and from now on those that come.
-func (r *renewals) follow(publish func([]byte) error, now func() []byte) error {
+// follow publishes those that come from now on.
+func (r *renewals) follow(publish func(certificates []byte)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.publish = publish
-	return publish(now())
 }
 
 // cautionAddress says what is doubtful about where the service is reached.

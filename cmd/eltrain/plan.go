@@ -268,12 +268,12 @@ func (d *directory) preview(ctx context.Context, s *session, a planning) (view.P
 	if err := d.seal(ctx); err != nil {
 		return view.PlanFacts{}, err
 	}
-	r, err := s.looking(ctx, d.reconciling(s, a))
+	stored, err := d.store.Read(ctx)
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
-	d.prior = r.Outputs()
-	decided, err := r.Preview(ctx, time.Now())
+	d.prior = stored.Outputs
+	decided, err := s.looking(d, d.setup(a, stored)).Preview(ctx, time.Now())
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
@@ -333,12 +333,13 @@ func reached(ctx context.Context) map[string]view.Reached {
 	return out
 }
 
-// reconciling are the parts of a reconciler that only looks.
-func (d *directory) reconciling(s *session, a planning) apply.Options {
-	return apply.Options{
-		Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Prevent: a.prevent(d.config), Outputs: a.outputs(d), Store: d.store, Providers: d.providers, View: view.Quiet{},
-		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, MaxDestroy: a.maxDestroy, Rerun: a.rerun, Once: !a.watch, Log: s.log, Sealer: d.sealer,
-		Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly,
+// setup is what a plan, or a run, is made with over a state.
+func (d *directory) setup(a planning, stored state.State) apply.Setup {
+	return apply.Setup{
+		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.config), Keep: a.keep, MaxDestroy: a.maxDestroy,
+			Rerun: a.rerun, Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly},
+		Files: apply.Files{Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Outputs: a.outputs(d)},
+		State: stored, NewUID: a.newUID,
 	}
 }
 

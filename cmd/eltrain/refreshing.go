@@ -11,19 +11,16 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// looking makes a reconciler for a look at what runs that somebody waits for: programs are told when it begins and when it
+// looking makes a planner for a look at what runs that somebody waits for: programs are told when it begins and when it
 // has ended. The loop of an apply looks again with each turn, and tells nobody.
-func (s *session) looking(ctx context.Context, o apply.Options) (*apply.Reconciler, error) {
-	if s.stream == nil {
-		return apply.New(ctx, o)
+func (s *session) looking(d *directory, setup apply.Setup) *apply.Planner {
+	asked := maps.Clone(d.providers)
+	if s.stream != nil {
+		for name, p := range asked {
+			asked[name] = refreshing{p, name, s.stream, setup.State.Jobs}
+		}
 	}
-	var r *apply.Reconciler
-	o.Providers = maps.Clone(o.Providers)
-	for name, p := range o.Providers {
-		o.Providers[name] = refreshing{p, name, s.stream, func() job.Records { return r.Records() }}
-	}
-	r, err := apply.New(ctx, o)
-	return r, err
+	return apply.NewPlanner(setup, asked, d.sealer)
 }
 
 // refreshing is a provider that tells a stream when it is asked what runs, and when it has answered, of each job that the
@@ -32,7 +29,7 @@ type refreshing struct {
 	providers.Provider
 	name    string
 	stream  *view.Stream
-	records func() job.Records
+	records job.Records
 }
 
 // Observe implements providers.Provider.
@@ -47,10 +44,9 @@ func (p refreshing) Observe(ctx context.Context) (*providers.Observation, error)
 
 // each tells of each of its jobs.
 func (p refreshing) each(tell func(name string, rec *job.Record)) {
-	records := p.records()
-	for _, name := range slices.Sorted(maps.Keys(records)) {
-		if records[name].Spec.Provider == p.name {
-			tell(name, records[name])
+	for _, name := range slices.Sorted(maps.Keys(p.records)) {
+		if p.records[name].Spec.Provider == p.name {
+			tell(name, p.records[name])
 		}
 	}
 }

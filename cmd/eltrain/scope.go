@@ -212,9 +212,8 @@ func (a *scoping) bound() string {
 // observationFile is where the newest observation is kept, for -refresh=false.
 func observationFile() string { return filepath.Join(runDirectory, "observation.json") }
 
-// keepObservation records what the providers showed last.
-func (s *session) keepObservation(r *apply.Reconciler) {
-	o, whole := r.Observed()
+// keepObservation records what the providers showed last, if it was whole.
+func (s *session) keepObservation(o apply.Observation, whole bool) {
 	if !whole {
 		return
 	}
@@ -263,11 +262,7 @@ func (d *directory) planOffline(ctx context.Context, s *session, a planning) (fa
 		return facts, base, err
 	}
 	s.diagnose(unasked(o))
-	r, err := apply.New(ctx, d.reconciling(s, a))
-	if err != nil {
-		return facts, base, err
-	}
-	facts, err = d.planFacts(r.PreviewRecorded(o, time.Now()), nil)
+	facts, err = d.planFacts(apply.NewPlanner(d.setup(a, base), d.providers, d.sealer).PreviewRecorded(o, time.Now()), nil)
 	facts.Unseen = true
 	return facts, base, err
 }
@@ -289,8 +284,8 @@ func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, 
 		return facts, base, fmt.Errorf("-observed: %w", err)
 	}
 	a.uids = newUIDs(&f.Facts)
-	r := apply.Planner(d.reconciling(s, a))
-	facts, err = d.planFacts(r.Replan(f.Facts.Input), f.Facts.Reached)
+	p := apply.NewPlanner(d.setup(a, state.State{}), nil, d.sealer)
+	facts, err = d.planFacts(p.Replan(f.Facts.Input), f.Facts.Reached)
 	facts.Unseen = f.Facts.Unseen
 	return facts, state.State{Lineage: f.Lineage, Serial: f.Serial}, err
 }
@@ -315,22 +310,20 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	if err := d.seal(look); err != nil {
 		return s.fail("Planning failed", err)
 	}
-	o := d.reconciling(s, a.planning)
-	o.Lock, o.Journal = lock, journal
-	o.Approve = func(in *plan.Input, p *plan.Plan) error {
+	approve := func(seen apply.Decision) error {
 		if approved != nil {
-			return sameDrift(&approved.Facts.Input, in)
+			return sameDrift(&approved.Facts.Input, &seen.Input)
 		}
-		facts, err := d.planFacts(apply.Decision{Input: *in, Plan: *p}, nil)
+		facts, err := d.planFacts(seen, nil)
 		if err == nil {
-			err = a.checkAddresses(*in, d.config)
+			err = a.checkAddresses(seen.Input, d.config)
 		}
 		if err != nil {
 			return err
 		}
 		model := view.NewPlan(facts, &s.redactor)
 		s.showPreview(model)
-		s.diagnose(append(s.held(), a.cautions(*in)...)...)
+		s.diagnose(append(s.held(), a.cautions(seen.Input)...)...)
 		if !model.Applyable || a.autoApprove {
 			return nil
 		}
@@ -340,11 +333,12 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		}
 		return err
 	}
-	r, err := s.looking(look, o)
+	stored, err := d.store.Read(look)
 	if err != nil {
 		return s.fail("The state cannot be read", err)
 	}
-	_, err = r.Refresh(look)
+	planner := s.looking(d, d.setup(a.planning, stored))
+	_, err = planner.Refresh(look, approve, d.store, lock, journal)
 	switch {
 	case errors.Is(err, errCancelled):
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
@@ -354,7 +348,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	case err != nil:
 		return s.fail("Refreshing failed", err)
 	}
-	s.keepObservation(r)
+	s.keepObservation(planner.Observed())
 	fmt.Fprintln(s.streams.Out)
 	if s.stream != nil {
 		s.stream.Applied(plan.Summary{})

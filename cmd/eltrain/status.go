@@ -12,6 +12,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
 )
 
 type statusArgs struct {
@@ -203,9 +204,9 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	}
 	live, err := apply.Fetch(ctx, runDirectory)
 	if errors.Is(err, apply.ErrNoMaster) {
-		var r *apply.Reconciler
-		if r, err = apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, NewUID: newUID}); err == nil {
-			live = r.Offline(ctx)
+		var stored state.State
+		if stored, err = d.store.Read(ctx); err == nil {
+			live = apply.NewPlanner(apply.Setup{State: stored, NewUID: newUID}, d.providers, nil).Offline(ctx, time.Now())
 		}
 	}
 	if err != nil {

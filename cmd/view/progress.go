@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -40,7 +41,7 @@ type Progress struct {
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
 	withheld map[string]string    // why jobs are held back, by address, as last noticed
 	covered  map[string]bool      // of these, those of which a warning told for all
-	warnings map[string]string    // detail by summary, of what still holds
+	invalid  bool                 // the files have errors
 	trained  map[string]time.Time // when training of a job was last told
 }
 
@@ -78,7 +79,7 @@ type waiting struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, warnings: map[string]string{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, trained: map[string]time.Time{},
 	}
 }
 
@@ -139,7 +140,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 				continue
 			}
 			line := waitAddress(w) + ": waiting: " + text
-			words := apply.Wording(line)
+			words := conditions.Wording(line)
 			current[words] = true
 			old, told := p.waits[words]
 			if told && (old.text == line || now.Sub(old.at) < stillEvery) {
@@ -323,7 +324,7 @@ func (p *Progress) Noticed(n job.Notice) {
 // hold takes note of why a job is held back, or that it is no more. It tells whether that need not be told: the files'
 // errors hold back every job, and their warning was told once for all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
-	_, now := p.warnings[apply.FilesTrouble]
+	now := p.invalid
 	over := strings.HasPrefix(n.Message, "over:")
 	covered = now || over && p.covered[n.Address]
 	delete(p.covered, n.Address)
@@ -337,32 +338,27 @@ func (p *Progress) hold(n job.Notice) (covered bool) {
 	return covered
 }
 
-// Warned shows a warning, once while it holds.
-func (p *Progress) Warned(summary, detail string) {
-	if old, holds := p.warnings[summary]; holds && old == detail {
+// Condition shows what is wrong, and that it is over.
+func (p *Progress) Condition(c conditions.Change) {
+	if c.Reason.Code == apply.FilesInvalid {
+		p.invalid = c.Type != conditions.Cleared
+	}
+	summary, detail := conditionText(&c.Condition)
+	if c.Type == conditions.Cleared {
+		p.tell(p.screen.paint("Over: "+p.redactor.Text(summary), green))
 		return
 	}
-	p.warnings[summary] = detail
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
 }
 
-// Recovered tells that what was warned of is over.
-func (p *Progress) Recovered(summary string) {
-	if _, holds := p.warnings[summary]; !holds {
-		return
-	}
-	delete(p.warnings, summary)
-	p.tell(p.screen.paint("Over: "+p.redactor.Text(summary), green))
-}
-
 // Progressed tells how training goes, every few seconds.
-func (p *Progress) Progressed(jobName string, step int64, loss *float64, stepsPerSecond float64) {
+func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
 		return
 	}
 	p.trained[jobName] = now
-	p.tell("job." + jobName + ": " + training(step, loss, stepsPerSecond))
+	p.tell("job." + jobName + ": " + training(far.Step, far.Loss, far.StepRate))
 }
 
 // training is how far a job is: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
@@ -536,6 +532,5 @@ func (Quiet) Still(*plan.Change, time.Duration)           {}
 func (Quiet) Finished(*plan.Change, time.Duration, error) {}
 func (Quiet) Withdrawn(*plan.Change, time.Duration)       {}
 func (Quiet) Noticed(job.Notice)                          {}
-func (Quiet) Warned(string, string)                       {}
-func (Quiet) Recovered(string)                            {}
-func (Quiet) Progressed(string, int64, *float64, float64) {}
+func (Quiet) Condition(conditions.Change)                 {}
+func (Quiet) Progressed(string, apply.Progress)           {}

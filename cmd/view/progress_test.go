@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -245,6 +246,10 @@ func TestProgressOfWaitsTellsNews(t *testing.T) {
 	golden(t, "progress/waits.txt", c.out.String())
 }
 
+func filesInvalid(why string) conditions.Change {
+	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "files", Reason: job.Because(apply.FilesInvalid, "error", why)}}
+}
+
 func TestProgressOfWatching(t *testing.T) {
 	c := newClockwork("s3cret")
 	for _, n := range notices() {
@@ -258,14 +263,14 @@ func TestProgressOfWatching(t *testing.T) {
 	c.Noticed(long)
 	for range 12 {
 		loss := 0.12345678
-		c.Progressed("mnist", 120, &loss, 41.23)
-		c.Progressed("other", 7, nil, 0)
+		c.Progressed("mnist", apply.Progress{Step: 120, Loss: &loss, StepRate: 41.23})
+		c.Progressed("other", apply.Progress{Step: 7})
 		c.at = c.at.Add(time.Second)
 	}
-	c.Warned("The file has an error", "on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last good configuration stays in force until it is mended, and nothing is stopped.")
-	c.Warned("The file has an error", "on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last good configuration stays in force until it is mended, and nothing is stopped.")
-	c.Recovered("The file has an error")
-	c.Recovered("The file has an error")
+	invalid := filesInvalid("on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last good configuration stays in force until it is mended, and nothing is stopped.")
+	c.Condition(invalid)
+	invalid.Type = conditions.Cleared
+	c.Condition(invalid)
 	golden(t, "progress/watching.txt", c.out.String())
 	if strings.Contains(c.out.String(), "s3cret") {
 		t.Error("progress shows a secret")
@@ -281,10 +286,12 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 		}
 	}
 	const why = "The configuration has errors; replicas is no number."
-	c.Warned(apply.FilesTrouble, "replicas is no number.")
+	invalid := filesInvalid("replicas is no number.")
+	c.Condition(invalid)
 	told(why)
 	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: []string{why}}, {Job: "b", Reasons: []string{why}}, {Job: "c", Reasons: []string{why}}}})
-	c.Recovered(apply.FilesTrouble)
+	invalid.Type = conditions.Cleared
+	c.Condition(invalid)
 	told("over: it is what the files say again")
 	if n := strings.Count(c.out.String(), "replicas is no number"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, c.out.String())
@@ -311,7 +318,7 @@ func TestProgressColoursOnlyWithColour(t *testing.T) {
 		var out bytes.Buffer
 		p := NewProgress(Screen{Writer: &out, Colour: colour}, NewRedactor(nil), time.Now)
 		p.Noticed(notices()[3])
-		p.Warned("w", "d")
+		p.Condition(filesInvalid("d"))
 		p.Applied()
 		if got := strings.Contains(out.String(), "\x1b["); got != colour {
 			t.Errorf("Colour %t gives %q", colour, out.String())

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -59,6 +60,19 @@ func (s *Stream) Diagnostics(diags []Diagnostic) {
 		}
 		s.line(level, headline+d.Summary, "diagnostic", map[string]any{"diagnostic": d})
 	}
+}
+
+// condition writes that something holds, as a diagnostic with the condition beside it, or that it is over.
+func (s *Stream) condition(c *conditions.Change, about string, d Diagnostic) {
+	more := map[string]any{"condition": map[string]any{
+		"change": c.Type, "about": about, "code": c.Reason.Code, "since": c.Since,
+	}}
+	if c.Type == conditions.Cleared {
+		s.line("info", "Over: "+d.Summary, "condition_cleared", more)
+		return
+	}
+	more["diagnostic"] = d
+	s.line("warn", "Warning: "+d.Summary, "diagnostic", more)
 }
 
 // StreamResource names an object in a line.

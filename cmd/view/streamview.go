@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -16,18 +17,17 @@ var _ apply.View = (*StreamProgress)(nil)
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[deed]bool     // what the loop set out to do and has not done, or is under way
-	flying   map[deed]bool     // of those, what is under way
-	done     map[deed]bool     // what is done, while plans still ask for it: it is seen a little later
-	begun    bool              // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
-	count    int               // of reconcile_start lines so far: the id of the newest
-	planned  plan.Summary      // of the newest plan
-	warnings map[string]string // those that hold, by summary, with the detail that was told last
+	open     map[deed]bool // what the loop set out to do and has not done, or is under way
+	flying   map[deed]bool // of those, what is under way
+	done     map[deed]bool // what is done, while plans still ask for it: it is seen a little later
+	begun    bool          // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
+	count    int           // of reconcile_start lines so far: the id of the newest
+	planned  plan.Summary  // of the newest plan
 }
 
 // NewStreamProgress tells on s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}, warnings: map[string]string{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}}
 }
 
 // deed is a change as what is done once. At one address it may be one to the job of now, and one to what is left of an
@@ -179,25 +179,19 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 	p.stream.line("info", Screen{}.notice(n, p.redactor), kind, map[string]any{"event": eventOf(n, p.redactor)})
 }
 
-// Warned tells what is wrong and does not end the run, once while it holds.
-func (p *StreamProgress) Warned(summary, detail string) {
-	if old, holds := p.warnings[summary]; holds && old == detail {
-		return
-	}
-	p.warnings[summary] = detail
-	p.stream.Diagnostics([]Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
+// Condition tells what is wrong and does not end the run, and that it is over.
+func (p *StreamProgress) Condition(c conditions.Change) {
+	summary, detail := conditionText(&c.Condition)
+	p.stream.condition(&c, p.redactor.Text(c.About), Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
 }
 
-// Recovered takes note that what was warned of is over. There is no line for that.
-func (p *StreamProgress) Recovered(summary string) { delete(p.warnings, summary) }
-
 // Progressed tells how training goes.
-func (p *StreamProgress) Progressed(jobName string, step int64, loss *float64, stepsPerSecond float64) {
-	told := map[string]any{"job": "job." + jobName, "step": step, "steps_per_second": stepsPerSecond}
-	if loss != nil {
-		told["loss"] = *loss
+func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
+	told := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
+	if far.Loss != nil {
+		told["loss"] = *far.Loss
 	}
-	p.stream.line("info", "job."+jobName+": "+training(step, loss, stepsPerSecond), "training_progress", told)
+	p.stream.line("info", "job."+jobName+": "+training(far.Step, far.Loss, far.StepRate), "training_progress", told)
 }
 
 // Both shows what apply does to two views.
@@ -216,13 +210,10 @@ func (b Both) Finished(c *plan.Change, d time.Duration, err error) {
 func (b Both) Withdrawn(c *plan.Change, d time.Duration) {
 	b.each(func(v apply.View) { v.Withdrawn(c, d) })
 }
-func (b Both) Noticed(n job.Notice) { b.each(func(v apply.View) { v.Noticed(n) }) }
-func (b Both) Warned(summary, detail string) {
-	b.each(func(v apply.View) { v.Warned(summary, detail) })
-}
-func (b Both) Recovered(summary string) { b.each(func(v apply.View) { v.Recovered(summary) }) }
-func (b Both) Progressed(name string, step int64, loss *float64, rate float64) {
-	b.each(func(v apply.View) { v.Progressed(name, step, loss, rate) })
+func (b Both) Noticed(n job.Notice)          { b.each(func(v apply.View) { v.Noticed(n) }) }
+func (b Both) Condition(c conditions.Change) { b.each(func(v apply.View) { v.Condition(c) }) }
+func (b Both) Progressed(name string, far apply.Progress) {
+	b.each(func(v apply.View) { v.Progressed(name, far) })
 }
 
 func (b Both) each(tell func(apply.View)) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -39,11 +41,12 @@ func TestStreamProgress(t *testing.T) {
 	p.Noticed(job.Notice{Time: at, Type: "world_formed", Address: "job.j", Message: "generation 1"})
 	p.Noticed(job.Notice{Time: at, Type: "incident", Address: "job.j", Message: "it failed", Incident: &job.Incident{Time: at, Told: true,
 		Cause: job.ProcessFailed, Culprits: []job.Address{start.Slot}, Action: job.RestartInPlace, Evidence: []string{"exit 1: " + secret}}})
-	p.Warned("The state cannot be stored", "disk full, "+secret)
-	p.Warned("The state cannot be stored", "disk full, "+secret) // is told once
-	p.Recovered("The state cannot be stored")
+	unstored := conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "store", Reason: job.Because(apply.NotStored, "error", "disk full, "+secret)}}
+	p.Condition(unstored)
+	unstored.Type = conditions.Cleared
+	p.Condition(unstored)
 	half := 0.5
-	p.Progressed("j", 120, &half, 41.2)
+	p.Progressed("j", apply.Progress{Step: 120, Loss: &half, StepRate: 41.2})
 	s.Applied(plan.Summary{Add: 1})
 	if bytes.Contains(out.Bytes(), []byte(secret)) {
 		t.Errorf("a line shows the secret:\n%s", out.String())

@@ -147,7 +147,7 @@ func parse(t *testing.T, text string) []job.Job {
 func (w *world) status() string {
 	var b strings.Builder
 	for _, j := range w.jobs {
-		rec := w.master.r.Records()[j.Name]
+		rec := w.master.l.Records()[j.Name]
 		if rec == nil {
 			continue
 		}

@@ -1,15 +1,14 @@
 package sim_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/state"
 )
 
 const troubledJob = `
@@ -37,7 +36,7 @@ func troubled(t *testing.T) *world {
 }
 
 func (w *world) phase(name string) job.JobPhase {
-	if rec := w.master.r.Records()[name]; rec != nil {
+	if rec := w.master.l.Records()[name]; rec != nil {
 		return rec.Phase
 	}
 	return ""
@@ -55,7 +54,7 @@ func TestAProviderThatCannotBeObservedIsNotEmpty(t *testing.T) {
 	w.start()
 	w.run(time.Second)
 	w.expectRunning(t, "at first")
-	before := w.master.r.Records()["a"].World.Generation
+	before := w.master.l.Records()["a"].World.Generation
 	w.cluster.Trouble = func(op string, _ job.Address) error {
 		if op == "observe" {
 			return errors.New("the list was cut")
@@ -66,10 +65,10 @@ func TestAProviderThatCannotBeObservedIsNotEmpty(t *testing.T) {
 	w.cluster.Trouble = nil
 	w.run(time.Minute)
 	w.expectRunning(t, "afterwards")
-	if after := w.master.r.Records()["a"].World.Generation; after != before {
+	if after := w.master.l.Records()["a"].World.Generation; after != before {
 		t.Errorf("generation %d -> %d: a failed list was taken for an empty one", before, after)
 	}
-	if told := w.take(); strings.Count(told, "Provider local cannot be observed") != 1 {
+	if told := w.take(); strings.Count(told, "raised: provider.local provider_unobserved") != 1 {
 		t.Errorf("it is not said once:\n%s", told)
 	}
 }
@@ -101,27 +100,12 @@ func TestAFailedLaunchIsTriedAgainWithGrowingPauses(t *testing.T) {
 	}
 }
 
-// brokenStore fails writes while it is told to.
-type brokenStore struct {
-	state.Store
-	broken bool
-}
-
-func (s *brokenStore) Write(ctx context.Context, next state.State, l state.Lock) error {
-	if s.broken {
-		return errors.New("no space left on device")
-	}
-	return s.Store.Write(ctx, next, l)
-}
-
 func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	w := troubled(t)
-	store := &brokenStore{Store: w.store}
-	w.stored = store
 	w.start()
 	w.run(time.Second)
 	w.expectRunning(t, "at first")
-	store.broken = true
+	w.broken = errors.New("no space left on device")
 	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}).Kill()
 	w.run(10 * time.Second)
 	if w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}) != nil {
@@ -130,17 +114,17 @@ func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	if told := w.take(); !strings.Contains(told, "no space left on device") {
 		t.Errorf("it is not said:\n%s", told)
 	}
-	live := w.master.r.Live()
+	live := w.master.l.Live(w.cluster.Now(), nil)
 	if phase := live.Records["a"].Phase; phase != job.JobDegraded {
 		t.Errorf("status says %s of a job that cannot be healed", phase)
 	}
 	if len(live.Waits) == 0 || live.Waits[0].Job != "a" || !strings.HasPrefix(live.Waits[0].Reasons[0], "The state cannot be stored; nothing is changed until it can: ") {
 		t.Errorf("status does not say why: %+v", live.Waits)
 	}
-	store.broken = false
+	w.broken = nil
 	w.run(10 * time.Second)
 	w.expectRunning(t, "with space again")
-	if live := w.master.r.Live(); live.Records["a"].Phase != job.JobRunning || len(live.Waits) > 0 {
+	if live := w.master.l.Live(w.cluster.Now(), nil); live.Records["a"].Phase != job.JobRunning || len(live.Waits) > 0 {
 		t.Errorf("with space again status says %s: %+v", live.Records["a"].Phase, live.Waits)
 	}
 }
@@ -158,7 +142,7 @@ func TestTwoFaultsWhileNoMasterIsThereAreOneIncidentOfBoth(t *testing.T) {
 	w.start()
 	w.run(10 * time.Second)
 	w.expectRunning(t, "under the next master")
-	incidents := w.master.r.Records()["a"].Incidents
+	incidents := w.master.l.Records()["a"].Incidents
 	if len(incidents) != 1 || incidents[0].Cause != job.AgentGone || !slices.Equal(incidents[0].Culprits, []job.Address{slot(1), slot(0)}) {
 		t.Errorf("incidents %+v", incidents)
 	}
@@ -176,8 +160,9 @@ func TestASecondMasterFencesTheFirst(t *testing.T) {
 	w.start()
 	w.run(time.Second)
 	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 0}).Kill()
-	if _, _, err := first.r.Turn(t.Context()); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the first master's turn: %v", err)
+	first.step(apply.Woken{})
+	if told := w.take(); !strings.Contains(told, "raised: store not_stored") {
+		t.Errorf("the first master has stored:\n%s", told)
 	}
 	w.run(5 * time.Second)
 	w.expectRunning(t, "under the second master")

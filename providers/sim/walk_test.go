@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
@@ -253,10 +252,10 @@ func (k *walker) repair() {
 }
 
 // invariants must hold after every turn.
-func (k *walker) invariants(p *plan.Plan) {
+func (k *walker) invariants(records job.Records) {
 	k.t.Helper()
 	held := map[string]job.Resources{}
-	for name, rec := range p.Records {
+	for name, rec := range records {
 		if g := rec.World.Generation; g < k.generations[rec.UID] {
 			k.t.Errorf("job.%s went back from generation %d to %d", name, k.generations[rec.UID], g)
 		}
@@ -322,7 +321,7 @@ func (k *walker) once() {
 func (k *walker) healed() {
 	k.t.Helper()
 	for _, j := range k.jobs {
-		rec := k.master.r.Records()[j.Name]
+		rec := k.master.l.Records()[j.Name]
 		if rec == nil {
 			k.t.Errorf("job.%s is not recorded", j.Name)
 			continue

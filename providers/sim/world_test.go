@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
-	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/memory"
@@ -25,20 +25,31 @@ type world struct {
 	t       testing.TB
 	cluster *sim.Cluster
 	store   *memory.Store
-	stored  state.Store // what the master is given instead of store, if set
+	broken  error // why nothing can be stored
 	jobs    []job.Job
 	master  *master // nil while none runs
 	uids    int
 	log     []string
 	told    []job.Incident // of which events tell
-	journal journal
-	check   func(p *plan.Plan) // of each turn; nil checks nothing
+	journal struct{ entries int }
+	check   func(job.Records) // of what is stored, whenever the loop has come to rest; nil checks nothing
 }
 
-// journal counts what is written to it.
-type journal struct{ entries int }
+// stored is the store as masters reach it.
+func (w *world) stored() state.Store { return brokenStore{w.store, w.broken} }
 
-func (j *journal) Append(e ...state.Entry) error { j.entries += len(e); return nil }
+// brokenStore fails writes for as long as it is broken.
+type brokenStore struct {
+	state.Store
+	broken error
+}
+
+func (s brokenStore) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	return s.Store.Write(ctx, next, l)
+}
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: memory.New()}
@@ -65,12 +76,13 @@ func (w *world) take() string {
 type master struct {
 	w      *world
 	c      *elastic.Coordinator
-	r      *apply.Reconciler
+	l      *apply.Loop
 	lock   state.Lock
-	wake   chan struct{}
-	seen   uint64
-	ticked time.Time // when the next Tick is scheduled for
-	due    time.Time // when the next turn is scheduled for
+	seen   uint64 // of the coordinator's changes
+	events []apply.Event
+	forms  []elastic.Forming // by the number of their apply.Forming, less one
+	ticked time.Time         // when the coordinator's next Tick is scheduled for
+	due    time.Time         // when the loop's next Tick is scheduled for
 	dead   bool
 }
 
@@ -82,24 +94,112 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	stored := w.stored
-	if stored == nil {
-		stored = w.store
-	}
-	m := &master{w: w, c: elastic.NewCoordinator(), lock: lock, wake: make(chan struct{}, 1)}
-	m.r, err = apply.New(ctx, apply.Options{
-		Jobs: w.jobs, Store: stored, Lock: lock, Journal: &w.journal, Service: m, View: teller{w},
-		Providers: map[string]providers.Provider{"local": w.cluster}, NewUID: w.newUID, Parallelism: 4,
-		Spawn: func(f func()) { f() }, Clock: w.cluster.Now,
-	})
+	stored, err := w.store.Read(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	m := &master{w: w, c: elastic.NewCoordinator(), lock: lock}
+	m.l = apply.New(w.cluster.Now(), apply.Setup{
+		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: w.jobs}, Providers: []string{"local"},
+		State: stored, Epoch: lock.Info().Epoch, NewUID: w.newUID,
+	})
 	w.master = m
 	w.cluster.Serve(m)
 	m.tick()
-	m.turn()
+	m.step(apply.Served{})
 	w.settle()
+}
+
+// step lets the loop take in events, and carries out what it asks for, until nothing more follows.
+func (m *master) step(events ...apply.Event) {
+	m.events = append(m.events, events...)
+	for len(m.events) > 0 && !m.dead {
+		e := m.events[0]
+		m.events = m.events[1:]
+		m.l.Step(m.w.cluster.Now(), e)
+		ready := m.l.Ready()
+		for _, tell := range ready.Tell {
+			tell(teller{m.w})
+		}
+		for _, effect := range ready.Effects {
+			if again, is := effect.(apply.Again); is {
+				m.w.cluster.After(again.At.Sub(m.w.cluster.Now()), func() {
+					if !m.dead {
+						result, err := m.carryOut(again.Effect)
+						m.step(apply.Outcome{Of: again.ID(), Result: result, Err: err})
+					}
+				})
+				continue
+			}
+			result, err := m.carryOut(effect)
+			m.events = append(m.events, apply.Outcome{Of: effect.ID(), Result: result, Err: err})
+		}
+		if ready.Over != nil {
+			m.w.say("over: %v", ready.Over.Err)
+			m.dead = true
+			return
+		}
+		m.wakeAt(ready.Next)
+	}
+	if m.w.check != nil {
+		m.w.check(m.l.Records())
+	}
+}
+
+// wakeAt has the loop ticked at a time.
+func (m *master) wakeAt(at time.Time) {
+	m.due = at
+	m.w.cluster.After(at.Sub(m.w.cluster.Now()), func() {})
+}
+
+// carryOut does what the Driver does, at once.
+func (m *master) carryOut(e apply.Effect) (any, error) {
+	ctx := context.Background()
+	switch e := e.(type) {
+	case apply.Hear:
+		return apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil
+	case apply.Observe:
+		seen, err := m.w.cluster.Observe(ctx)
+		return apply.Sight{Capabilities: m.w.cluster.Capabilities(), Observation: seen}, err
+	case apply.Store:
+		return nil, m.w.stored().Write(ctx, e.State, m.lock)
+	case apply.Reread:
+		return m.w.stored().Read(ctx)
+	case apply.Journal:
+		m.w.journal.entries += len(e.Notices)
+	case apply.Chronicle:
+		m.w.journal.entries++
+	case apply.Publish:
+		return nil, m.w.cluster.Publish(ctx, e.Service)
+	case apply.Prepare:
+		return m.w.cluster.Prepare(ctx, e.Group)
+	case apply.Launch:
+		return nil, m.w.cluster.Launch(ctx, e.Launch)
+	case apply.Stop:
+		return nil, m.w.cluster.Stop(ctx, e.UID, e.Slot, e.Incarnation, e.Grace)
+	case apply.Forget:
+		return nil, m.w.cluster.Forget(ctx, e.UID, e.Name)
+	case apply.ReadFiles:
+		return apply.Files{Jobs: m.w.jobs}, nil
+	case apply.Tell:
+		m.inform(e.News)
+	}
+	return nil, nil
+}
+
+// inform tells the coordinator something.
+func (m *master) inform(n apply.News) {
+	switch n := n.(type) {
+	case apply.Wanted:
+		m.c.Set(m.w.cluster.Now(), n.Job, n.Desired)
+	case apply.Unwanted:
+		m.c.Remove(n.Job)
+	case apply.Ended:
+		m.c.Gone(m.w.cluster.Now(), n.Slot, n.Incarnation)
+	case apply.Recorded:
+		m.c.Formed(m.w.cluster.Now(), m.forms[n.Forming-1], n.Err)
+	}
+	m.ready()
 }
 
 func (w *world) newUID(name string) string {
@@ -119,8 +219,7 @@ func (w *world) crash() {
 func (w *world) declare(jobs []job.Job) {
 	w.jobs = jobs
 	if w.master != nil {
-		w.master.r.Declare(jobs)
-		w.master.turn()
+		w.master.step(apply.FilesChanged{})
 		w.settle()
 	}
 }
@@ -138,7 +237,8 @@ func (w *world) settle() {
 		if m == nil || !m.woken() {
 			return
 		}
-		m.turn()
+		m.seen = m.c.Changes()
+		m.step(apply.Woken{})
 	}
 	w.t.Fatalf("the loop does not come to rest:\n%s", w.take())
 }
@@ -150,26 +250,7 @@ func (m *master) woken() bool {
 		woken = true
 	default:
 	}
-	return woken
-}
-
-// turn is one turn of the production loop.
-func (m *master) turn() {
-	m.seen = m.c.Changes()
-	m.due = time.Time{}
-	p, due, err := m.r.Turn(context.Background())
-	if err != nil {
-		m.w.say("turn: %v", err)
-		due = m.w.cluster.Now().Add(time.Second)
-	}
-	if m.w.check != nil {
-		m.w.check(&p)
-	}
-	if rescan := m.w.cluster.Now().Add(apply.Rescan); due.IsZero() || due.After(rescan) {
-		due = rescan
-	}
-	m.due = due
-	m.w.cluster.After(due.Sub(m.w.cluster.Now()), func() {})
+	return woken && !m.dead
 }
 
 // tick gives the coordinator the time, as the server does.
@@ -206,9 +287,8 @@ func (m *master) ready() {
 			if m.dead {
 				return
 			}
-			err := m.r.Form(f.Job, f.UID, f.World)
-			m.c.Formed(m.w.cluster.Now(), f, err)
-			m.ready()
+			m.forms = append(m.forms, f)
+			m.step(apply.Forming{Number: len(m.forms), Job: f.Job, UID: f.UID, World: f.World})
 		})
 	}
 	if work.Sooner {
@@ -216,7 +296,7 @@ func (m *master) ready() {
 	}
 }
 
-// The service, as agents and the reconciler see it.
+// The service, as agents see it.
 
 func (m *master) Register(jobName string, r elastic.RegisterRequest) (elastic.RegisterReply, error) {
 	reply, err := m.c.Register(m.w.cluster.Now(), jobName, r)
@@ -229,23 +309,6 @@ func (m *master) Sync(jobName string, r elastic.SyncRequest) (elastic.SyncReply,
 	m.ready()
 	return reply, err
 }
-
-func (m *master) Set(jobName string, d elastic.Desired) {
-	m.c.Set(m.w.cluster.Now(), jobName, d)
-	m.ready()
-}
-
-func (m *master) SetReady() {}
-
-func (m *master) Remove(jobName string) { m.c.Remove(jobName); m.ready() }
-
-func (m *master) Gone(slot job.Address, incarnation int) {
-	m.c.Gone(m.w.cluster.Now(), slot, incarnation)
-	m.ready()
-}
-
-func (m *master) Observe() map[string]elastic.Facts { return m.c.Observe() }
-func (m *master) Wake() <-chan struct{}             { return m.wake }
 
 // teller writes what the loop tells into the world's log.
 type teller struct{ w *world }
@@ -282,6 +345,5 @@ func (v teller) Noticed(n job.Notice) {
 		v.w.told = append(v.w.told, *n.Incident)
 	}
 }
-func (v teller) Warned(summary, detail string)             { v.w.say("warning: %s: %s", summary, detail) }
-func (teller) Recovered(string)                            {}
-func (teller) Progressed(string, int64, *float64, float64) {}
+func (v teller) Condition(c conditions.Change)   { v.w.say("%s: %s %s", c.Type, c.About, c.Reason) }
+func (teller) Progressed(string, apply.Progress) {}

@@ -1,0 +1,291 @@
+package apply
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// book is what is recorded, and what is being recorded: one write at a time.
+type book struct {
+	state  state.State
+	names  names // of state
+	epoch  uint64
+	unsure bool // the last write failed: it may be stored all the same
+
+	busy      bool      // a write or a reread is in flight
+	decided   bool      // that write is of a turn's decision
+	worlds    []Forming // that write is of these worlds
+	forming   []Forming // worlds that wait for the next
+	seal      func(job.Records) job.Records
+	unwritten []job.Notice // that the journal does not have yet
+}
+
+func newBook(s Setup) book {
+	b := book{epoch: s.Epoch, seal: s.Files.Seal}
+	if s.State.Jobs == nil {
+		s.State.Jobs = job.Records{}
+	}
+	b.set(s.State)
+	return b
+}
+
+// set makes a state the newest. What of it is sensitive by now is sealed.
+func (b *book) set(s state.State) {
+	if b.seal != nil {
+		s.Jobs = b.seal(s.Jobs)
+	}
+	b.state, b.names = s, namesOf(s.Jobs)
+}
+
+// note has notices journalled and told with the next turn that is stored.
+func (b *book) note(notices ...job.Notice) { b.unwritten = append(b.unwritten, notices...) }
+
+// recordOf finds a job by its UID; nil if it is not recorded.
+func recordOf(records job.Records, uid string) (name string, rec *job.Record) {
+	for name, rec := range records {
+		if rec.UID == uid {
+			return name, rec
+		}
+	}
+	return "", nil
+}
+
+// form enters worlds in records, and notes them. Those of jobs that are not recorded are returned.
+func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
+	jobs = maps.Clone(b.state.Jobs)
+	for _, f := range worlds {
+		name, old := recordOf(jobs, f.UID)
+		if old == nil {
+			unknown = append(unknown, f)
+			continue
+		}
+		rec := *old
+		rec.World = f.World.Of(name)
+		jobs[name] = &rec
+	}
+	return jobs, unknown
+}
+
+// recognize takes up what is stored after a write that failed: that may be stored all the same.
+func (b *book) recognize(stored state.State) {
+	known := b.state
+	ours := stored.Lineage == known.Lineage || known.Lineage == ""
+	if ours && stored.Serial == known.Serial+1 && stored.Epoch == b.epoch {
+		known.Lineage, known.Serial = stored.Lineage, stored.Serial
+	}
+	if stored.Serial == 0 {
+		known.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+	}
+	b.set(known)
+	b.unsure = false
+}
+
+// record writes worlds that were formed, as soon as no other write is in flight.
+func (b *book) record(l *Loop) {
+	if b.busy || len(b.forming) == 0 {
+		return
+	}
+	b.busy, b.worlds, b.forming = true, b.forming, nil
+	b.write(l)
+}
+
+// write begins the write that is due, or first learns what became of the one that failed.
+func (b *book) write(l *Loop) {
+	if b.unsure {
+		l.do(Reread{l.number()})
+		return
+	}
+	if b.decided {
+		l.do(Store{b.decision(l)})
+		return
+	}
+	jobs, unknown := b.form(b.worlds)
+	for _, f := range unknown {
+		l.inform(Recorded{f.Number, fmt.Errorf("job %s with uid %s is not recorded", f.Job, f.UID)})
+	}
+	b.worlds = slices.DeleteFunc(b.worlds, func(f Forming) bool {
+		return slices.ContainsFunc(unknown, func(u Forming) bool { return u.Number == f.Number })
+	})
+	if len(b.worlds) == 0 {
+		b.busy = false
+		return
+	}
+	l.do(Store{b.state.Next(jobs)})
+}
+
+// reread takes in what is stored, and goes on with the write that waits for it.
+func (b *book) reread(l *Loop, o Outcome) {
+	stored, read := o.Result.(state.State)
+	if o.Err != nil || !read {
+		b.failed(l, fmt.Errorf("read the state again: %w", o.Err))
+		return
+	}
+	b.recognize(stored)
+	b.write(l)
+}
+
+// stored takes in how a write went.
+func (b *book) stored(l *Loop, e Store, err error) {
+	if err != nil {
+		b.unsure = true
+		b.failed(l, fmt.Errorf("store the state: %w", err))
+		return
+	}
+	before := b.state.Jobs
+	b.set(e.State)
+	worlds, decided := b.worlds, b.decided
+	b.busy, b.worlds, b.decided = false, nil, false
+	for _, f := range worlds {
+		name, rec := recordOf(before, f.UID)
+		n := worldNotice("job."+name, &f.World)
+		if rec.World.Generation > 0 {
+			n.Message += resized(&rec.Spec, &rec.World, &f.World)
+		}
+		b.note(n)
+		l.inform(Recorded{f.Number, nil})
+	}
+	if decided {
+		b.journal(l)
+	}
+}
+
+// failed ends the write that is in flight, which has failed.
+func (b *book) failed(l *Loop, err error) {
+	worlds, decided := b.worlds, b.decided
+	b.busy, b.worlds, b.decided = false, nil, false
+	for _, f := range worlds {
+		l.inform(Recorded{f.Number, err})
+	}
+	if decided {
+		l.failed(err)
+	}
+}
+
+// store writes what the plan decided, before any of it is done. Where nothing changes there is nothing to write.
+func (b *book) store(l *Loop) {
+	if b.busy {
+		return
+	}
+	d := &l.turn.decided
+	l.exec.enterRefusals(l, &d.Plan)
+	l.turn.phase, l.turn.storing = storing, l.now
+	if !d.Plan.Dirty && maps.EqualFunc(l.files.Outputs, b.state.Outputs, state.Output.Equal) {
+		b.journal(l)
+		return
+	}
+	b.busy, b.decided = true, true
+	b.write(l)
+}
+
+// decision is the state with what the plan decided.
+func (b *book) decision(l *Loop) state.State {
+	in, p, current := &l.turn.decided.Input, &l.turn.decided.Plan, b.state
+	jobs := maps.Clone(current.Jobs)
+	for name, rec := range in.Records {
+		if !forgets(p, rec) {
+			delete(jobs, name)
+		}
+	}
+	stored := make(map[string]*job.Record, len(current.Jobs))
+	for _, rec := range current.Jobs {
+		stored[rec.UID] = rec // under another name, if the plan moves it
+	}
+	for name, rec := range p.Records {
+		// A world may have formed since the plan was made.
+		if now := stored[rec.UID]; now != nil && now.World.Generation > rec.World.Generation {
+			formed := *rec // of a job that the plan left alone it is the stored one, which others read
+			formed.World = now.World.Of(name)
+			rec, p.Records[name] = &formed, &formed
+		}
+		jobs[name] = rec
+	}
+	next := current.Next(jobs)
+	next.Released, next.Outputs = p.Released, l.files.Outputs
+	return next
+}
+
+// forgets reports whether the plan has something of the job left to be forgotten by its provider. Its record is kept
+// until then: where others share the infrastructure, nobody but the record knows whose the remains are.
+func forgets(p *plan.Plan, rec *job.Record) bool {
+	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && isForget(&c) })
+}
+
+// journal appends what happened, in its order: a world may have formed since the plan was made.
+func (b *book) journal(l *Loop) {
+	d := &l.turn.decided
+	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan), l.failures())
+	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
+	d.Plan.Notices = slices.Clone(b.unwritten)
+	l.turn.phase = journaling
+	if len(b.unwritten) == 0 {
+		l.act()
+		return
+	}
+	l.do(Journal{l.number(), d.Plan.Notices})
+}
+
+// journalled takes in whether what happened could be journalled.
+func (b *book) journalled(l *Loop, e Journal, err error) {
+	if err != nil {
+		l.failed(fmt.Errorf("journal: %w", err))
+		return
+	}
+	b.unwritten = b.unwritten[len(e.Notices):]
+	l.act()
+}
+
+// resized tells which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
+// within 1..8"; "" if none.
+func resized(spec *job.Job, before, now *job.World) (text string) {
+	for i := range spec.Roles {
+		r := &spec.Roles[i]
+		members := func(w *job.World) (n int) {
+			for _, m := range w.Members {
+				if m.Slot.Role == r.Name {
+					n++
+				}
+			}
+			return n
+		}
+		if had, has := members(before), members(now); r.Scaling != nil && had != has {
+			text += fmt.Sprintf(", %s %d -> %s within %d..%d", r.Name, had, count(has, "slot"), r.Scaling.Min, r.Scaling.Max)
+		}
+	}
+	return text
+}
+
+// worldNotice tells of a world that was formed, or that was found training and is looked after from now on. The latter
+// happens when the record of a job was lost, or when it is imported.
+func worldNotice(address string, w *job.World) job.Notice {
+	processes := 0
+	for _, m := range w.Members {
+		processes += m.Processes
+	}
+	n := job.Notice{Time: w.Formed, Type: "world_formed", Address: address, Message: fmt.Sprintf("generation %d: %s, %s", w.Generation,
+		count(len(w.Members), "slot"), count(processes, "process"))}
+	if w.Adopted {
+		n.Type = "world_adopted"
+		n.Message += ", found training"
+	}
+	if w.MasterPort > 0 { // a member that was found may have no word on it
+		n.Message += fmt.Sprintf(", rank 0 at %s:%d", w.MasterAddr, w.MasterPort)
+	}
+	return n
+}
+
+// count is a number of things: "1 slot", "2 processes".
+func count(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "s"):
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,76 @@
+package apply
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// What a plan found out is told before a world that has formed since it was made.
+func TestNoticesComeInTheOrderOfWhatHappened(t *testing.T) {
+	at := jobtest.Epoch
+	l := New(at, Setup{})
+	l.book.note(worldNotice("job.a", &job.World{Generation: 2, Formed: at}))
+	l.turn.decided.Plan = plan.Plan{Notices: []job.Notice{{Time: at.Add(-time.Millisecond), Type: "incident"}, {Time: at, Type: "job_phase"}}}
+	l.book.journal(l)
+	kinds := func(notices []job.Notice) (kinds []string) {
+		for _, n := range notices {
+			kinds = append(kinds, n.Type)
+		}
+		return kinds
+	}
+	want := []string{"incident", "world_formed", "job_phase"}
+	if got := kinds(l.turn.decided.Plan.Notices); !slices.Equal(got, want) {
+		t.Errorf("told are %q, want %q", got, want)
+	}
+	if journal, is := l.out.Effects[0].(Journal); !is || !slices.Equal(kinds(journal.Notices), want) {
+		t.Errorf("journalled is %+v, want %q", l.out.Effects[0], want)
+	}
+}
+
+// Whoever reads the events sees that a world is larger because its role was scaled, and within what.
+func TestAWorldsNoticeTellsWhichRolesWereScaled(t *testing.T) {
+	role := jobtest.Role("worker", 2)
+	role.Scaling = &job.Scaling{Min: 1, Max: 4}
+	spec := jobtest.Job("a", jobtest.Role("ps", 1), role)
+	world := func(workers int) *job.World {
+		w := &job.World{Members: []job.WorldMember{{Slot: job.Address{Job: "a", Role: "ps"}}}}
+		for i := range workers {
+			w.Members = append(w.Members, job.WorldMember{Slot: job.Address{Job: "a", Role: "worker", Index: i}})
+		}
+		return w
+	}
+	for _, c := range []struct {
+		before, now int
+		want        string
+	}{
+		{2, 3, ", worker 2 -> 3 slots within 1..4"},
+		{2, 1, ", worker 2 -> 1 slot within 1..4"},
+		{2, 2, ""},
+	} {
+		if got := resized(&spec, world(c.before), world(c.now)); got != c.want {
+			t.Errorf("from %d to %d: %q", c.before, c.now, got)
+		}
+	}
+}
+
+func TestAWorldsNotice(t *testing.T) {
+	member := job.WorldMember{Processes: 2}
+	for _, c := range []struct {
+		world job.World
+		want  string
+	}{
+		{job.World{Generation: 1, Members: []job.WorldMember{{Processes: 1}}}, "world_formed: generation 1: 1 slot, 1 process"},
+		{job.World{Generation: 3, Members: []job.WorldMember{member, member}, MasterAddr: "n1", MasterPort: 29500},
+			"world_formed: generation 3: 2 slots, 4 processes, rank 0 at n1:29500"},
+		{job.World{Generation: 3, Members: []job.WorldMember{member}, Adopted: true}, "world_adopted: generation 3: 1 slot, 2 processes, found training"},
+	} {
+		if n := worldNotice("job.a", &c.world); n.Type+": "+n.Message != c.want || n.Address != "job.a" {
+			t.Errorf("told is %+v, want %q", n, c.want)
+		}
+	}
+}

@@ -1,0 +1,508 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state"
+)
+
+// Service is what a run needs of the elastic training service.
+type Service interface {
+	// SetReady tells that it is known what is wanted, and stored.
+	SetReady()
+	Set(jobName string, d elastic.Desired)
+	Remove(jobName string)
+	// Gone tells that the provider is certain that an incarnation has ended.
+	Gone(slot job.Address, incarnation int)
+	// Changes is another once a fact has changed that a plan depends on.
+	Changes() uint64
+	// Observe gives all facts; what it gives is the caller's.
+	Observe() map[string]elastic.Facts
+	// Wake gets a value when Changes is another.
+	Wake() <-chan struct{}
+}
+
+// Appender keeps what happened and what was decided.
+type Appender interface {
+	Append(entries ...state.Entry) error
+}
+
+// Parts are what a Driver works with.
+type Parts struct {
+	Store     state.Store
+	Lock      state.Lock
+	Journal   Appender
+	Service   Service
+	Reached   providers.Service // where agents find it
+	Providers map[string]providers.Provider
+	View      View
+	// Sealer has the sensitive values; nil if there are none.
+	Sealer *job.Sealer
+	// Parallelism bounds how many changes are in flight at once, of all providers together; 0 lets each provider have what it
+	// can take.
+	Parallelism int
+	// Changed gets a value when the files may have changed, and Reload reads them: an UnusableError says what is wrong with
+	// them, and an UnsteadyError that it is too early. Only a watch needs them.
+	Changed <-chan struct{}
+	Reload  func() (Files, error)
+	// Approve is asked of the first plan; nil asks nobody.
+	Approve func(in *plan.Input, p *plan.Plan) error
+	// Check tells what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
+	// checks nothing.
+	Check func(job.Records) map[string]string
+}
+
+// DefaultParallelism is how many changes of a provider are in flight at once where neither the user nor the
+// provider says: Terraform's.
+const DefaultParallelism = 10
+
+// Bounds of effects. stopMargin is what a provider may take to stop an incarnation beyond the slot's own grace.
+const (
+	storeTimeout = 30 * time.Second
+	callTimeout  = time.Minute
+	stopMargin   = 15 * time.Second
+)
+
+// Driver runs a Loop against the world. It carries out effects, each within a bound, and gives the Loop their outcomes; it
+// tries nothing twice. One goroutine steps the Loop: Run's.
+type Driver struct {
+	parts  Parts
+	eyes   eyes
+	mail   mailbox
+	lanes  lanes
+	teller teller
+	work   sync.WaitGroup // all that carries out effects
+	ended  chan struct{}  // closed when Run has ended
+
+	mu   sync.Mutex // guards loop: who asks how things are does so beside Run
+	loop *Loop
+
+	asking  sync.Mutex
+	asked   int // numbers requests
+	replies map[int]chan elastic.ReconcileReply
+	formed  map[int]chan error
+	cancels map[ID]context.CancelFunc // of effects that can be taken back amid: only Run's goroutine has it
+}
+
+// NewDriver reads the state. The lock must be held.
+func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
+	stored, err := p.Store.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.State, s.Epoch = stored, p.Lock.Info().Epoch
+	s.Providers = slices.Sorted(maps.Keys(p.Providers))
+	s.Files.Seal = p.Sealer.Records
+	s.Approve, s.Check = p.Approve != nil, p.Check != nil
+	s.Jitter = rand.Float64
+	d := &Driver{
+		parts: p, eyes: eyes{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
+		teller: teller{view: p.View}, loop: New(time.Now(), s),
+		replies: map[int]chan elastic.ReconcileReply{}, formed: map[int]chan error{}, cancels: map[ID]context.CancelFunc{},
+	}
+	return d, nil
+}
+
+// Run runs the loop until nothing is left to do, or with Intent.Watch until ctx ends.
+//
+// When ctx ends no change is begun any more, those in flight are finished, and jobs are left running. A run that does not
+// watch sees to it, however it ends, that what it told to leave has left.
+func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
+	defer close(d.ended)
+	d.teller.begin()
+	defer d.teller.end()
+	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer d.work.Wait()
+	defer d.lanes.close()
+	defer stop()
+	d.work.Go(func() { // also while a turn takes its time
+		select {
+		case <-d.parts.Lock.Lost():
+			d.mail.post(LockLost{lockLost(d.parts.Lock)})
+			d.lanes.close()
+			stop()
+		case <-acting.Done():
+		}
+	})
+	d.forward(acting)
+	d.mail.post(Served{d.parts.Reached})
+	interrupted := ctx.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-interrupted:
+			interrupted = nil
+			d.mail.post(Interrupted{})
+		case <-d.mail.news:
+		case <-timer.C:
+			d.mail.post(Tick{})
+		}
+		ready := d.step()
+		for _, m := range ready.Tell {
+			d.teller.tell(m)
+		}
+		for _, e := range ready.Effects {
+			d.begin(acting, e)
+		}
+		if ready.Over != nil {
+			return ready.Over.Plan, ready.Over.Err
+		}
+		timer.Reset(time.Until(ready.Next))
+	}
+}
+
+// forward passes on what wakes the loop.
+func (d *Driver) forward(ctx context.Context) {
+	pass := func(from <-chan struct{}, e Event) {
+		d.work.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-from:
+					d.mail.post(e)
+				}
+			}
+		})
+	}
+	for _, prov := range d.parts.Providers {
+		pass(prov.Changes(), Woken{})
+	}
+	pass(d.parts.Service.Wake(), Woken{})
+	if d.parts.Changed != nil {
+		pass(d.parts.Changed, FilesChanged{})
+	}
+}
+
+// step takes in all events that have come.
+func (d *Driver) step() Ready {
+	began := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.mail.take() {
+		if o, is := e.(Outcome); is {
+			delete(d.cancels, o.Of)
+		}
+		d.loop.Step(time.Now(), e)
+	}
+	d.loop.Step(time.Now(), Worked{time.Since(began), d.lanes.queued()})
+	return d.loop.Ready()
+}
+
+// begin carries an effect out, or has it carried out.
+func (d *Driver) begin(ctx context.Context, e Effect) {
+	outcome := func(result any, err error) { d.end(e, result, err) }
+	switch e := e.(type) {
+	case Hear:
+		outcome(d.hear(e.Known), nil)
+	case Gauge:
+		outcome(gauge(d.parts.Service.Observe()), nil)
+	case Tell:
+		d.inform(e.News)
+		outcome(nil, nil)
+	case Answer:
+		d.reply(e)
+		outcome(nil, nil)
+	case Observe:
+		looking, cancel := context.WithTimeout(ctx, callTimeout)
+		d.cancels[e.ID()] = cancel
+		d.work.Go(func() {
+			defer cancel()
+			outcome(d.observe(looking, e.Provider))
+		})
+	case Drop:
+		if cancel := d.cancels[e.Effect]; cancel != nil {
+			cancel()
+		}
+		if d.lanes.drop(e.Effect) {
+			outcome(nil, ErrDropped)
+		}
+	case Again:
+		waiting, cancel := context.WithCancel(ctx)
+		d.cancels[e.ID()] = cancel
+		d.work.Go(func() {
+			defer cancel()
+			if !sleep(waiting, time.Until(e.At)) {
+				outcome(nil, ErrDropped)
+				return
+			}
+			d.queue(ctx, e.Effect)
+		})
+	default:
+		d.queue(ctx, e)
+	}
+}
+
+// queue has an effect carried out once it is its turn.
+func (d *Driver) queue(ctx context.Context, e Effect) {
+	d.lanes.add(&d.work, e, func(begin bool) {
+		if !begin {
+			d.end(e, nil, ErrDropped)
+			return
+		}
+		result, err := d.carryOut(ctx, e)
+		d.end(e, result, err)
+	})
+}
+
+// end gives the Loop the outcome of an effect.
+func (d *Driver) end(e Effect, result any, err error) {
+	d.mail.post(Outcome{e.ID(), result, d.eyes.sealError(err)})
+}
+
+// carryOut does what may take its time.
+func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
+	within := func(bound time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, bound)
+	}
+	switch e := e.(type) {
+	case Store:
+		ctx, cancel := within(storeTimeout)
+		defer cancel()
+		return nil, d.parts.Store.Write(ctx, e.State, d.parts.Lock)
+	case Reread:
+		ctx, cancel := within(storeTimeout)
+		defer cancel()
+		return d.parts.Store.Read(ctx)
+	case Journal:
+		return nil, appendNotices(d.parts.Journal, e.Notices)
+	case Chronicle:
+		return nil, chronicle(d.parts.Journal, &e.Decision)
+	case ReadFiles:
+		return d.read()
+	case Check:
+		return d.parts.Check(e.Records), nil
+	case Approve:
+		return nil, d.parts.Approve(&e.Input, &e.Plan)
+	case Publish:
+		ctx, cancel := within(callTimeout)
+		defer cancel()
+		return nil, d.parts.Providers[e.Provider].Publish(ctx, e.Service)
+	case Prepare:
+		ctx, cancel := within(callTimeout)
+		defer cancel()
+		return d.parts.Providers[e.Provider].Prepare(ctx, e.Group)
+	case Launch:
+		open, err := d.parts.Sealer.Launch(e.Launch)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := within(callTimeout)
+		defer cancel()
+		return nil, d.parts.Providers[e.Provider].Launch(ctx, open)
+	case Stop:
+		ctx, cancel := within(e.Grace + stopMargin)
+		defer cancel()
+		return nil, d.parts.Providers[e.Provider].Stop(ctx, e.UID, e.Slot, e.Incarnation, e.Grace)
+	case Forget:
+		ctx, cancel := within(callTimeout)
+		defer cancel()
+		return nil, d.parts.Providers[e.Provider].Forget(ctx, e.UID, e.Name)
+	}
+	return nil, fmt.Errorf("unknown effect %s", e.ID())
+}
+
+// hear reads what the service knows, unless that is known.
+func (d *Driver) hear(known uint64) Facts {
+	version := d.parts.Service.Changes() // before the facts: what changes meanwhile is then new to the next look
+	if version == known && known > 0 {
+		return Facts{Version: version}
+	}
+	return Facts{version, d.eyes.sealFacts(d.parts.Service.Observe())}
+}
+
+// observe asks a provider. One that was not waited for, since the run ends, says nothing.
+func (d *Driver) observe(ctx context.Context, provider string) (any, error) {
+	seen, err := d.eyes.observe(ctx, provider)
+	if err != nil && context.Cause(ctx) == context.Canceled {
+		return nil, ErrDropped
+	}
+	return seen, err
+}
+
+// gauge is how far each job has come.
+func gauge(facts map[string]elastic.Facts) map[string]Progress {
+	progress := map[string]Progress{}
+	for name, f := range facts {
+		for i := range f.Members {
+			m := &f.Members[i].Member
+			if best := progress[name]; m.State == job.MemberRunning && m.Step > best.Step {
+				progress[name] = Progress{m.Step, m.Loss, m.StepRate}
+			}
+		}
+	}
+	return progress
+}
+
+// read reads the files. With an error the last good jobs stay.
+func (d *Driver) read() (Files, error) {
+	files, err := d.parts.Reload()
+	files.Seal = d.parts.Sealer.Records
+	d.eyes.reseal()
+	return files, err
+}
+
+// inform tells the service something.
+func (d *Driver) inform(n News) {
+	s := d.parts.Service
+	switch n := n.(type) {
+	case Wanted:
+		s.Set(n.Job, n.Desired)
+	case Unwanted:
+		s.Remove(n.Job)
+	case Ended:
+		s.Gone(n.Slot, n.Incarnation)
+	case Open:
+		s.SetReady()
+	case Recorded:
+		d.asking.Lock()
+		defer d.asking.Unlock()
+		if answer := d.formed[n.Forming]; answer != nil {
+			answer <- n.Err
+		}
+	}
+}
+
+// Form is the service's ledger: a world is stored before any member hears of it. The name is the one that the job was
+// launched under.
+func (d *Driver) Form(launched, uid string, w job.World) error {
+	answer := make(chan error, 1)
+	d.asking.Lock()
+	d.asked++
+	number := d.asked
+	d.formed[number] = answer
+	d.asking.Unlock()
+	defer func() {
+		d.asking.Lock()
+		defer d.asking.Unlock()
+		delete(d.formed, number)
+	}()
+	d.mail.post(Forming{number, launched, uid, w})
+	select {
+	case err := <-answer:
+		return err
+	case <-d.ended:
+		return fmt.Errorf("record generation %d of job %s: the run has ended", w.Generation, launched)
+	}
+}
+
+// replyMost is how long a request to reconcile waits for the plan. Whoever asks is told without it then.
+const replyMost = 10 * time.Second
+
+// Reconcile has a watching run read the files and plan at once, and says what it does about them. Many requests at a
+// time are one look. It serves the service's POST /v1/reconcile.
+func (d *Driver) Reconcile(ctx context.Context, asked elastic.ReconcileRequest) elastic.ReconcileReply {
+	answer := make(chan elastic.ReconcileReply, 1)
+	d.asking.Lock()
+	d.asked++
+	number := d.asked
+	d.replies[number] = answer
+	d.asking.Unlock()
+	defer func() {
+		d.asking.Lock()
+		defer d.asking.Unlock()
+		delete(d.replies, number)
+	}()
+	d.mail.post(Asked{number, asked.MaxDestroy})
+	timer := time.NewTimer(replyMost)
+	defer timer.Stop()
+	select {
+	case reply := <-answer:
+		return reply
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return elastic.ReconcileReply{Status: elastic.ReconcileQueued}
+}
+
+func (d *Driver) reply(a Answer) {
+	d.asking.Lock()
+	defer d.asking.Unlock()
+	if answer := d.replies[a.Request]; answer != nil {
+		answer <- a.Reply
+	}
+}
+
+// Republish has agents told where the service is by now, or by which certificate it is known.
+func (d *Driver) Republish(s providers.Service) { d.mail.post(Served{s}) }
+
+// Records are the newest stored ones.
+func (d *Driver) Records() job.Records {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loop.Records()
+}
+
+// Outputs are those that were stored last.
+func (d *Driver) Outputs() map[string]state.Output {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loop.book.state.Outputs
+}
+
+// Observed is the newest observation; false if any provider did not answer.
+func (d *Driver) Observed() (o Observation, whole bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loop.observation()
+}
+
+// Live is a copy of what the master knows now.
+func (d *Driver) Live() Live {
+	facts := d.eyes.sealFacts(d.parts.Service.Observe())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loop.Live(time.Now(), facts)
+}
+
+// Choice is what the journal keeps of a decision: all that it was made from, and what was chosen. plan.Make of the input
+// gives the whole plan again, so what follows from the input (what is launched, the records) is not repeated: of 10,000
+// slots that would be most of it.
+type Choice struct {
+	Input   plan.Input    `json:"input"`
+	Changes []plan.Change `json:"changes"` // without Fields and Launch
+	Waits   []plan.Wait   `json:"waits,omitempty"`
+}
+
+func choiceOf(d *Decision) Choice {
+	c := Choice{Input: d.Input, Changes: slices.Clone(d.Plan.Changes), Waits: d.Plan.Waits}
+	for i := range c.Changes {
+		c.Changes[i].Fields, c.Changes[i].Launch = nil, nil
+	}
+	return c
+}
+
+func chronicle(journal Appender, d *Decision) error {
+	data, err := json.Marshal(choiceOf(d))
+	if err != nil {
+		return err
+	}
+	return journal.Append(state.Entry{Time: d.Input.Now, Kind: state.DecisionEntry, Data: data})
+}
+
+func appendNotices(journal Appender, notices []job.Notice) error {
+	entries := make([]state.Entry, len(notices))
+	for i, n := range notices {
+		data, err := json.Marshal(n)
+		if err != nil {
+			return err
+		}
+		entries[i] = state.Entry{Time: n.Time, Kind: state.NoticeEntry, Data: data}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return journal.Append(entries...)
+}

@@ -1,0 +1,608 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+// The tests of a Driver run in a bubble of testing/synctest: time passes only while everything waits, and a wait without end
+// ends the test.
+
+// simulated is a simulated provider for many goroutines, whose calls the test may change. It begins now, and its time stands
+// still: agents do nothing by themselves.
+type simulated struct {
+	launch  func(context.Context, job.Launch) error
+	observe func(context.Context, *providers.Observation) (*providers.Observation, error)
+	stop    func() error
+
+	mu      sync.Mutex
+	cluster *sim.Cluster
+}
+
+func newSimulated() *simulated {
+	s := &simulated{cluster: sim.New("local", time.Now(), nil), launch: func(context.Context, job.Launch) error { return nil },
+		observe: func(_ context.Context, seen *providers.Observation) (*providers.Observation, error) { return seen, nil },
+		stop:    func() error { return nil }}
+	s.cluster.SetNode(jobtest.Node("n1", jobtest.Cores(8)))
+	return s
+}
+
+func (s *simulated) Capabilities() job.Capabilities                   { return job.Capabilities{Places: true} }
+func (s *simulated) Changes() <-chan struct{}                         { return s.cluster.Changes() }
+func (s *simulated) Publish(context.Context, providers.Service) error { return nil }
+func (s *simulated) Close() error                                     { return nil }
+
+func (s *simulated) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
+	return nil, errors.New("simulated processes say nothing")
+}
+
+func (s *simulated) Observe(ctx context.Context) (*providers.Observation, error) {
+	s.mu.Lock()
+	seen, err := s.cluster.Observe(ctx)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.observe(ctx, seen)
+}
+
+func (s *simulated) Prepare(ctx context.Context, g job.Group) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster.Prepare(ctx, g)
+}
+
+func (s *simulated) Launch(ctx context.Context, l job.Launch) error {
+	if err := s.launch(ctx, l); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster.Launch(ctx, l)
+}
+
+func (s *simulated) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
+	if err := s.stop(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster.Stop(ctx, uid, slot, incarnation, grace)
+}
+
+func (s *simulated) Forget(ctx context.Context, uid, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster.Forget(ctx, uid, name)
+}
+
+// running is how many agents there are.
+func (s *simulated) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.cluster.Agents())
+}
+
+// kill ends an agent, which nobody is told.
+func (s *simulated) kill(index int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cluster.Agents()[index].Kill()
+}
+
+// quiet is a service that no agent speaks to.
+type quiet struct{ wake chan struct{} }
+
+func (quiet) SetReady()                         {}
+func (quiet) Set(string, elastic.Desired)       {}
+func (quiet) Remove(string)                     {}
+func (quiet) Gone(job.Address, int)             {}
+func (quiet) Changes() uint64                   { return 1 }
+func (quiet) Observe() map[string]elastic.Facts { return nil }
+func (q quiet) Wake() <-chan struct{}           { return q.wake }
+
+// recorder is a view that keeps what it is told.
+type recorder struct {
+	mu         sync.Mutex
+	plans      []plan.Plan
+	finished   []string // slots, with the error if there was one
+	errs       []error
+	conditions []string
+	text       strings.Builder // of all
+}
+
+func (r *recorder) Planned(p *plan.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plans = append(r.plans, *p)
+	fmt.Fprintf(&r.text, "%+v\n", p.Waits)
+}
+func (r *recorder) Started(*plan.Change)                  {}
+func (r *recorder) Still(*plan.Change, time.Duration)     {}
+func (r *recorder) Withdrawn(*plan.Change, time.Duration) {}
+func (r *recorder) Progressed(string, Progress)           {}
+
+func (r *recorder) Finished(c *plan.Change, _ time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	what := c.Slot.Short()
+	if err != nil {
+		what += ": " + err.Error()
+		r.errs = append(r.errs, err)
+	}
+	r.finished = append(r.finished, what)
+	fmt.Fprintln(&r.text, what)
+}
+
+func (r *recorder) Noticed(n job.Notice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintln(&r.text, n.Message)
+}
+
+func (r *recorder) Condition(c conditions.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conditions = append(r.conditions, fmt.Sprintf("%s %s %s", c.Type, c.About, c.Reason))
+	fmt.Fprintln(&r.text, c.Reason)
+}
+
+// planned are the plans that were told since the last call.
+func (r *recorder) planned() []plan.Plan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	plans := r.plans
+	r.plans = nil
+	return plans
+}
+
+// kept is a journal that keeps what is appended.
+type kept struct {
+	mu      sync.Mutex
+	entries []state.Entry
+}
+
+func (k *kept) Append(entries ...state.Entry) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.entries = append(k.entries, entries...)
+	return nil
+}
+
+// driven is a Driver of one job of two workers, with what it works with.
+type driven struct {
+	*Driver
+	provider *simulated
+	view     *recorder
+	journal  *kept
+	store    state.Store
+
+	interrupt context.CancelFunc
+	over      chan error
+}
+
+// newDriven makes it in a bubble; change may have it work with other things.
+func newDriven(t *testing.T, change func(*Setup, *Parts)) *driven {
+	t.Helper()
+	d := &driven{provider: newSimulated(), view: &recorder{}, journal: &kept{}, over: make(chan error, 1)}
+	store := memory.New()
+	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
+	must(t, err)
+	s := Setup{Files: Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 2))}}, NewUID: func(name string) string { return "u" + name }}
+	p := Parts{Store: store, Lock: lock, Journal: d.journal, Service: quiet{make(chan struct{}, 1)}, View: d.view,
+		Providers: map[string]providers.Provider{"local": d.provider}}
+	change(&s, &p)
+	d.store = p.Store
+	d.Driver, err = NewDriver(t.Context(), s, p)
+	must(t, err)
+	return d
+}
+
+// begin begins the run.
+func (d *driven) begin(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d.interrupt = cancel
+	t.Cleanup(cancel)
+	go func() {
+		_, err := d.Run(ctx)
+		d.over <- err
+	}()
+}
+
+// end interrupts the run, and gives its error.
+func (d *driven) end() error {
+	d.interrupt()
+	return <-d.over
+}
+
+// pass lets time go by.
+func pass(by time.Duration) {
+	time.Sleep(by)
+	synctest.Wait()
+}
+
+// losable is a lock that the test takes away.
+type losable struct {
+	state.Lock
+	lost chan struct{}
+	why  error
+}
+
+func (l *losable) Lost() <-chan struct{} { return l.lost }
+func (l *losable) Why() error            { return l.why }
+
+// A lost lock ends what is in flight at once, and begins nothing, also while the loop waits for a provider for long.
+func TestALostLockGroundsAllAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := make(chan struct{})
+		d := newDriven(t, func(_ *Setup, p *Parts) {
+			p.Parallelism = 1
+			p.Lock = &losable{p.Lock, lost, errors.New("it could not be renewed: the token may have expired")}
+		})
+		var launches atomic.Int32
+		flying, landed := make(chan struct{}), make(chan struct{})
+		d.provider.launch = func(ctx context.Context, _ job.Launch) error {
+			if launches.Add(1) == 1 {
+				close(flying)
+				<-ctx.Done()
+				close(landed)
+			}
+			return nil
+		}
+		looking, look := make(chan struct{}), make(chan struct{})
+		d.provider.observe = func(_ context.Context, seen *providers.Observation) (*providers.Observation, error) {
+			select {
+			case <-flying:
+				looking <- struct{}{}
+				<-look
+			default:
+			}
+			return seen, nil
+		}
+		d.begin(t)
+		<-flying
+		d.mail.post(Woken{})
+		<-looking
+		close(lost)
+		<-landed
+		synctest.Wait()
+		close(look)
+		if err := <-d.over; !errors.Is(err, ErrLockLost) || !strings.Contains(err.Error(), "the token may have expired") {
+			t.Errorf("it ended with %v", err)
+		}
+		if n := launches.Load(); n != 1 {
+			t.Errorf("%d launches were begun", n)
+		}
+	})
+}
+
+// mute is a view that takes nothing until it is let go. It keeps what was finished and left out.
+type mute struct {
+	recorder
+	begun, free chan struct{}
+	once        sync.Once
+}
+
+func newMute() *mute { return &mute{begun: make(chan struct{}), free: make(chan struct{})} }
+
+func (m *mute) Planned(*plan.Plan) {
+	m.once.Do(func() { close(m.begun) })
+	<-m.free
+}
+
+func TestATerminalThatTakesNothingHoldsUpNoHealing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		view := newMute()
+		d := newDriven(t, func(s *Setup, p *Parts) { s.Watch, p.View = true, view })
+		d.begin(t)
+		<-view.begun
+		pass(time.Second)
+		if n := d.provider.running(); n != 2 {
+			t.Fatalf("%d agents run", n)
+		}
+		d.provider.kill(1)
+		d.mail.post(Woken{})
+		pass(20 * time.Second) // the patience with what ended and may have been stopped
+		if n := d.provider.running(); n != 2 {
+			t.Errorf("%d agents run after one was killed", n)
+		}
+		if len(d.Live().Records) != 1 {
+			t.Error("status is not answered")
+		}
+		close(view.free)
+		must(t, d.end())
+		slices.Sort(view.finished)
+		if want := []string{"worker[0]", "worker[1]", "worker[1]"}; !slices.Equal(view.finished, want) {
+			t.Errorf("told of %v once it took it, not %v", view.finished, want)
+		}
+	})
+}
+
+// slowStore is a store whose writes take until they are let go, once they are to.
+type slowStore struct {
+	state.Store
+	slow          atomic.Bool
+	writing, free chan struct{}
+}
+
+func newSlowStore(s state.Store) *slowStore {
+	return &slowStore{Store: s, writing: make(chan struct{}), free: make(chan struct{})}
+}
+
+func (s *slowStore) Write(ctx context.Context, next state.State, l state.Lock) error {
+	if s.slow.CompareAndSwap(true, false) {
+		s.writing <- struct{}{}
+		<-s.free
+	}
+	return s.Store.Write(ctx, next, l)
+}
+
+func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store *slowStore
+		d := newDriven(t, func(s *Setup, p *Parts) {
+			store = newSlowStore(p.Store)
+			s.Watch, p.Store = true, store
+		})
+		store.slow.Store(true)
+		d.begin(t)
+		<-store.writing
+		synctest.Wait()
+		d.Records()
+		d.Outputs()
+		if _, whole := d.Observed(); !whole {
+			t.Error("what was observed is not told")
+		}
+		d.Live()
+		close(store.free)
+		must(t, d.end())
+	})
+}
+
+// What is being looked at when a run is interrupted is not waited for.
+func TestAnInterruptedRunWaitsForNoProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriven(t, func(s *Setup, _ *Parts) { s.Watch = true })
+		looking := make(chan struct{})
+		d.provider.observe = func(ctx context.Context, _ *providers.Observation) (*providers.Observation, error) {
+			close(looking)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		d.begin(t)
+		<-looking
+		begun := time.Now()
+		if err := d.end(); err != nil || time.Since(begun) > 0 {
+			t.Errorf("it ended after %v with %v", time.Since(begun), err)
+		}
+		if len(d.view.conditions) > 0 {
+			t.Errorf("told of %q", d.view.conditions)
+		}
+	})
+}
+
+// What was told to leave when a run is interrupted is stopped once it had its time, and not earlier.
+func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
+	leave := leaveTime(&plan.Change{Stop: []int{1}, Grace: jobtest.Role("worker", 1).StopGrace})
+	for name, stop := range map[string]error{"it is stopped": nil, "a stop fails": errors.New("no route to host")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				changed, files := make(chan struct{}, 1), Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 2))}}
+				d := newDriven(t, func(s *Setup, p *Parts) {
+					s.Watch = true
+					p.Changed, p.Reload = changed, func() (Files, error) { return files, nil }
+				})
+				d.begin(t)
+				pass(time.Second)
+				must(t, d.end())
+				next, err := NewDriver(t.Context(), Setup{Intent: Intent{Destroy: true}, NewUID: func(string) string { return "u" }}, d.parts)
+				must(t, err)
+				d.provider.stop = func() error { return stop }
+				d.Driver, d.over = next, make(chan error, 1)
+				d.begin(t)
+				synctest.Wait()
+				begun := time.Now()
+				must(t, d.end())
+				if took := time.Since(begun); took < leave || took > leave+time.Second {
+					t.Errorf("it ended after %v, and they have %v to leave", took, leave)
+				}
+				for _, s := range d.Records()["a"].Slots {
+					if (s.Phase == job.Canceled) != (stop == nil) {
+						t.Errorf("%s is recorded as %s", s.Address.Short(), s.Phase)
+					}
+				}
+				if left := d.provider.running(); (left > 0) != (stop != nil) {
+					t.Errorf("%d agents run", left)
+				}
+				want := []string{"raised job.a.worker[0] not_stopped(error=no route to host slots=2)"}
+				if told := d.view.conditions; stop == nil && len(told) > 0 || stop != nil && !slices.Equal(told, want) {
+					t.Errorf("told %q", told)
+				}
+			})
+		})
+	}
+}
+
+// following is a Driver that watches files, which say what the test does.
+type following struct {
+	*driven
+	changed chan struct{}
+
+	mu       sync.Mutex
+	files    Files
+	err      error
+	readings int
+}
+
+func newFollowing(t *testing.T, change func(*Setup, *Parts)) *following {
+	t.Helper()
+	f := &following{changed: make(chan struct{}, 1)}
+	f.driven = newDriven(t, func(s *Setup, p *Parts) {
+		s.Watch = true
+		p.Changed, p.Reload = f.changed, func() (Files, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.readings++
+			return f.files, f.err
+		}
+		change(s, p)
+	})
+	return f
+}
+
+// say has the files say something from now on.
+func (f *following) say(files Files, err error) {
+	f.mu.Lock()
+	f.files, f.err = files, err
+	f.mu.Unlock()
+	f.changed <- struct{}{}
+	synctest.Wait()
+}
+
+func (f *following) read() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.readings
+}
+
+// The loop reads again by itself when it is time: nothing tells that nothing happens.
+func TestFilesAreReadAgainWhenTheyAreStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollowing(t, func(*Setup, *Parts) {})
+		f.begin(t)
+		f.say(Files{}, &UnsteadyError{Since: time.Now(), Again: time.Now().Add(filesDebounce)})
+		f.mu.Lock()
+		f.err = nil
+		f.mu.Unlock()
+		if n := f.read(); n != 1 {
+			t.Errorf("%d readings at once", n)
+		}
+		pass(filesDebounce)
+		if n := f.read(); n != 2 {
+			t.Errorf("%d readings, with the one when it was time", n)
+		}
+		must(t, f.end())
+	})
+}
+
+func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollowing(t, func(*Setup, *Parts) {})
+		f.begin(t)
+		synctest.Wait()
+		f.mu.Lock()
+		f.files = Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 3))}, Commit: "6666666"}
+		f.mu.Unlock()
+		begun := time.Now()
+		reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{})
+		if reply.Status != elastic.ReconcilePlanned || reply.Commit != "6666666" || *reply.Changes != (elastic.ReconcileChanges{Add: 1, Change: 1}) || time.Since(begun) > 0 {
+			t.Errorf("%+v %+v after %v", reply, reply.Changes, time.Since(begun))
+		}
+
+		// Many at a time are answered, each.
+		var asking sync.WaitGroup
+		for range 5 {
+			asking.Go(func() {
+				if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcilePlanned {
+					t.Errorf("%+v", reply)
+				}
+			})
+		}
+		asking.Wait()
+
+		// It is heeded all the same if nobody waits for the answer.
+		readings := f.read()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if reply := f.Reconcile(ended, elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || reply.Changes != nil {
+			t.Errorf("%+v", reply)
+		}
+		synctest.Wait()
+		if f.read() == readings {
+			t.Error("it was not heeded")
+		}
+		must(t, f.end())
+		if len(f.replies) > 0 {
+			t.Errorf("%d answers are kept", len(f.replies))
+		}
+
+		// Nobody answers once the run has ended.
+		begun = time.Now()
+		if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || time.Since(begun) > replyMost {
+			t.Errorf("after %v: %+v", time.Since(begun), reply)
+		}
+	})
+}
+
+// A world is stored before the service hears that it may be; a run that ends leaves nobody waiting.
+func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store *slowStore
+		d := newDriven(t, func(s *Setup, p *Parts) {
+			store = newSlowStore(p.Store)
+			s.Watch, p.Store = true, store
+		})
+		d.begin(t)
+		synctest.Wait()
+		if err := d.Form("a", "another", job.World{Generation: 1}); err == nil || !strings.Contains(err.Error(), "not recorded") {
+			t.Errorf("a job that is not recorded: %v", err)
+		}
+		formed := make(chan error, 1)
+		form := func(generation int) {
+			go func() { formed <- d.Form("a", "ua", job.World{Generation: generation}) }()
+		}
+		store.slow.Store(true)
+		form(1)
+		<-store.writing
+		synctest.Wait()
+		if len(formed) > 0 {
+			t.Error("it is answered before it is stored")
+		}
+		store.free <- struct{}{}
+		must(t, <-formed)
+		stored, err := d.store.Read(t.Context())
+		must(t, err)
+		if got := stored.Jobs["a"].World.Generation; got != 1 {
+			t.Errorf("stored is generation %d", got)
+		}
+
+		store.slow.Store(true)
+		form(2)
+		<-store.writing
+		d.interrupt()
+		synctest.Wait()
+		store.free <- struct{}{}
+		must(t, <-d.over)
+		err = <-formed
+		stored, read := d.store.Read(t.Context())
+		must(t, read)
+		if got := stored.Jobs["a"].World.Generation; err == nil && got != 2 {
+			t.Errorf("at the end of the run it is answered, and stored is generation %d", got)
+		}
+		if err := d.Form("a", "ua", job.World{Generation: 3}); err == nil {
+			t.Error("one is formed after the end of the run")
+		}
+		if len(d.formed) > 0 {
+			t.Errorf("%d answers are kept", len(d.formed))
+		}
+	})
+}

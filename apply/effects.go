@@ -1,0 +1,219 @@
+package apply
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state"
+)
+
+// ID is what an effect is known by: to the Loop, in its outcome, in a scenario and in a simulated fault. Two effects that
+// are in flight together never have the same.
+type ID struct {
+	Kind   string // "launch", "store" …
+	Of     string // a provider, a job's name or its UID
+	Slot   job.Address
+	Number int // an incarnation, a serial, or the effect's place among its kind
+}
+
+func (id ID) String() string {
+	parts := []string{id.Kind}
+	switch {
+	case id.Slot != (job.Address{}):
+		parts = append(parts, id.Slot.String())
+	case id.Of != "":
+		parts = append(parts, id.Of)
+	}
+	if id.Number > 0 {
+		parts = append(parts, fmt.Sprintf("#%d", id.Number))
+	}
+	return strings.Join(parts, " ")
+}
+
+// Effect is something to be done outside the Loop: one of the types below. Its outcome comes back as an Outcome, once, and
+// also if it was dropped.
+type Effect interface{ ID() ID }
+
+// Hear reads what the service knows. The Result is Facts.
+type Hear struct{ Known uint64 } // the version that is known: of that nothing is read
+
+// Observe asks a provider what it sees. The Result is Sight.
+type Observe struct{ Provider string }
+
+// Gauge reads how training goes. The Result is map[string]Progress, by the names that the service knows.
+type Gauge struct{}
+
+// ReadFiles reads the configuration. The Result is Files, also with an error.
+type ReadFiles struct{}
+
+// Approve asks somebody whether the first plan may be carried out. An error ends the run.
+type Approve struct{ Decision }
+
+// Check asks what of the files' conditions does not hold of the jobs. The Result is map[string]string, summaries with details.
+type Check struct {
+	Number  int
+	Records job.Records
+}
+
+// Store writes the state.
+type Store struct{ State state.State }
+
+// Reread reads the state, to learn whether a write that failed is stored all the same. The Result is a state.State.
+type Reread struct{ Number int }
+
+// Journal appends what happened.
+type Journal struct {
+	Number  int
+	Notices []job.Notice
+}
+
+// Chronicle journals a decision with all that it was made from. It comes after the changes have begun: of a large job it
+// takes longer than they may wait, and what matters of it is stored before.
+type Chronicle struct {
+	Number int
+	Decision
+}
+
+// Publish tells the agents of a provider where the service is.
+type Publish struct {
+	Provider string
+	Number   int
+	Service  providers.Service
+}
+
+// Prepare makes what a job needs beside its slots. The Result is the job's token.
+type Prepare struct {
+	Provider string
+	Group    job.Group
+}
+
+// Launch starts one incarnation.
+type Launch struct {
+	Provider string
+	Launch   job.Launch
+	Mends    bool // it heals, or mends: it goes ahead of what is new
+}
+
+// Stop ends one incarnation.
+type Stop struct {
+	Provider    string
+	UID         string
+	Slot        job.Address
+	Incarnation int
+	Grace       time.Duration
+}
+
+// Forget removes what a provider keeps for a job.
+type Forget struct{ Provider, UID, Name string }
+
+// Tell tells the service something. It is one of the types below.
+type Tell struct {
+	Number int
+	News
+}
+
+// News is what the service is told.
+type News interface{ news() string }
+
+// Wanted is what the service is to form of a job.
+type Wanted struct {
+	Job     string
+	Desired elastic.Desired
+}
+
+// Unwanted has it forget a job.
+type Unwanted struct{ Job string }
+
+// Ended is an incarnation of which nothing runs any more, for certain.
+type Ended struct {
+	Slot        job.Address
+	Incarnation int
+}
+
+// Open: it is known what is wanted, and stored.
+type Open struct{}
+
+// Recorded answers the service's Forming.
+type Recorded struct {
+	Forming int
+	Err     error
+}
+
+// Answer replies to a request.
+type Answer struct {
+	Request int
+	Reply   elastic.ReconcileReply
+}
+
+// Again is an effect that has failed in a way that may pass by itself, and is carried out again, not before a time.
+type Again struct {
+	Effect
+	At time.Time
+}
+
+// Drop takes back an effect that waits for its turn: its outcome is ErrDropped then. One that has begun ends as it does.
+type Drop struct{ Effect ID }
+
+func (Hear) ID() ID        { return ID{Kind: "hear"} }
+func (e Observe) ID() ID   { return ID{Kind: "observe", Of: e.Provider} }
+func (Gauge) ID() ID       { return ID{Kind: "gauge"} }
+func (ReadFiles) ID() ID   { return ID{Kind: "read-files"} }
+func (Approve) ID() ID     { return ID{Kind: "approve"} }
+func (e Check) ID() ID     { return ID{Kind: "check", Number: e.Number} }
+func (e Store) ID() ID     { return ID{Kind: "store", Number: int(e.State.Serial)} }
+func (e Reread) ID() ID    { return ID{Kind: "reread", Number: e.Number} }
+func (e Journal) ID() ID   { return ID{Kind: "journal", Number: e.Number} }
+func (e Chronicle) ID() ID { return ID{Kind: "chronicle", Number: e.Number} }
+func (e Publish) ID() ID   { return ID{Kind: "publish", Of: e.Provider, Number: e.Number} }
+func (e Prepare) ID() ID   { return ID{Kind: "prepare", Of: e.Group.UID} }
+func (e Launch) ID() ID {
+	return ID{Kind: "launch", Of: e.Launch.UID, Slot: e.Launch.Slot, Number: e.Launch.Incarnation}
+}
+func (e Stop) ID() ID   { return ID{Kind: "stop", Of: e.UID, Slot: e.Slot, Number: e.Incarnation} }
+func (e Forget) ID() ID { return ID{Kind: "forget", Of: e.UID} }
+func (e Tell) ID() ID   { return ID{Kind: "tell", Of: e.news(), Number: e.Number} }
+func (e Answer) ID() ID { return ID{Kind: "answer", Number: e.Request} }
+func (e Drop) ID() ID   { return e.Effect }
+
+func (n Wanted) news() string   { return n.Job }
+func (n Unwanted) news() string { return n.Job }
+func (n Ended) news() string    { return n.Slot.String() }
+func (Open) news() string       { return "" }
+func (n Recorded) news() string { return "" }
+
+// Facts is what the service knows.
+type Facts struct {
+	// Version is another once a fact has changed that a plan depends on.
+	Version uint64
+	// Jobs are by the names that agents know; nil if the version was known.
+	Jobs map[string]elastic.Facts
+}
+
+// Sight is what a provider says of itself and sees.
+type Sight struct {
+	Capabilities job.Capabilities
+	Observation  *providers.Observation
+}
+
+// Progress is how the training of a job goes.
+type Progress struct {
+	Step     int64
+	Loss     *float64 // nil if it is not known
+	StepRate float64  // steps a second
+}
+
+// Decision is a plan with all that it was made from: plan.Make gives the same again.
+type Decision struct {
+	Input plan.Input `json:"input"`
+	Plan  plan.Plan  `json:"plan"`
+}
+
+func compareIDs(a, b ID) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Of, b.Of), a.Slot.Compare(b.Slot), cmp.Compare(a.Number, b.Number))
+}

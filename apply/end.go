@@ -1,0 +1,404 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// ErrLockLost ends a run whose lock was lost: another holder took it, or it could not be renewed.
+var ErrLockLost = errors.New("the state's lock was lost")
+
+// lockLost is an ErrLockLost that says why.
+func lockLost(l state.Lock) error {
+	why := l.Why()
+	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
+		return fmt.Errorf("%w; jobs run on, and whoever takes it next looks after them: %w", ErrLockLost, why)
+	}
+	return fmt.Errorf("%w to another process; jobs run on under it", ErrLockLost)
+}
+
+// RefusedError ends a run whose first plan was not approved. Nothing was changed.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// ending is how a run comes to its end.
+type ending struct {
+	stage endStage
+	plan  plan.Plan // the newest at the end
+	err   error
+}
+
+// endStage is how far the end of a run has come.
+type endStage int
+
+const (
+	running  endStage = iota
+	stopping          // interrupted: the turn under way is the last, and begins nothing
+	leaving           // what was told to leave is seen off
+	settling          // what came of that is being stored
+	waiting           // for what is in flight
+	over
+)
+
+// stopped reports whether no change is begun any more, but for what is seen off.
+func (e *ending) stopped() bool { return e.stage >= stopping }
+
+// turns reports whether turns are begun.
+func (e *ending) turns() bool { return e.stage == running || e.stage == leaving }
+
+// finish ends the run at once.
+func (l *Loop) finish(p plan.Plan, err error) {
+	l.end.stage = over
+	l.out.Over = &Over{p, err}
+}
+
+// interrupt ends the run as soon as what is in flight has ended. What waits for its turn is not begun.
+func (e *ending) interrupt(l *Loop) {
+	switch {
+	case l.turn.phase == starting: // nothing was done yet
+		l.finish(plan.Plan{}, nil)
+	case e.stage == running:
+		e.stage = stopping
+		e.drop(l)
+	}
+}
+
+// drop takes back whatever waits for its turn, and what is being looked at.
+func (e *ending) drop(l *Loop) {
+	for _, id := range slices.SortedFunc(maps.Keys(l.inFlight), compareIDs) {
+		switch l.inFlight[id].(type) {
+		case Observe, Prepare, Launch, Stop, Forget:
+			l.do(Drop{id})
+		}
+	}
+}
+
+// endIfDone ends the run, between two turns, if it was interrupted or nothing is left to do.
+func (e *ending) endIfDone(l *Loop) {
+	t := &l.turn
+	if e.stage == waiting {
+		e.conclude(l)
+		return
+	}
+	if e.stage == stopping {
+		e.leave(l, t.newest, nil)
+		return
+	}
+	if l.setup.Watch || e.stage != running || !t.acted {
+		return
+	}
+	t.acted = false
+	if !e.isSettled(l, &t.newest) {
+		return
+	}
+	proven := latest(e.proven(l, &t.newest), e.unheard(l, &t.newest))
+	if proven.IsZero() {
+		e.leave(l, t.newest, e.undone(l, &t.newest))
+		return
+	}
+	t.due = earliest(t.due, proven)
+}
+
+// leave ends the run, but sees to it that what it told to leave has left: what does not in its time is stopped, as the run
+// would have done. Nothing else is begun. What came of it is stored, for the next plan and for whoever asks how the jobs
+// are. After a run that watches there comes another, which does so.
+func (e *ending) leave(l *Loop, p plan.Plan, err error) {
+	if e.stage == running {
+		e.drop(l)
+	}
+	*e = ending{stage: leaving, plan: p, err: err}
+	if l.setup.Watch || !l.exec.stopping() {
+		e.stage = waiting
+		e.conclude(l)
+		return
+	}
+	l.turn.dirty = true
+	l.begin()
+}
+
+// conclude ends a run once nothing is in flight.
+func (e *ending) conclude(l *Loop) {
+	if !l.exec.busy() {
+		l.finish(e.plan, e.err)
+	}
+}
+
+// seeOff goes on, after a look, with what is on its way out.
+func (e *ending) seeOff(l *Loop) {
+	in := l.input()
+	due, left := l.exec.seeOff(l)
+	if left {
+		l.rests()
+		l.turn.due = due
+		return
+	}
+	l.exec.holdFailed(l)
+	in.Refresh, in.Destroy = true, false
+	l.turn.decided = Decision{in, plan.Make(in)}
+	e.stage, l.turn.phase = settling, deciding
+}
+
+// settled ends a run of which all is stored.
+func (e *ending) settled(l *Loop, p *plan.Plan) {
+	for _, n := range p.Notices {
+		l.tell(func(v View) { v.Noticed(n) })
+	}
+	l.rests()
+	e.stage = waiting
+	e.conclude(l)
+}
+
+// stopping reports whether anything was told to leave of which the records do not say yet that it has.
+func (e *executor) stopping() bool {
+	for _, x := range e.asked {
+		if isStop(&x.change) {
+			return true
+		}
+	}
+	return false
+}
+
+// seeOff goes on with what is on its way out, and with nothing else: what has left is done, and what had its time is
+// stopped. due is when the next has had it; left reports whether any is not done yet. A stop that has failed is not tried
+// again: it is the next run's.
+func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
+	for _, t := range e.those(func(_ target, x *execution) bool { return isStop(&x.change) }) {
+		x := e.asked[t]
+		c := &x.change
+		if x.done && x.seen >= l.turn.number {
+			left = true // what was observed may not show it yet
+		}
+		if !x.busy() && (x.done || e.retries[t].failures > 0) {
+			continue
+		}
+		if !x.busy() && l.sight.left(c) {
+			e.finish(l, x, nil)
+			continue
+		}
+		left = true
+		switch until := x.since.Add(leaveTime(c)); {
+		case x.busy():
+		case l.now.Before(until) && (!l.sight.answered(c.Provider) || l.sight.leavesByItself(c)):
+			due = earliest(due, until)
+		default:
+			x.last = true
+			e.proceed(l, x)
+		}
+	}
+	return due, left
+}
+
+// holdFailed says what could not be stopped.
+func (e *executor) holdFailed(l *Loop) {
+	failed := e.those(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
+	if len(failed) > 0 {
+		l.holds.Raise(l.now, failed[0].slot.String(), job.Because(NotStopped, "error", e.retries[failed[0]].err.Error(), "slots", strconv.Itoa(len(failed))))
+	}
+}
+
+// isSettled reports whether a run that does not watch has nothing left to wait for: the plan is empty, nothing is in flight,
+// the agents that were found have reported, and each job runs, has ended, or waits for what no change of ours brings.
+func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
+	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p) })
+	if l.sight.troubled() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
+		return false
+	}
+	for _, j := range l.files.Jobs {
+		rec := p.Records[j.Name]
+		if rec == nil || !l.files.scope.Touches(j.Name) {
+			continue
+		}
+		stalled := e.stalled(l, rec)
+		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || tellsMore(rec) {
+			return false
+		}
+		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
+		if !waits && !stalled && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
+			return false
+		}
+	}
+	return true
+}
+
+// blocked reports whether a change of a later wave will not come to its turn: its job did not come up, or what it waits for
+// waits itself for what no change of ours brings.
+func (e *ending) blocked(l *Loop, c *plan.Change, p *plan.Plan) bool {
+	rec := p.Records[c.Job]
+	if c.Wave == 0 || rec == nil {
+		return false
+	}
+	return e.stalled(l, rec) || slices.ContainsFunc(p.Waits, func(w plan.Wait) bool {
+		return w.Job == c.Job && !w.Passing && startsAfter(&rec.Spec, c.Slot.Role, w.Role)
+	})
+}
+
+// startsAfter reports whether a role of a job depends on another one, directly or by others.
+func startsAfter(spec *job.Job, role, on string) bool {
+	r := spec.Role(role)
+	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
+}
+
+// tellsMore reports whether the job's newest incident has culprits that are yet to be told of.
+func tellsMore(rec *job.Record) bool {
+	n := len(rec.Incidents)
+	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
+}
+
+// joining reports whether a slot that the job is to have in any case is on its way into the world: a job that runs and
+// grows runs on meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
+func joining(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		role := rec.Spec.Role(s.Address.Role)
+		return (s.Phase == job.Scheduling || s.Phase == job.Registered) && role != nil && role.Scaling == nil
+	})
+}
+
+// growing reports whether a slot of an elastic role is about to join the world: it has its place, and its agent runs or
+// is being started. One that its infrastructure keeps waiting may never come, and is not waited for. One that comes
+// and does not join is waited for as long as a world may need to take it in: its settle time, the time in which those
+// that train may write their checkpoint, and the proof.
+func (e *ending) growing(l *Loop, rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		role := rec.Spec.Role(s.Address.Role)
+		if s.Phase != job.Scheduling && s.Phase != job.Registered || role == nil || role.Scaling == nil {
+			return false
+		}
+		inc := l.sight.live[incarnationOf(rec.UID, s.Address, s.Incarnation)]
+		if inc == nil || inc.Node == "" || inc.State != job.Up && inc.Waiting != "" {
+			return false
+		}
+		until := latest(l.since, s.Since, inc.Started).Add(rec.Spec.Rendezvous.Settle.Std() + proof)
+		if rec.World.Broken && !rec.World.Ordered.IsZero() {
+			until = latest(until, rec.World.Ordered.Add(longestGrace(&rec.Spec)+proof))
+		}
+		return l.now.Before(until)
+	})
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// longestGrace is how long a slot of the job may take to stop.
+func longestGrace(spec *job.Job) (most time.Duration) {
+	for i := range spec.Roles {
+		most = max(most, spec.Roles[i].StopGrace.Std())
+	}
+	return most
+}
+
+// undone says what was to be destroyed and cannot be.
+func (e *ending) undone(l *Loop, p *plan.Plan) error {
+	if !l.setup.Destroy {
+		return nil
+	}
+	var left []error
+	for _, w := range p.Waits {
+		if w.Never {
+			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(w.Reasons, " ")))
+		}
+	}
+	return errors.Join(left...)
+}
+
+// stalled reports whether the job did not come up, in this run, in the time that its rendezvous may take. A slot that its
+// node could not start has all of that from then on: it is tried again, and another node may be free later.
+func (e *ending) stalled(l *Loop, rec *job.Record) bool {
+	timeout := rec.Spec.Rendezvous.Timeout.Std()
+	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		return s.Cause == job.NodeFailed && s.Crashes > 0 && s.Phase.Live() && l.now.Sub(latest(l.since, s.CrashesSince)) >= timeout
+	}) {
+		return true
+	}
+	n := len(rec.Incidents)
+	if n == 0 || rec.Incidents[n-1].Time.Before(l.since) {
+		return false
+	}
+	last := rec.Incidents[n-1].Cause
+	return last == job.LaunchFailed || last == job.RendezvousTimeout
+}
+
+// proof is how long a world has to train before a run that does not watch takes it for healthy, if no
+// progress is read from its output: a script with a bug in its first lines has shown it by then.
+const proof = 3 * time.Second
+
+// proven is when every job that runs will have shown that it does; zero if they all have.
+func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
+	facts := l.book.names.fromService(l.sight.facts)
+	for _, j := range l.files.Jobs {
+		rec := p.Records[j.Name]
+		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase != job.JobRunning || steps(facts[j.Name]) > 0 {
+			continue
+		}
+		since := rec.World.Formed
+		for i := range rec.Slots {
+			if s := &rec.Slots[i]; s.Phase == job.Running && s.Since.After(since) {
+				since = s.Since
+			}
+		}
+		if until := since.Add(proof); l.now.Before(until) && until.After(at) {
+			at = until
+		}
+	}
+	return at
+}
+
+// steps is how far the job has come in its world.
+func steps(f elastic.Facts) int64 {
+	var most int64
+	for i := range f.Members {
+		if m := &f.Members[i].Member; m.State == job.MemberRunning && m.Generation == f.World.Generation {
+			most = max(most, m.Step)
+		}
+	}
+	return most
+}
+
+// unheard is until when a run that does not watch waits for agents that it found: a process that ended while there was no
+// master is known to its agent alone. Zero if all have reported to this service, or had the time for it: the lease, or
+// what news of a service take to reach them, after which the service takes the members of a world for lost.
+func (e *ending) unheard(l *Loop, p *plan.Plan) (until time.Time) {
+	for _, j := range l.files.Jobs {
+		rec := p.Records[j.Name]
+		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Ended() {
+			continue
+		}
+		known := l.told.jobs[rec.LaunchedAs(j.Name)]
+		if known.uid != rec.UID || !l.sight.silent(rec) {
+			continue
+		}
+		patience := max(rec.Spec.Detect.Lease.Std(), l.sight.providers[rec.Spec.Provider].can.News.Std())
+		if at := known.at.Add(patience + proof); l.now.Before(at) && at.After(until) {
+			until = at
+		}
+	}
+	return until
+}
+
+// silent reports whether an agent of the job runs, as far as its provider sees, that took part in it and has not reported to
+// this service.
+func (s *sight) silent(rec *job.Record) bool {
+	for i := range rec.Slots {
+		slot := &rec.Slots[i]
+		switch slot.Phase {
+		case job.Registered, job.Running, job.Suspect:
+		default:
+			continue
+		}
+		inc := s.live[incarnationOf(rec.UID, slot.Address, slot.Incarnation)]
+		if inc != nil && inc.State == job.Up && inc.Member == nil {
+			return true
+		}
+	}
+	return false
+}

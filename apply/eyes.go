@@ -1,0 +1,110 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// eyes look at the world for the Loop: what they saw has seals in the place of sensitive values, which nothing but what is
+// launched is given.
+type eyes struct {
+	providers map[string]providers.Provider
+	sealer    *job.Sealer // nil if nothing is sensitive
+
+	mu     sync.Mutex
+	sealed map[string]sealedSight
+}
+
+// sealedSight is an observation with its sealed form.
+type sealedSight struct{ raw, sealed *providers.Observation }
+
+// observe asks a provider. What it saw is the same value as long as the provider says that it is.
+func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
+	prov := e.providers[name]
+	raw, err := prov.Observe(ctx)
+	if err != nil {
+		return Sight{}, e.sealError(err)
+	}
+	return Sight{prov.Capabilities(), e.seal(name, raw)}, nil
+}
+
+func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observation {
+	if e.sealer.Idle() {
+		return raw
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.sealed[name]; known.raw == raw {
+		return known.sealed
+	}
+	sealed := *raw
+	sealed.Incarnations = make([]job.Incarnation, len(raw.Incarnations))
+	for i, inc := range raw.Incarnations {
+		inc.Exit, inc.Evidence, inc.Waiting = e.sealer.Exit(inc.Exit), e.sealer.Texts(inc.Evidence), e.sealer.Text(inc.Waiting)
+		inc.Drift = e.sealer.Changes(inc.Drift)
+		sealed.Incarnations[i] = inc
+	}
+	sealed.Delayed = make(map[string]string, len(raw.Delayed))
+	for uid, why := range raw.Delayed {
+		sealed.Delayed[uid] = e.sealer.Text(why)
+	}
+	sealed.Places = openPlaces{raw.Places, e.sealer}
+	if e.sealed == nil {
+		e.sealed = map[string]sealedSight{}
+	}
+	e.sealed[name] = sealedSight{raw, &sealed}
+	return &sealed
+}
+
+// reseal has everything sealed anew: there are other sensitive values by now.
+func (e *eyes) reseal() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sealed = nil
+}
+
+// openPlaces are asked for a role with its sensitive values in their places.
+type openPlaces struct {
+	providers.Places
+	sealer *job.Sealer
+}
+
+func (p openPlaces) Fit(r *job.Role) job.Fit { return p.Places.Fit(p.sealer.Role(r)) }
+
+// sealFacts seals what processes wrote.
+func (e *eyes) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Facts {
+	if e.sealer.Idle() {
+		return facts
+	}
+	for _, f := range facts {
+		for i := range f.Members { // they were copied for us
+			m := &f.Members[i].Member
+			m.Exit = e.sealer.Exit(m.Exit)
+		}
+	}
+	return facts
+}
+
+// sealedError is an error whose text has a sensitive value in it.
+type sealedError struct {
+	error
+	text string
+}
+
+func (e sealedError) Error() string { return e.text }
+func (e sealedError) Unwrap() error { return e.error }
+
+func (e *eyes) sealError(err error) error {
+	if err == nil || errors.Is(err, ErrDropped) {
+		return err
+	}
+	if text := e.sealer.Text(err.Error()); text != err.Error() {
+		return sealedError{err, text}
+	}
+	return err
+}

@@ -1,0 +1,231 @@
+package apply
+
+import (
+	"time"
+
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// Setup is what a Loop is made with.
+type Setup struct {
+	Intent
+	Files     Files
+	Providers []string    // that there are, by name
+	State     state.State // as it is stored
+	Epoch     uint64      // of the lock under which the run writes
+	NewUID    func(name string) string
+	// Jitter is from 0 to 1, so that what failed together is not tried together; nil is none.
+	Jitter func() float64
+	// Approve has the first plan approved before anything is stored or done.
+	Approve bool
+	// Check has the files' conditions checked whenever records have changed.
+	Check bool
+}
+
+// Loop is the one loop over one state, as a value: Step takes an event in, Ready hands out what is to be done about it. It
+// has no clock, goroutine, channel, lock or file: time is an argument, and what it asks for comes back as an Outcome.
+//
+// A turn observes, plans, stores, journals, and acts, in this order. Nothing is done that was not stored before.
+type Loop struct {
+	now    time.Time
+	since  time.Time // when the run began
+	setup  Setup
+	files  files
+	sight  sight
+	book   book
+	turn   turn
+	exec   executor
+	groups groups
+	told   service
+	rest   rest
+	end    ending
+	check  checks
+	holds  conditions.Set
+
+	publisher publisher
+
+	inFlight map[ID]Effect
+	numbers  int // of effects that have no number of their own
+	out      Ready
+}
+
+// Ready is what is to be done about the steps since the last Ready.
+type Ready struct {
+	Effects []Effect  // to be begun in this order
+	Tell    []Message // for the view, in this order
+	Next    time.Time // when a Tick is due at the latest; zero after the end
+	Over    *Over     // set once the run has ended
+}
+
+// Over is how a run ended.
+type Over struct {
+	Plan plan.Plan // the newest
+	Err  error
+}
+
+// Message is one call of a View.
+type Message func(View)
+
+// New makes a loop that begins now. It waits for Served, which says where agents find the service.
+func New(now time.Time, s Setup) *Loop {
+	if s.Jitter == nil {
+		s.Jitter = func() float64 { return 0 }
+	}
+	l := &Loop{now: now, since: now, setup: s, inFlight: map[ID]Effect{}}
+	l.book = newBook(s)
+	l.files = newFiles(s, l.book.state.Jobs)
+	l.sight = newSight(s.Providers)
+	l.publisher = newPublisher(l.sight.order)
+	l.exec, l.groups, l.told = newExecutor(), newGroups(), newService()
+	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true
+	return l
+}
+
+// Step takes one event in.
+func (l *Loop) Step(now time.Time, e Event) {
+	if now.After(l.now) {
+		l.now = now // it must not go back: times that were noted would be to come
+	}
+	if l.end.stage == over {
+		return
+	}
+	switch e := e.(type) {
+	case Woken:
+		l.turn.woken = true
+	case Tick:
+	case FilesChanged:
+		l.files.changed = true
+	case Asked:
+		l.files.asked = append(l.files.asked, e)
+	case Served:
+		l.publisher.serve(e.Service)
+	case Forming:
+		l.book.forming = append(l.book.forming, e)
+	case Worked:
+		l.rest.worked(l.now, e.For, e.Queued)
+	case Interrupted:
+		l.end.interrupt(l)
+	case LockLost:
+		l.finish(l.turn.newest, e.Err)
+	case Outcome:
+		l.outcome(e)
+	}
+	if l.end.stage != over {
+		l.advance()
+	}
+}
+
+// Ready hands out what is to be done, once.
+func (l *Loop) Ready() Ready {
+	for _, c := range l.holds.Changes() {
+		l.tell(func(v View) { v.Condition(c) })
+	}
+	out := l.out
+	out.Next = l.next()
+	l.out = Ready{}
+	return out
+}
+
+// outcome takes in how an effect ended. One that is not in flight is known already, or was never asked for.
+func (l *Loop) outcome(o Outcome) {
+	e, known := l.inFlight[o.Of]
+	if !known {
+		return
+	}
+	delete(l.inFlight, o.Of)
+	switch e := e.(type) {
+	case Hear:
+		l.heard(o)
+	case Observe:
+		l.observed(e.Provider, o)
+	case Gauge:
+		l.gauged(o)
+	case ReadFiles:
+		l.turn.dirty = l.files.take(l, o) || l.turn.dirty
+	case Approve:
+		l.approved(o.Err)
+	case Check:
+		l.check.ended(l, o)
+	case Store:
+		l.book.stored(l, e, o.Err)
+	case Reread:
+		l.book.reread(l, o)
+	case Journal:
+		l.book.journalled(l, e, o.Err)
+	case Chronicle:
+		l.raiseIf(o.Err, aboutJournal, NotChronicled)
+	case Publish:
+		l.publisher.published(l, e, o.Err)
+	case Prepare:
+		l.turn.dirty = l.groups.ended(l, e, o) || l.turn.dirty
+	case Launch, Stop, Forget:
+		l.exec.ended(l, e, o)
+	}
+}
+
+// advance does whatever can be done now.
+func (l *Loop) advance() {
+	l.publisher.publish(l)
+	l.book.record(l)
+	l.files.follow(l)
+	if l.turn.phase == resting {
+		l.begin()
+	}
+	if l.turn.phase == deciding {
+		l.book.store(l)
+	}
+	l.beat()
+	if l.turn.phase == resting {
+		l.end.endIfDone(l)
+	}
+}
+
+// do asks for an effect.
+func (l *Loop) do(e Effect) {
+	if _, drop := e.(Drop); !drop {
+		l.inFlight[e.ID()] = e
+	}
+	l.out.Effects = append(l.out.Effects, e)
+}
+
+// again asks for an effect that has failed once more.
+func (l *Loop) again(e Effect, at time.Time) {
+	l.inFlight[e.ID()] = e
+	l.out.Effects = append(l.out.Effects, Again{e, at})
+}
+
+// number is that of an effect that has none of its own.
+func (l *Loop) number() int {
+	l.numbers++
+	return l.numbers
+}
+
+func (l *Loop) tell(m Message) { l.out.Tell = append(l.out.Tell, m) }
+
+// inform tells the service something.
+func (l *Loop) inform(n News) { l.do(Tell{l.number(), n}) }
+
+// next is when a Tick is due at the latest.
+func (l *Loop) next() time.Time {
+	if l.end.stage == over {
+		return time.Time{}
+	}
+	at := l.turn.pulse
+	if !l.end.stopped() {
+		at = earliest(earliest(at, l.files.again), l.publisher.due())
+	}
+	if l.turn.phase == resting && l.end.turns() {
+		at = earliest(at, l.turn.at(l.rest.until))
+	}
+	return at
+}
+
+// earliest of two times, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,218 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/state"
+)
+
+// Planner looks and plans, and does nothing: it is what `eltrain plan` and `status` ask.
+type Planner struct {
+	loop *Loop
+	eyes eyes
+}
+
+// NewPlanner makes a planner over a state.
+func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer) *Planner {
+	s.Providers = slices.Sorted(maps.Keys(named))
+	s.Files.Seal = sealer.Records
+	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
+}
+
+// look observes every provider, and gives the error of the first that cannot be observed.
+func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
+	p.loop.now = now
+	for _, name := range p.loop.sight.order {
+		seen, err := p.eyes.observe(ctx, name)
+		if err := p.loop.sight.see(name, seen, err); err != nil && failed == nil {
+			failed = fmt.Errorf("observe provider %q: %w", name, err)
+		}
+	}
+	return failed
+}
+
+// Preview plans without acting: nothing is stored, nobody is told.
+func (p *Planner) Preview(ctx context.Context, now time.Time) (Decision, error) {
+	if err := p.look(ctx, now); err != nil {
+		return Decision{}, err
+	}
+	in, decided := p.loop.decide(p.loop.input())
+	return Decision{in, decided}, nil
+}
+
+// Records are those of the state.
+func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
+
+// Offline is what can be told of the recorded jobs while no master runs: the records, what the providers see, what the jobs
+// wait for by the planner's word, or were refused last, and what ended well since a master last looked. Nothing is changed.
+// If a provider cannot be observed the records are all there is, and the snapshot is zero.
+func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
+	records := p.Records()
+	if p.look(ctx, now) != nil {
+		return Live{Records: records}
+	}
+	p.loop.files.Jobs = nil
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		p.loop.files.Jobs = append(p.loop.files.Jobs, records[name].Spec)
+	}
+	in := p.loop.input()
+	decided := plan.Make(in)
+	waits := slices.Concat(decided.Waits, recordedRefusals(records, &in.Snapshot))
+	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: waits, Released: in.Released}
+}
+
+// withEnds takes over what ended well. What else the planner would decide is not taken: without a master
+// nobody does it.
+func withEnds(records, planned job.Records) job.Records {
+	shown := make(job.Records, len(records))
+	for name, rec := range records {
+		now := planned[name]
+		if now == nil || now.UID != rec.UID {
+			shown[name] = rec
+			continue
+		}
+		copied := *rec
+		copied.Slots = slices.Clone(rec.Slots)
+		for i := range copied.Slots {
+			a := copied.Slots[i].Address
+			if s := now.Slot(a.Role, a.Index); s != nil && s.Phase == job.Succeeded {
+				copied.Slots[i].Phase = job.Succeeded
+			}
+		}
+		if now.Phase == job.JobSucceeded {
+			copied.Phase, copied.Ended, copied.Goodput = now.Phase, now.Ended, now.Goodput
+		}
+		shown[name] = &copied
+	}
+	return shown
+}
+
+// Observation is what the providers showed of themselves at one time: what a plan that asks nobody is made from, beside
+// the records. What ran then is not in it: the records say that.
+type Observation struct {
+	At           time.Time                    `json:"at"`
+	Nodes        []job.Node                   `json:"nodes"`
+	Held         map[string]string            `json:"held,omitempty"`
+	Capabilities map[string]job.Capabilities  `json:"capabilities"`
+	Bars         map[string]map[string]string `json:"bars,omitempty"`
+	Extra        map[string]job.Resources     `json:"extra,omitempty"`
+}
+
+// Observed is the newest observation; false if any provider did not answer.
+func (p *Planner) Observed() (o Observation, whole bool) { return p.loop.observation() }
+
+// observation is the newest one; false if any provider did not answer.
+func (l *Loop) observation() (o Observation, whole bool) {
+	for _, name := range l.sight.order {
+		if !l.sight.answered(name) {
+			return o, false
+		}
+	}
+	in := l.input()
+	return Observation{At: in.Snapshot.At, Nodes: in.Snapshot.Nodes, Held: in.Snapshot.Held, Capabilities: in.Capabilities, Bars: in.Bars, Extra: in.Extra}, true
+}
+
+// PreviewRecorded plans from the records and an observation, and asks no provider: what the records say runs is taken to
+// run. A node that is not in the observation is as large as what the records have on it. A nil observation knows of no
+// node and of no provider what it can: whatever needs a place that it does not have waits.
+func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
+	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
+	if o != nil {
+		in.Snapshot.At, in.Snapshot.Nodes, in.Snapshot.Held = o.At, slices.Clone(o.Nodes), o.Held
+		in.Capabilities, in.Bars, in.Extra = maps.Clone(o.Capabilities), o.Bars, o.Extra
+	}
+	unobserved := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
+		addRecorded(&in, in.Records[name], unobserved)
+	}
+	for i := range p.loop.files.Jobs {
+		allow(&in, p.loop.files.Jobs[i].Provider)
+	}
+	return p.Replan(in)
+}
+
+// addRecorded enters what a record says runs, and the nodes that only it knows, which are unobserved.
+func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
+	provider := rec.Spec.Provider
+	allow(in, provider)
+	for i := range rec.Slots {
+		s := &rec.Slots[i]
+		extra := in.Extra["job."+s.Address.Job+"."+s.Address.Role]
+		switch s.Phase {
+		case job.Registered, job.Running, job.Suspect, job.Canceling:
+		default:
+			continue
+		}
+		in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
+			Slot: s.Address, UID: rec.UID, Number: s.Incarnation, Node: s.Node, Provider: provider, Fingerprint: s.Fingerprint,
+			Reserved: s.Reserved, Extra: extra, State: job.Up, Started: s.Since, Owner: in.Capabilities[provider].Owner,
+		})
+		if s.Node == "" {
+			continue
+		}
+		at := slices.IndexFunc(in.Snapshot.Nodes, func(n job.Node) bool { return n.Name == s.Node && n.Provider == provider })
+		if at < 0 {
+			at = len(in.Snapshot.Nodes)
+			in.Snapshot.Nodes = append(in.Snapshot.Nodes, job.Node{Name: s.Node, Provider: provider})
+			unobserved[s.Node] = true
+		}
+		if unobserved[s.Node] {
+			in.Snapshot.Nodes[at].Capacity = in.Snapshot.Nodes[at].Capacity.Add(s.Reserved).Add(extra)
+		}
+	}
+}
+
+// allow takes a provider of which nothing is known for one that does what is asked of it.
+func allow(in *plan.Input, provider string) {
+	if _, known := in.Capabilities[provider]; !known {
+		in.Capabilities[provider] = job.Capabilities{Places: true, Images: true, Pods: true}
+	}
+}
+
+// Replan plans what the files say now from what was observed and remembered before. Nobody is asked.
+func (p *Planner) Replan(recorded plan.Input) Decision {
+	in := recorded
+	l := p.loop
+	l.declare(&in)
+	in.Rerun = map[string]bool{}
+	for name, rec := range in.Records {
+		in.Rerun[name] = l.setup.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded
+	}
+	in.Jobs = l.files.Jobs
+	in.Scope = l.setup.Scope.Named(in.Jobs, in.Records)
+	in.Scope.Replace = plan.Replacements(in.Records, plan.Named(l.setup.Replace, in.Jobs, in.Records))
+	in, decided := l.decide(in)
+	return Decision{in, decided}
+}
+
+// Refresh records what is seen, and changes nothing else. approve is asked of it first.
+func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, store state.Store, lock state.Lock, journal Appender) (Decision, error) {
+	d, err := p.Preview(ctx, time.Now())
+	if err != nil {
+		return d, err
+	}
+	if err := approve(d); err != nil {
+		return d, &RefusedError{err}
+	}
+	l := p.loop
+	l.turn.decided = d
+	if d.Plan.Dirty || !maps.EqualFunc(l.files.Outputs, l.book.state.Outputs, state.Output.Equal) {
+		writing, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		if err := store.Write(writing, l.book.decision(l), lock); err != nil {
+			return d, fmt.Errorf("store the state: %w", err)
+		}
+	}
+	notices := slices.Concat(d.Plan.Notices, l.removals(&d.Input, &d.Plan))
+	if err := appendNotices(journal, notices); err != nil {
+		return d, fmt.Errorf("journal: %w", err)
+	}
+	return d, nil
+}

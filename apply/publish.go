@@ -1,0 +1,101 @@
+package apply
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// publisher has the agents of each provider told where the service is.
+type publisher struct {
+	service providers.Service
+	known   bool                    // service is
+	of      map[string]*publication // by provider
+}
+
+// publication is what the agents of one provider were told.
+type publication struct {
+	number   int // of the service that they were told of last; see publisher
+	done     bool
+	inFlight bool
+	retry    retry
+}
+
+func newPublisher(order []string) publisher {
+	p := publisher{of: map[string]*publication{}}
+	for _, name := range order {
+		p.of[name] = &publication{}
+	}
+	return p
+}
+
+// serve takes in where the service is reached from now on.
+func (p *publisher) serve(s providers.Service) {
+	p.service, p.known = s, true
+	for _, of := range p.of {
+		of.done, of.retry = false, retry{}
+	}
+}
+
+// publish has agents told, where that is due. The first turn waits for it: what is launched is told the same.
+func (p *publisher) publish(l *Loop) {
+	all := p.known
+	for _, name := range l.sight.order {
+		of := p.of[name]
+		all = all && of.done
+		if !p.known || of.done || of.inFlight || l.now.Before(of.retry.until) || l.end.stopped() {
+			continue
+		}
+		of.inFlight, of.done, of.number = true, true, l.number() // until there is another, or it fails
+		all = false
+		l.do(Publish{name, of.number, p.service})
+	}
+	if all && l.turn.phase == starting && !p.busy() {
+		l.rests()
+	}
+}
+
+func (p *publisher) busy() bool {
+	for _, of := range p.of {
+		if of.inFlight {
+			return true
+		}
+	}
+	return false
+}
+
+// published takes in whether the agents of a provider could be told. At the start an error ends the run: they would be
+// launched in vain.
+func (p *publisher) published(l *Loop, e Publish, err error) {
+	of := p.of[e.Provider]
+	of.inFlight = false
+	if err != nil {
+		var tell bool
+		if of.retry, tell = of.retry.next(l.now, err, l.setup.Jitter()); !tell && !l.end.stopped() {
+			of.inFlight = true
+			l.again(e, of.retry.until)
+			return
+		}
+	}
+	if err != nil && l.turn.phase == starting {
+		l.finish(plan.Plan{}, fmt.Errorf("tell the agents of provider %q where the service is: %w", e.Provider, err))
+		return
+	}
+	if err != nil {
+		of.done = false
+		err = of.retry.err
+	}
+	l.raiseIf(err, "provider."+e.Provider, NotPublished)
+}
+
+// due is when the next that failed is tried again; zero is never.
+func (p *publisher) due() (at time.Time) {
+	for _, of := range p.of {
+		if !of.done {
+			at = earliest(at, of.retry.until)
+		}
+	}
+	return at
+}

@@ -1,0 +1,876 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/state"
+)
+
+// TestScenarios runs the conversations under testdata/scenarios. A command is what happens; under it are the effects that the Loop asks
+// for about it ("do …") and what it tells, in order. Effects are carried out at once, on simulated providers and a stored
+// state, unless the scenario says otherwise. Looks (hear, observe, gauge) and what the service is told are left out, unless
+// they are shown.
+//
+//	scenario        begins another one: nothing is left of those before
+//	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider, of one node with so many cores;
+//	                a line says what is being made there and does not come about
+//	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or ends it with all that is on it
+//	run [watch] [destroy] [keep] [rerun] [refresh] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
+//	                begins a loop over what is stored
+//	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
+//	                [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
+//	files [error=(…) [brief=(…)]] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
+//	unmet           lines are what of the files' conditions does not hold from now on: SUMMARY: DETAIL
+//	pass 5s         time passes: ticks that are due come
+//	wake            a provider has news
+//	hold KIND …     effects of these kinds are begun and carried out, and their outcomes come with: answer
+//	queue KIND …    effects of these kinds wait for their turn, which comes with: answer
+//	answer [KIND]   the held outcomes come, in their order, or are errors with the text below
+//	fail KIND [OF] [unprepared|passing]    effects of this kind, or one of them, fail from now on with the text below, or no longer
+//	feign KIND …    the next effects of these kinds are said to have been carried out, and are not
+//	end worker[0] [code=1] [cause=deleted] [job=a]    its agent ends
+//	stray worker[0-1] [job=a]    an agent runs that is of no recorded job
+//	member a worker[0] STATE [gen=1] [step=5]    what the service knows of a slot
+//	world a 1 worker[0-1]             the service forms a world
+//	ask [max-destroy=3]               somebody asks to reconcile; what the files say from now on may be given as for files
+//	serve           the service is reached elsewhere
+//	interrupt, lose-lock
+//	show KIND …     effects of these kinds are told of
+//	conditions, waits, records, next
+//
+// What a command with the argument quietly leads to is left out: another scenario shows it.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		s := newScenario(t)
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+// scenario is a Loop with a world around it.
+type scenario struct {
+	t         *testing.T
+	loop      *Loop
+	now       time.Time
+	providers map[string]*site
+	stored    state.State
+	epoch     uint64
+	files     Files
+	reading   error             // why the files cannot be read
+	again     time.Duration     // after which they are to be read again, if they are unsteady
+	unmet     map[string]string // of their conditions, by summary
+	facts     map[string]elastic.Facts
+	version   uint64
+	failing   map[string]error // by kind of effect, or by the beginning of an effect's ID
+	holding   map[string]bool  // kinds of effects
+	held      []Outcome
+	asked     map[ID]asked    // by what is held
+	later     []Again         // what is tried again, once it is time
+	queueing  map[string]bool // kinds of effects
+	queued    []Effect
+	feigned   map[string]bool // kinds of effects
+	shown     map[string]bool
+	uids      int
+	number    int
+	over      bool
+	out       strings.Builder
+}
+
+// asked is an effect as it was when the Loop asked for it: whoever carries it out has it to himself.
+type asked struct {
+	Effect
+	text string
+}
+
+func textOf(e Effect) string {
+	text, _ := json.Marshal(e)
+	return string(text)
+}
+
+// site is a simulated provider that may say more than a simulation does.
+type site struct {
+	*sim.Cluster
+	can  job.Capabilities
+	held string   // why nothing may be launched, as a queue says it
+	slow string   // what is made and does not come about
+	uids []string // of the jobs that were prepared
+	last *providers.Observation
+	seen *providers.Observation
+}
+
+func (s *site) observe() (*providers.Observation, error) {
+	seen, err := s.Cluster.Observe(context.Background())
+	if err != nil || seen == s.last {
+		return s.seen, err
+	}
+	s.last = seen
+	now := *seen
+	every := func(why string) map[string]string {
+		of := map[string]string{}
+		for _, uid := range append(s.uids, "another's") {
+			if why != "" {
+				of[uid] = why
+			}
+		}
+		return of
+	}
+	now.Held, now.Delayed = every(s.held), every(s.slow)
+	s.seen = &now
+	return s.seen, nil
+}
+
+func newScenario(t *testing.T) *scenario {
+	return &scenario{t: t, now: jobtest.Epoch, providers: map[string]*site{}, facts: map[string]elastic.Facts{}, version: 1,
+		failing: map[string]error{}, holding: map[string]bool{}, asked: map[ID]asked{}, shown: map[string]bool{}, queueing: map[string]bool{}, feigned: map[string]bool{}}
+}
+
+func (s *scenario) say(format string, args ...any) { fmt.Fprintf(&s.out, format+"\n", args...) }
+
+func (s *scenario) sayWaits(waits []plan.Wait) {
+	for _, w := range waits {
+		s.say("%s: %s", strings.TrimSpace("job."+w.Job+" "+w.Role), strings.Join(w.Reasons, " "))
+	}
+}
+
+func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+	s.t = t
+	s.out.Reset()
+	switch d.Cmd {
+	case "serve":
+		s.step(Served{})
+	case "scenario":
+		*s = *newScenario(t)
+	case "unmet":
+		s.unmet = map[string]string{}
+		for line := range strings.Lines(d.Input) {
+			summary, detail, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			s.unmet[summary] = detail
+		}
+	case "provider":
+		s.provider(d)
+	case "run":
+		s.begin(d)
+	case "files":
+		s.read(d)
+		s.step(FilesChanged{})
+	case "pass":
+		s.pass(length(t, d.CmdArgs[0].Key))
+	case "wake":
+		s.step(Woken{})
+	case "hold":
+		for _, arg := range d.CmdArgs {
+			s.holding[arg.Key] = true
+		}
+	case "answer":
+		s.answer(d)
+	case "fail":
+		which, why, passing := d.CmdArgs[0].Key, error(nil), false
+		for _, arg := range d.CmdArgs[1:] {
+			switch arg.Key {
+			case "unprepared":
+				why = providers.ErrNotPrepared
+			case "passing":
+				passing = true
+			default:
+				which += " " + arg.Key
+			}
+		}
+		if d.Input != "" {
+			why = errors.New(strings.TrimSpace(d.Input))
+		}
+		if passing && why != nil {
+			why = &providers.TransientError{Err: why}
+		}
+		delete(s.failing, which)
+		if why != nil {
+			s.failing[which] = why
+		}
+	case "end":
+		for _, a := range s.slots(d, 0) {
+			if cause := text(d, "cause", ""); cause != "" {
+				s.clusterOf(a).PutOut(s.agent(a), job.Cause(cause))
+				continue
+			}
+			code := number(d, "code", 0)
+			s.agent(a).Fail(job.Exit{Code: code})
+			s.agent(a).Kill()
+		}
+		s.advance()
+		s.step(Woken{})
+	case "member":
+		s.member(d)
+		s.version++
+		s.step(Woken{})
+	case "world":
+		s.world(d)
+	case "ask":
+		if d.Input != "" || d.HasArg("error") || d.HasArg("unsteady") {
+			s.read(d)
+		}
+		s.number++
+		asked := Asked{Request: s.number}
+		if n := number(d, "max-destroy", -1); n >= 0 {
+			asked.MaxDestroy = &n
+		}
+		s.step(asked)
+	case "interrupt":
+		s.step(Interrupted{})
+	case "lose-lock":
+		s.step(LockLost{ErrLockLost})
+	case "show":
+		for _, arg := range d.CmdArgs {
+			s.shown[arg.Key] = true
+		}
+	case "conditions":
+		for _, c := range s.loop.holds.All() {
+			s.say("%s %s, since %s", c.About, c.Reason, c.Since.Sub(jobtest.Epoch))
+		}
+	case "waits":
+		s.sayWaits(s.loop.Live(s.now, nil).Waits)
+	case "records":
+		s.records()
+	case "next":
+		if next := s.loop.next(); !next.IsZero() {
+			s.say("a tick after %s", next.Sub(s.now))
+		}
+	case "queue":
+		for _, arg := range d.CmdArgs {
+			s.queueing[arg.Key] = true
+		}
+	case "feign":
+		for _, arg := range d.CmdArgs {
+			s.feigned[arg.Key] = true
+		}
+	case "node":
+		s.node(d)
+	case "stray":
+		for _, a := range s.slots(d, 0) {
+			must(t, s.providers["local"].Launch(context.Background(), job.Launch{UID: "stray", Slot: a, Incarnation: 1}))
+		}
+		s.step(Woken{})
+	default:
+		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
+	}
+	if d.HasArg("quietly") {
+		return "…\n"
+	}
+	return cmp.Or(s.out.String(), "nothing\n")
+}
+
+// do runs one command, with lines of input, for a test that looks inside the loop.
+func (s *scenario) do(command string, input ...string) string {
+	s.t.Helper()
+	cmd, args, err := datadriven.ParseLine(command)
+	must(s.t, err)
+	return s.run(s.t, &datadriven.TestData{Pos: "test", Cmd: cmd, CmdArgs: args, Input: strings.Join(input, "\n")})
+}
+
+func (s *scenario) provider(d *datadriven.TestData) {
+	name := d.CmdArgs[0].Key
+	p := s.providers[name]
+	if p == nil {
+		p = &site{Cluster: sim.New(name, s.now, nil)}
+		p.Schedules = !d.HasArg("places")
+		p.can = job.Capabilities{Places: d.HasArg("places")}
+		s.providers[name] = p
+	}
+	p.held, p.slow, p.last = "", strings.TrimSpace(d.Input), nil
+	if d.HasArg("held") {
+		p.held = "the queue is closed"
+	}
+	p.can.Refused = ""
+	if d.HasArg("refused") {
+		p.can.Refused = "No job is let in."
+	}
+	p.can.Site = text(d, "site", "")
+	p.can.News = job.Duration(length(s.t, text(d, "news", "0s")))
+	p.SetNode(jobtest.Node(name+"-1", jobtest.Cores(float64(number(d, "nodes", 8)))))
+}
+
+func (s *scenario) begin(d *datadriven.TestData) {
+	s.read(d)
+	s.advance()
+	s.over, s.epoch = false, s.epoch+1
+	setup := Setup{
+		Intent: Intent{Watch: d.HasArg("watch"), Destroy: d.HasArg("destroy"), Keep: d.HasArg("keep"), Rerun: d.HasArg("rerun"), Refresh: d.HasArg("refresh")},
+		Files:  s.files, Providers: slices.Collect(maps.Keys(s.providers)), State: s.stored, Epoch: s.epoch,
+		NewUID: func(name string) string { s.uids++; return fmt.Sprintf("u%d", s.uids) }, Approve: d.HasArg("approve"), Check: d.HasArg("check"),
+	}
+	if n := number(d, "max-destroy", -1); n >= 0 {
+		setup.MaxDestroy = &n
+	}
+	if d.HasArg("providers") {
+		setup.Providers = list(d, "providers")
+	}
+	for _, name := range list(d, "target") {
+		setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: name})
+	}
+	for _, name := range list(d, "exclude") {
+		setup.Scope.Excludes = append(setup.Scope.Excludes, job.Selector{Job: name})
+	}
+	s.loop = New(s.now, setup)
+	s.step(Served{})
+}
+
+// read reads what the files say.
+func (s *scenario) read(d *datadriven.TestData) {
+	s.files, s.reading = Files{Caution: text(d, "caution", ""), Misnamed: text(d, "misnamed", "")}, nil
+	if why := text(d, "error", ""); why != "" {
+		s.reading = &UnusableError{Brief: text(d, "brief", why), Text: why}
+	}
+	if d.HasArg("unsteady") {
+		s.reading, s.again = &UnsteadyError{Since: s.now, Text: "somebody writes", Lost: list(d, "lost")}, length(s.t, text(d, "unsteady", ""))
+	}
+	for line := range strings.Lines(d.Input) {
+		line = strings.TrimSpace(line)
+		fields := strings.Fields(line)
+		switch what, value, _ := strings.Cut(line, "="); what {
+		case "commit":
+			s.files.Commit = value
+		case "import":
+			to, id, _ := strings.Cut(value, " ")
+			s.files.Blocks.Imports = append(s.files.Blocks.Imports, plan.Import{To: job.Selector{Job: to}, ID: id})
+		case "removed":
+			s.files.Blocks.Forget = map[string]bool{value: true}
+		case "moved":
+			from, to, _ := strings.Cut(value, " ")
+			s.files.Blocks.Moved = map[string]string{from: to}
+		default:
+			s.files.Jobs = append(s.files.Jobs, jobOf(s.t, fields))
+		}
+	}
+}
+
+func jobOf(t *testing.T, fields []string) job.Job {
+	j, command, grace := jobtest.Job(fields[0]), "train", jobtest.Role("worker", 1).StopGrace
+	for _, f := range fields[1:] {
+		name, value, _ := strings.Cut(f, "=")
+		switch name {
+		case "provider":
+			j.Provider = value
+		case "command":
+			command = value
+		case "grace":
+			grace = job.Duration(length(t, value))
+		case "priority":
+			n, err := strconv.Atoi(value)
+			must(t, err)
+			j.Priority = n
+		case "after":
+			j.Roles[len(j.Roles)-1].DependsOn = []string{value}
+		case "settle":
+			j.Rendezvous.Settle = job.Duration(length(t, value))
+		default:
+			least, most, elastic := strings.Cut(value, "-")
+			n, err := strconv.Atoi(least)
+			must(t, err)
+			r := jobtest.Role(name, n, jobtest.Command(command))
+			if elastic {
+				m, err := strconv.Atoi(most)
+				must(t, err)
+				jobtest.Elastic(n, m)(&r)
+			}
+			j.Roles = append(j.Roles, r)
+		}
+	}
+	for i := range j.Roles {
+		j.Roles[i].Command, j.Roles[i].StopGrace = []string{command}, grace
+	}
+	return j
+}
+
+// step lets the Loop take in an event, and carries out what it asks for.
+func (s *scenario) step(events ...Event) {
+	for n := 0; len(events) > 0 && s.loop != nil && !s.over; n++ {
+		if n > 10_000 {
+			s.t.Fatalf("the loop does not come to rest:\n%s", s.out.String())
+		}
+		s.loop.Step(s.now, events[0])
+		events = events[1:]
+		ready := s.loop.Ready()
+		for _, m := range ready.Tell {
+			m((*scenarioView)(s))
+		}
+		for _, e := range ready.Effects {
+			s.tellEffect(e)
+			if _, drop := e.(Drop); drop {
+				events = append(events, s.drop(e.ID())...)
+				continue
+			}
+			if again, is := e.(Again); is {
+				s.later = append(s.later, again)
+				continue
+			}
+			if s.queueing[e.ID().Kind] {
+				s.queued = append(s.queued, e)
+				continue
+			}
+			o := s.carryOut(e)
+			if s.holding[o.Of.Kind] {
+				s.held = append(s.held, o)
+				s.asked[o.Of] = asked{e, textOf(e)}
+				continue
+			}
+			events = append(events, o)
+		}
+		if ready.Over != nil {
+			s.over = true
+			if refused := (*RefusedError)(nil); errors.As(ready.Over.Err, &refused) {
+				s.say("the plan was refused")
+			}
+			s.say("over: %v", ready.Over.Err)
+			s.sayWaits(ready.Over.Plan.Waits)
+		}
+	}
+}
+
+// tellEffect tells of an effect, unless it is one that each turn has.
+func (s *scenario) tellEffect(e Effect) {
+	kind := e.ID().Kind
+	usual := map[string]bool{"hear": true, "observe": true, "gauge": true, "tell": true, "chronicle": true, "publish": true}
+	if usual[kind] && !s.shown[kind] {
+		return
+	}
+	switch e := e.(type) {
+	case Drop:
+		s.say("drop %s", e.Effect)
+	case Again:
+		s.say("again, after %s: %s", e.At.Sub(s.now), e.ID())
+	case Tell:
+		s.say("tell the service: %s", newsText(e.News))
+	case Journal:
+		for _, n := range e.Notices {
+			s.say("do journal: %s", strings.TrimPrefix(fmt.Sprintf("%s %s: %s", n.Address, n.Type, n.Message), " "))
+		}
+	case Answer:
+		s.say("do %s: %s%s", e.ID(), e.Reply.Status, changesText(e.Reply))
+	case Approve:
+		n := e.Plan.Summary()
+		s.say("do approve of +%d ~%d -%d", n.Add, n.Change, n.Remove)
+	case Check, Reread:
+		s.say("do %s", kind)
+	case Prepare:
+		s.say("do %s of job.%s%s", e.ID(), e.Group.Name, rolesText(e.Group))
+	case Launch:
+		ahead := ""
+		if e.Mends {
+			ahead = " ahead of what is new"
+		}
+		s.say("do %s%s", e.ID(), ahead)
+	default:
+		s.say("do %s", e.ID())
+	}
+}
+
+func newsText(n News) string {
+	switch n := n.(type) {
+	case Wanted:
+		var slots []string
+		for _, d := range n.Desired.Slots {
+			text := fmt.Sprintf("%s#%d", d.Address.Short(), d.Incarnation)
+			if d.Leave {
+				text += " leaves"
+			}
+			slots = append(slots, text)
+		}
+		return "job " + n.Job + " of " + n.Desired.Token + " is to be " + cmp.Or(strings.Join(slots, ", "), "nothing yet")
+	case Unwanted:
+		return "job " + n.Job + " is no more"
+	case Ended:
+		return fmt.Sprintf("%s#%d has ended", n.Slot, n.Incarnation)
+	case Recorded:
+		return fmt.Sprintf("world recorded: %v", n.Err)
+	}
+	return "open"
+}
+
+func changesText(r elastic.ReconcileReply) (text string) {
+	if r.Changes != nil {
+		text += fmt.Sprintf(" +%d ~%d -%d", r.Changes.Add, r.Changes.Change, r.Changes.Remove)
+	}
+	if r.Error != "" {
+		text += " error: " + r.Error
+	}
+	for _, w := range r.Withheld {
+		text += "; withheld is " + w.Job
+	}
+	return text
+}
+
+func rolesText(g job.Group) (text string) {
+	for _, r := range g.Roles {
+		text += fmt.Sprintf(", %d of %s together", r.Min, r.Role)
+	}
+	return text
+}
+
+// carryOut does what an effect asks for.
+func (s *scenario) carryOut(e Effect) Outcome {
+	id := e.ID()
+	o := Outcome{Of: id}
+	for which, err := range s.failing {
+		if strings.HasPrefix(id.String()+" ", which+" ") {
+			o.Err = err
+			return o
+		}
+	}
+	if s.feigned[id.Kind] {
+		delete(s.feigned, id.Kind)
+		return o
+	}
+	ctx := context.Background()
+	switch e := e.(type) {
+	case Hear:
+		o.Result = Facts{s.version, maps.Clone(s.facts)}
+	case Observe:
+		p := s.providers[e.Provider]
+		seen, err := p.observe()
+		o.Result, o.Err = Sight{p.can, seen}, err
+	case Gauge:
+		o.Result = gauge(s.facts)
+	case Store:
+		var next state.State
+		if next, o.Err = state.Accept(s.stored, e.State, s.epoch); o.Err == nil {
+			s.stored = next
+		}
+	case Reread:
+		o.Result = s.stored
+	case Prepare:
+		p := s.providers[e.Provider]
+		if p.uids = append(p.uids, e.Group.UID); p.held+p.slow != "" {
+			p.last = nil
+		}
+		o.Result, o.Err = p.Prepare(ctx, e.Group)
+	case Launch:
+		o.Err = s.providers[e.Provider].Launch(ctx, e.Launch)
+	case Stop:
+		o.Err = s.providers[e.Provider].Stop(ctx, e.UID, e.Slot, e.Incarnation, e.Grace)
+	case Forget:
+		o.Err = s.providers[e.Provider].Forget(ctx, e.UID, e.Name)
+	case ReadFiles:
+		o.Result, o.Err = s.files, s.reading
+		if unsteady, is := s.reading.(*UnsteadyError); is {
+			again := *unsteady
+			again.Again = s.now.Add(s.again)
+			o.Err = &again
+		}
+	case Check:
+		o.Result = maps.Clone(s.unmet)
+	case Tell:
+		if gone, is := e.News.(Unwanted); is {
+			delete(s.facts, gone.Job)
+		}
+	}
+	return o
+}
+
+// drop takes back an effect that waits for its turn, or a look.
+func (s *scenario) drop(id ID) []Event {
+	of := func(waits ID) bool { return waits == id }
+	if i := slices.IndexFunc(s.later, func(a Again) bool { return of(a.ID()) }); i >= 0 {
+		s.later = slices.Delete(s.later, i, i+1)
+		return []Event{Outcome{Of: id, Err: ErrDropped}}
+	}
+	if n := len(s.queued); n > 0 {
+		s.queued = slices.DeleteFunc(s.queued, func(e Effect) bool { return of(e.ID()) })
+		if len(s.queued) < n {
+			return []Event{Outcome{Of: id, Err: ErrDropped}}
+		}
+	}
+	if i := slices.IndexFunc(s.held, func(o Outcome) bool { return of(o.Of) }); i >= 0 && id.Kind == "observe" {
+		s.held = slices.Delete(s.held, i, i+1)
+		return []Event{Outcome{Of: id, Err: ErrDropped}}
+	}
+	return nil
+}
+
+func (s *scenario) answer(d *datadriven.TestData) {
+	kind := ""
+	if len(d.CmdArgs) > 0 {
+		kind = d.CmdArgs[0].Key
+	}
+	is := func(id ID) bool { return kind == "" || id.Kind == kind }
+	all, waiting := s.held, s.queued
+	s.held, s.queued = nil, nil
+	var events []Event
+	for _, o := range all {
+		if !is(o.Of) {
+			s.held = append(s.held, o)
+			continue
+		}
+		delete(s.holding, o.Of.Kind)
+		if d.Input != "" {
+			o = Outcome{Of: o.Of, Err: errors.New(strings.TrimSpace(d.Input))}
+		}
+		events = append(events, o)
+	}
+	for _, e := range waiting {
+		if !is(e.ID()) {
+			s.queued = append(s.queued, e)
+			continue
+		}
+		delete(s.queueing, e.ID().Kind)
+		events = append(events, s.carryOut(e))
+	}
+	for _, e := range events {
+		if asked, held := s.asked[e.(Outcome).Of]; held && textOf(asked.Effect) != asked.text {
+			s.t.Fatalf("%s was changed while it was carried out:\n%s\n%s", asked.ID(), asked.text, textOf(asked.Effect))
+		}
+		s.step(e)
+	}
+}
+
+// node adds a node, changes it or ends it.
+func (s *scenario) node(d *datadriven.TestData) {
+	p, name := s.providers[text(d, "provider", "local")], d.CmdArgs[0].Key
+	if d.HasArg("gone") {
+		p.CrashNode(name)
+	} else {
+		n := jobtest.Node(name, jobtest.Cores(float64(number(d, "cores", 8))))
+		if d.HasArg("closed") {
+			n.Closed = "not ready"
+		}
+		p.SetNode(n)
+	}
+	s.advance()
+	s.step(Woken{})
+}
+
+// pass lets time go by, with the ticks that are due.
+func (s *scenario) pass(d time.Duration) {
+	end := s.now.Add(d)
+	for range 10_000 {
+		next := s.loop.next()
+		due := slices.IndexFunc(s.later, func(a Again) bool { return a.At.Before(next) && !a.At.After(end) })
+		if !s.over && due >= 0 {
+			again := s.later[due]
+			s.later = slices.Delete(s.later, due, due+1)
+			if again.At.After(s.now) {
+				s.now = again.At
+			}
+			s.step(s.carryOut(again.Effect))
+			continue
+		}
+		if s.over || next.IsZero() || next.After(end) {
+			s.now = end
+			if s.advance() {
+				s.step(Woken{})
+			}
+			return
+		}
+		if next.After(s.now) {
+			s.now = next
+		}
+		if s.advance() {
+			s.step(Woken{})
+		}
+		s.step(Tick{})
+	}
+	s.t.Fatalf("the loop does not come to rest:\n%s", s.out.String())
+}
+
+// advance lets the simulated providers come to now. It reports whether one has news.
+func (s *scenario) advance() (news bool) {
+	for _, name := range slices.Sorted(maps.Keys(s.providers)) {
+		p := s.providers[name]
+		p.Advance(s.now, func() {})
+		select {
+		case <-p.Changes():
+			news = true
+		default:
+		}
+	}
+	return news
+}
+
+func (s *scenario) agent(a job.Address) *sim.Agent { return s.clusterOf(a).Agent(a) }
+
+// clusterOf is where the agent of a slot runs.
+func (s *scenario) clusterOf(a job.Address) *sim.Cluster {
+	for _, p := range s.providers {
+		if p.Agent(a) != nil {
+			return p.Cluster
+		}
+	}
+	s.t.Fatalf("no agent of %s runs", a)
+	return nil
+}
+
+// slots are those that an argument names, as worker[0-1], of the job that another one names.
+func (s *scenario) slots(d *datadriven.TestData, arg int) (all []job.Address) {
+	name := text(d, "job", "a")
+	role, indices, _ := strings.Cut(strings.TrimSuffix(d.CmdArgs[arg].Key, "]"), "[")
+	if len(d.CmdArgs[arg].Vals) > 0 { // worker=0-1 is the same
+		indices = d.CmdArgs[arg].Vals[0]
+	}
+	first, last, several := strings.Cut(cmp.Or(indices, "0"), "-")
+	from, err := strconv.Atoi(first)
+	must(s.t, err)
+	to := from
+	if several {
+		to, err = strconv.Atoi(last)
+		must(s.t, err)
+	}
+	for i := from; i <= to; i++ {
+		all = append(all, job.Address{Job: name, Role: role, Index: i})
+	}
+	return all
+}
+
+// member enters what the service knows of slots: `member worker[0-1] state=running gen=1 step=5 incarnation=1`.
+func (s *scenario) member(d *datadriven.TestData) {
+	for _, a := range s.slots(d, 0) {
+		f := s.facts[a.Job]
+		f.UID = cmp.Or(s.uid(a.Job), f.UID)
+		m := elastic.MemberFacts{Slot: a, Incarnation: number(d, "incarnation", 1), Member: job.Member{
+			State: job.MemberState(text(d, "state", "running")), Generation: number(d, "gen", f.World.Generation), Step: int64(number(d, "step", 0)), Registered: s.now}}
+		f.Members = slices.DeleteFunc(slices.Clone(f.Members), func(o elastic.MemberFacts) bool { return o.Slot == a })
+		f.Members = append(f.Members, m)
+		s.facts[a.Job] = f
+	}
+}
+
+// world lets the service form a world: `world worker[0-1] gen=1`.
+func (s *scenario) world(d *datadriven.TestData) {
+	slots := s.slots(d, 0)
+	name := slots[0].Job
+	w := job.World{Generation: number(d, "gen", 1), Formed: s.now}
+	for i, a := range slots {
+		w.Members = append(w.Members, job.WorldMember{Slot: a, Incarnation: number(d, "incarnation", 1), Rank: i, Processes: 1})
+	}
+	s.number++
+	s.step(Forming{s.number, name, s.uid(name), w})
+	f := s.facts[name]
+	f.UID, f.World = s.uid(name), w
+	s.facts[name] = f
+	s.version++
+	s.step(Woken{})
+}
+
+// uid is that of the job which its agents know by a name; "" if there is none.
+func (s *scenario) uid(launched string) string {
+	for name, rec := range s.loop.Records() {
+		if rec.LaunchedAs(name) == launched {
+			return rec.UID
+		}
+	}
+	return ""
+}
+
+func (s *scenario) records() {
+	for _, name := range slices.Sorted(maps.Keys(s.stored.Jobs)) {
+		rec := s.stored.Jobs[name]
+		s.say("job.%s %s generation %d", name, rec.Phase, rec.World.Generation)
+		for _, slot := range rec.Slots {
+			s.say("  %s %s #%d%s", slot.Address.Short(), slot.Phase, slot.Incarnation, prefixed(" refused: ", slot.Refused))
+		}
+	}
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// scenarioView writes what it is told.
+type scenarioView scenario
+
+func (v *scenarioView) say(format string, args ...any) { (*scenario)(v).say("tell "+format, args...) }
+
+func (v *scenarioView) Planned(p *plan.Plan) {
+	n := p.Summary()
+	v.say("plan +%d ~%d -%d", n.Add, n.Change, n.Remove)
+	for _, size := range p.Sizes {
+		if size.Changes() {
+			v.say("job.%s.%s is to have %d slots, not %d", size.Job, size.Role, size.Now, size.Before)
+		}
+	}
+	for _, w := range p.Waits {
+		v.say("job.%s waits: %s", w.Job, strings.Join(w.Reasons, " "))
+	}
+}
+func (v *scenarioView) Started(c *plan.Change) {
+	v.say("%s %s begins%s", c.Action, changeName(c), prefixed(": ", c.Why()))
+}
+func (v *scenarioView) Still(c *plan.Change, d time.Duration) {
+	v.say("%s %s takes %s", c.Action, changeName(c), d)
+}
+func (v *scenarioView) Finished(c *plan.Change, d time.Duration, err error) {
+	if err != nil {
+		v.say("%s %s failed after %s: %v", c.Action, changeName(c), d, err)
+		return
+	}
+	v.say("%s %s is done after %s", c.Action, changeName(c), d)
+}
+func (v *scenarioView) Withdrawn(c *plan.Change, d time.Duration) {
+	v.say("%s %s is withdrawn after %s", c.Action, changeName(c), d)
+}
+func (v *scenarioView) Noticed(n job.Notice) {
+	v.say("%s", strings.TrimPrefix(fmt.Sprintf("%s %s: %s", n.Address, n.Type, n.Message), " "))
+}
+func (v *scenarioView) Condition(c conditions.Change) {
+	v.say("%s %s %s", c.Type, c.About, strings.ReplaceAll(c.Reason.String(), "\n\n", " "))
+}
+func (v *scenarioView) Progressed(name string, p Progress) {
+	v.say("job.%s is at step %d", name, p.Step)
+}
+
+func changeName(c *plan.Change) string {
+	if c.Slot == (job.Address{}) {
+		return "job." + c.Job
+	}
+	return fmt.Sprintf("%s#%d", c.Slot, c.Incarnation)
+}
+
+func length(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	must(t, err)
+	return d
+}
+
+func text(d *datadriven.TestData, name, otherwise string) string {
+	for _, arg := range d.CmdArgs {
+		if arg.Key == name && len(arg.Vals) > 0 {
+			return arg.Vals[0]
+		}
+	}
+	return otherwise
+}
+
+func list(d *datadriven.TestData, name string) []string {
+	for _, arg := range d.CmdArgs {
+		if arg.Key == name {
+			return arg.Vals
+		}
+	}
+	return nil
+}
+
+func number(d *datadriven.TestData, name string, otherwise int) int {
+	n, err := strconv.Atoi(text(d, name, strconv.Itoa(otherwise)))
+	if err != nil {
+		panic(fmt.Sprintf("%s: %s: %v", d.Pos, name, err))
+	}
+	return n
+}

@@ -1,0 +1,312 @@
+package apply
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// incarnation is one of a job with that UID. The name of the job is left out of the slot: it may have got another.
+type incarnation struct {
+	uid    string
+	slot   job.Address
+	number int
+}
+
+func incarnationOf(uid string, slot job.Address, number int) incarnation {
+	slot.Job = ""
+	return incarnation{uid, slot, number}
+}
+
+func keyOf(inc *job.Incarnation) incarnation { return incarnationOf(inc.UID, inc.Slot, inc.Number) }
+
+// sight is what is known of the world outside: what each provider saw last, and what the service knows.
+type sight struct {
+	order     []string // of providers
+	providers map[string]*provided
+	version   uint64
+	facts     map[string]elastic.Facts // by the names that agents know
+	fresh     bool                     // something is other than at the newest plan
+
+	snapshot job.Snapshot                     // of the newest plan
+	live     map[incarnation]*job.Incarnation // of it, those not gone
+}
+
+// provided is what is known of one provider.
+type provided struct {
+	can  job.Capabilities
+	seen *providers.Observation // the last good one; nil before the first
+	err  error                  // why the last observation failed; nil if it did not
+}
+
+func newSight(order []string) sight {
+	s := sight{order: slices.Sorted(slices.Values(order)), providers: make(map[string]*provided, len(order))}
+	for _, name := range order {
+		s.providers[name] = &provided{}
+	}
+	return s
+}
+
+// hear takes in what the service knows.
+func (s *sight) hear(f Facts) {
+	if f.Jobs != nil {
+		s.facts = f.Jobs
+	}
+	s.fresh = s.fresh || f.Version != s.version
+	s.version = f.Version
+}
+
+// see takes in what a provider saw. The same observation again is no news. err is that of an observation that failed; it is
+// returned as it is kept: in the words of the first that it repeats.
+func (s *sight) see(name string, now Sight, err error) error {
+	p := s.providers[name]
+	s.fresh = s.fresh || (p.err == nil) != (err == nil)
+	if err != nil {
+		if !repeats(err, p.err) {
+			p.err = err
+		}
+		return p.err
+	}
+	s.fresh = s.fresh || p.seen != now.Observation || !reflect.DeepEqual(p.can, now.Capabilities)
+	p.can, p.seen, p.err = now.Capabilities, now.Observation, nil
+	return nil
+}
+
+// answered reports whether a provider is there and could be observed.
+func (s *sight) answered(provider string) bool {
+	p := s.providers[provider]
+	return p != nil && p.seen != nil && p.err == nil
+}
+
+// troubled reports whether any provider could not be observed: what was planned is not the whole then.
+func (s *sight) troubled() bool {
+	for _, p := range s.providers {
+		if p.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// each gives every incarnation of the last good observations, as its infrastructure knows it.
+func (s *sight) each(do func(*job.Incarnation)) {
+	for _, name := range s.order {
+		if p := s.providers[name]; p.seen != nil {
+			for i := range p.seen.Incarnations {
+				do(&p.seen.Incarnations[i])
+			}
+		}
+	}
+}
+
+// at is the incarnation that a change is about, if it lives.
+func (s *sight) at(c *plan.Change) *job.Incarnation {
+	return s.live[incarnationOf(c.UID, c.Slot, c.Incarnation)]
+}
+
+// left reports whether nothing is seen any more of what a change stops.
+func (s *sight) left(c *plan.Change) bool {
+	return s.answered(c.Provider) && !slices.ContainsFunc(c.Stop, func(n int) bool {
+		return s.live[incarnationOf(c.UID, c.Slot, n)] != nil
+	})
+}
+
+// leavesByItself reports whether the incarnation can be expected to leave as the service tells it to: it runs and is heard
+// of, or has not registered yet with a master that has just begun.
+func (s *sight) leavesByItself(c *plan.Change) bool {
+	inc := s.at(c)
+	if inc != nil && (inc.Node == "" || inc.Waiting != "") {
+		return false // nothing of it has begun
+	}
+	return inc != nil && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
+}
+
+// delayed are the jobs of which something is being made and does not come about, by UID, with what providers that answer say
+// of it, and others said last.
+func (s *sight) delayed() map[string]string {
+	now := map[string]string{}
+	for _, p := range s.providers {
+		if p.seen != nil {
+			maps.Copy(now, p.seen.Delayed)
+		}
+	}
+	return now
+}
+
+// merge enters what the service knows of worlds and members, each under the UID of its job: one of the same name that was
+// created anew knows nothing of its forerunner's.
+func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
+	s.Worlds = make(map[string]job.World, len(facts))
+	members := map[incarnation]*job.Member{}
+	for name, f := range facts {
+		if rec := records[name]; f.World.Generation > 0 && rec != nil && rec.UID == f.UID {
+			s.Worlds[name] = f.World
+		}
+		for i := range f.Members {
+			m := &f.Members[i]
+			members[incarnationOf(f.UID, m.Slot, m.Incarnation)] = &m.Member
+		}
+	}
+	for i := range s.Incarnations {
+		if m := members[keyOf(&s.Incarnations[i])]; m != nil {
+			s.Incarnations[i].Member = m
+		}
+	}
+}
+
+// input is what the planner is given: jobs of providers that answered, and everything known of them.
+func (l *Loop) input() plan.Input {
+	s := &l.sight
+	in := plan.Input{Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: l.book.state.Released}
+	l.declare(&in)
+	snapshot := job.Snapshot{At: l.now}
+	for _, name := range s.order {
+		if !s.answered(name) {
+			continue
+		}
+		p := s.providers[name]
+		in.Capabilities[name] = p.can
+		snapshot.Nodes = append(snapshot.Nodes, p.seen.Nodes...)
+		snapshot.Incarnations = slices.Grow(snapshot.Incarnations, len(p.seen.Incarnations))
+		for _, inc := range p.seen.Incarnations {
+			inc.Provider, inc.Slot.Job = name, l.book.names.now(inc.UID, inc.Slot.Job)
+			snapshot.Incarnations = append(snapshot.Incarnations, inc)
+		}
+		if len(p.seen.Held) > 0 && snapshot.Held == nil {
+			snapshot.Held = map[string]string{}
+		}
+		maps.Copy(snapshot.Held, p.seen.Held)
+	}
+	records := l.book.state.Jobs
+	for name, rec := range records {
+		if s.answered(rec.Spec.Provider) {
+			in.Records[name] = rec
+		}
+		in.Rerun[name] = l.files.rerun[name] == rec.UID
+	}
+	for _, j := range l.files.Jobs {
+		// A job goes whole or not at all: one whose record is left out would look new.
+		name := l.files.recordedAs(j.Name, records)
+		p := s.providers[j.Provider]
+		if records[name] != nil && in.Records[name] == nil || p != nil && p.err != nil {
+			delete(in.Records, name)
+			continue
+		}
+		in.Jobs = append(in.Jobs, j)
+	}
+	in.Bars, in.Extra = s.fits(&in)
+	merge(&snapshot, l.book.names.fromService(s.facts), records)
+	s.snapshot = snapshot
+	s.live = make(map[incarnation]*job.Incarnation, len(snapshot.Incarnations))
+	for i := range snapshot.Incarnations {
+		if inc := &snapshot.Incarnations[i]; inc.State != job.Gone {
+			s.live[keyOf(inc)] = inc
+		}
+	}
+	in.Snapshot = snapshot
+	return in
+}
+
+// fits asks the observations where the roles of all jobs can be and what they take there: as they are declared, or as they
+// were last applied if they are not any more. What could not be seen is told beside what can, each once: roles by the
+// thousand have the same caveat.
+func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
+	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
+	ask := func(j *job.Job) {
+		if !s.answered(j.Provider) {
+			return
+		}
+		for i := range j.Roles {
+			role := "job." + j.Name + "." + j.Roles[i].Name
+			fit := s.providers[j.Provider].seen.Places.Fit(&j.Roles[i])
+			if len(fit.Bars) > 0 {
+				bars[role] = fit.Bars
+			}
+			if !fit.Extra.Equal(job.Resources{}) {
+				extra[role] = fit.Extra
+			}
+			for _, caveat := range fit.Caveats {
+				if can := in.Capabilities[j.Provider]; !slices.Contains(can.Caveats, caveat) {
+					can.Caveats = append(slices.Clip(can.Caveats), caveat) // the provider's own stay as they are
+					in.Capabilities[j.Provider] = can
+				}
+			}
+		}
+	}
+	declared := make(map[string]bool, len(in.Jobs))
+	for i := range in.Jobs {
+		declared[in.Jobs[i].Name] = true
+		ask(&in.Jobs[i])
+	}
+	for name, rec := range in.Records {
+		if !declared[name] {
+			ask(&rec.Spec)
+		}
+	}
+	return bars, extra
+}
+
+// heard takes in what the service knows, and asks the providers. It comes in this order: an agent says that it was asked to
+// go, and what its infrastructure knows of the reason is then no older.
+func (l *Loop) heard(o Outcome) {
+	if f, is := o.Result.(Facts); is {
+		l.sight.hear(f)
+	}
+	if l.end.stage == stopping {
+		l.looked() // nobody waits for providers
+		return
+	}
+	l.turn.phase, l.turn.awaits = observing, len(l.sight.order)
+	for _, name := range l.sight.order {
+		l.do(Observe{name})
+	}
+	if l.turn.awaits == 0 {
+		l.looked()
+	}
+}
+
+// observed takes in what a provider saw. One that could not be observed is left out, with its jobs: they go on as they are
+// until it answers again.
+func (l *Loop) observed(provider string, o Outcome) {
+	if !errors.Is(o.Err, ErrDropped) {
+		before := l.sight.providers[provider].seen
+		now, _ := o.Result.(Sight)
+		err := l.sight.see(provider, now, o.Err)
+		l.raiseIf(err, "provider."+provider, ProviderUnobserved)
+		if err == nil && now.Observation != before {
+			l.told.tellGone(l, provider)
+		}
+	}
+	if l.turn.awaits--; l.turn.awaits == 0 {
+		l.looked()
+	}
+}
+
+// tellGone passes certain deaths on to the service, each once, as soon as it knows the job.
+func (s *service) tellGone(l *Loop, provider string) {
+	seen := l.sight.providers[provider].seen
+	if seen == nil {
+		return
+	}
+	for i := range seen.Incarnations {
+		inc := &seen.Incarnations[i]
+		if inc.State == job.Gone && s.ends(inc) {
+			l.inform(Ended{inc.Slot, inc.Number})
+		}
+	}
+}
+
+// raiseIf holds a condition for as long as there is an error.
+func (l *Loop) raiseIf(err error, about string, code job.Code) {
+	if err == nil {
+		l.holds.Clear(about, code)
+		return
+	}
+	l.holds.Raise(l.now, about, job.Because(code, "error", err.Error()))
+}

@@ -1,0 +1,120 @@
+package apply
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// service is what the elastic training service was told.
+type service struct {
+	open bool
+	jobs map[string]introduced // by the names that it knows
+	gone map[incarnation]bool  // incarnations that have ended, as it was told
+}
+
+// introduced is a job that the service knows, and since when: its leases begin then.
+type introduced struct {
+	uid string
+	at  time.Time
+}
+
+func newService() service {
+	return service{jobs: map[string]introduced{}, gone: map[incarnation]bool{}}
+}
+
+// ends reports whether the end of an incarnation is to be told now, and takes note that it is.
+func (s *service) ends(inc *job.Incarnation) bool {
+	key := keyOf(inc)
+	if s.gone[key] || s.jobs[inc.Slot.Job].uid != inc.UID {
+		return false
+	}
+	s.gone[key] = true
+	return true
+}
+
+// prune drops the ended incarnations that no provider shows any more.
+func (s *service) prune(seen *sight) {
+	if len(s.gone) == 0 || seen.troubled() {
+		return
+	}
+	still := make(map[incarnation]bool, len(s.gone))
+	seen.each(func(inc *job.Incarnation) {
+		if key := keyOf(inc); inc.State == job.Gone && s.gone[key] {
+			still[key] = true
+		}
+	})
+	s.gone = still
+}
+
+// instruct tells the service what it is to form, and has jobs prepared whose preparation is due.
+func (s *service) instruct(l *Loop, p *plan.Plan) {
+	leaving := map[incarnation]*plan.Change{}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 {
+			for _, n := range c.Stop {
+				leaving[incarnationOf(c.UID, c.Slot, n)] = c
+			}
+		}
+	}
+	labels := map[string]map[string]string{}
+	for _, n := range l.sight.snapshot.Nodes {
+		labels[n.Name] = n.Labels
+	}
+	known, recorded := map[string]bool{}, map[string]bool{}
+	l.groups.plan()
+	for _, name := range slices.Sorted(maps.Keys(p.Records)) {
+		rec := p.Records[name]
+		recorded[rec.UID] = true
+		want, here := p.Wants[name] // or else it runs where its provider does not look now
+		group, startable := p.Groups[name]
+		provider := l.sight.providers[rec.Spec.Provider]
+		if !here || !startable || provider == nil { // of one that is not configured the plan says so
+			l.groups.cease(l, rec.UID)
+			continue
+		}
+		token, prepared := l.groups.ask(l, rec, group)
+		if !prepared {
+			continue // until then its agents train on, and the service does not know them
+		}
+		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World, News: provider.can.News.Std(), Nodes: labels}
+		for _, s := range rec.Slots {
+			if s.Incarnation == 0 || s.Phase == job.Canceled {
+				continue
+			}
+			stop := leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)]
+			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank, Node: s.Node,
+				Leave: stop != nil && !l.groups.holds(stop) || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
+			if role := rec.Spec.Role(s.Address.Role); role != nil {
+				slot.Processes = role.Processes
+			}
+			d.Slots = append(d.Slots, slot)
+		}
+		name, d = l.book.names.toService(name, d)
+		known[name] = true
+		l.inform(Wanted{name, d})
+		if s.jobs[name].uid != rec.UID {
+			s.jobs[name] = introduced{rec.UID, l.now}
+		}
+	}
+	if !l.sight.troubled() {
+		l.groups.keep(recorded)
+		for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
+			if !known[name] {
+				l.inform(Unwanted{name})
+				delete(s.jobs, name)
+			}
+		}
+	}
+	if !s.open {
+		s.open = true
+		l.inform(Open{})
+	}
+	for _, name := range l.sight.order {
+		s.tellGone(l, name)
+	}
+}
