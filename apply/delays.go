@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
 
@@ -16,7 +17,7 @@ func (r *Reconciler) delays() []plan.Wait {
 	var waits []plan.Wait
 	for name, rec := range r.state.Jobs {
 		if why := r.delayed[rec.UID]; why != "" {
-			waits = append(waits, plan.Wait{Job: name, Passing: true, Reasons: []string{why}})
+			waits = append(waits, plan.Wait{Job: name, Passing: true, Reasons: []job.Reason{job.Because(Delayed, "message", why)}})
 		}
 	}
 	slices.SortFunc(waits, func(a, b plan.Wait) int { return cmp.Compare(a.Job, b.Job) })
@@ -29,7 +30,7 @@ func (r *Reconciler) enterStored(err error) {
 	defer r.mu.Unlock()
 	r.unstored = ""
 	if err != nil {
-		r.unstored = storeTrouble + ": " + err.Error()
+		r.unstored = err.Error()
 	}
 }
 
@@ -41,7 +42,7 @@ func (r *Reconciler) unstoredJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range slices.Sorted(maps.Keys(r.state.Jobs)) {
 		if !r.state.Jobs[name].Phase.Ended() {
-			waits = append(waits, plan.Wait{Job: name, Reasons: []string{r.unstored}})
+			waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{job.Because(NotStored, "message", r.unstored)}})
 		}
 	}
 	return waits
@@ -64,7 +65,7 @@ func (r *Reconciler) enterDelays() {
 func (r *Reconciler) tellDelays() {
 	now := map[string]string{}
 	for _, w := range r.delays() {
-		summary, why := "Job "+w.Job+" is held up", w.Reasons[0]
+		summary, why := "Job "+w.Job+" is held up", w.Reasons[0].Args["message"]
 		now[summary] = why
 		if r.toldDelays[summary] != why {
 			r.view(func(v View) { v.Warned(summary, why) })

@@ -235,7 +235,7 @@ func TestAJobThatIsLostIsToldAtOnce(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 	}
-	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "is believed once nobody has written there for 5s") {
+	if live := b.Live(); !strings.Contains(waitsOf(plan.Plan{Waits: live.Waits}, "b"), "left_files(after=5s)") {
 		t.Errorf("it waits for %+v", live.Waits)
 	}
 	b.heed(reading(Files{Jobs: two(2)}, nil))

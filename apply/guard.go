@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -144,8 +145,7 @@ func (r *Reconciler) tellFound() {
 func (r *Reconciler) lostJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range r.lost {
-		waits = append(waits, plan.Wait{Job: name, Reasons: []string{fmt.Sprintf(
-			"It is not in the files any more, which is believed once nobody has written there for %s, unless it comes back.", filesStill)}})
+		waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{job.Because(LeftFiles, "after", filesStill.String())}})
 	}
 	return waits
 }
@@ -194,9 +194,10 @@ func (r *Reconciler) note(notices ...job.Notice) {
 // allowed; in is then what was planned from.
 func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	if r.stale != "" {
-		in.Withheld = map[string]string{}
+		in.Withheld = map[string]job.Reason{}
+		why := job.Because(FilesUnusable, "message", r.stale)
 		for _, j := range in.Jobs {
-			in.Withheld[j.Name] = r.stale
+			in.Withheld[j.Name] = why
 		}
 	}
 	p := plan.Make(in)
@@ -216,14 +217,14 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	if seen+unseen <= *most {
 		return in, p
 	}
-	all := fmt.Sprintf("%d in all", seen)
+	cannotBeSeen := ""
 	if unseen > 0 {
-		all = fmt.Sprintf("up to %d in all with what cannot be seen now", seen+unseen)
+		cannotBeSeen = strconv.Itoa(unseen)
 	}
-	why := map[string]string{}
+	why := map[string]job.Reason{}
 	for name, n := range removals {
-		why[name] = fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%d allows no more than that: it goes on as it was last applied. "+
-			"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.", since(r.revision), count(n, "slot"), all, *most)
+		why[name] = job.Because(AboveMaxDestroy, "commit", r.revision, "slots", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),
+			"unseen", cannotBeSeen, "max_destroy", strconv.Itoa(*most))
 	}
 	in = plan.Withhold(in, why)
 	return in, plan.Make(in)
@@ -271,18 +272,18 @@ func (r *Reconciler) unseen(in *plan.Input, name string) bool {
 // unseen it enters.
 func (r *Reconciler) newlyWithheld(in *plan.Input, p *plan.Plan) (notices []job.Notice) {
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
-		if why := in.Withheld[name]; r.withheld[name] != why {
-			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
+		if why := in.Withheld[name]; !why.Equal(r.withheld[name]) {
+			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Reason: why})
 		}
 	}
 	removals := sync.OnceValue(func() map[string]int { return plan.Removals(in, p) })
 	for _, name := range slices.Sorted(maps.Keys(r.withheld)) {
-		if in.Withheld[name] != "" {
+		if !in.Withheld[name].IsZero() {
 			continue
 		}
 		if r.unseen(in, name) {
 			if in.Withheld == nil {
-				in.Withheld = map[string]string{}
+				in.Withheld = map[string]job.Reason{}
 			}
 			in.Withheld[name] = r.withheld[name]
 			continue
@@ -329,7 +330,7 @@ func (r *Reconciler) newlyLeft(in *plan.Input) (notices []job.Notice) {
 	}
 	for _, w := range left {
 		if !is(w.Job, r.left) {
-			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: w.Reasons[0]})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Reason: w.Reasons[0]})
 		}
 	}
 	for _, w := range r.left {
@@ -361,7 +362,7 @@ func (r *Reconciler) tellRefusals(p *plan.Plan) {
 	}
 	now := map[string]string{}
 	for _, refusal := range p.Refusals {
-		now[refusal.Summary+": job."+refusal.Job] = refusal.Detail
+		now[r.o.Words.Headline(refusal.Reason.Code)+": job."+refusal.Job] = r.o.Words.Sentence(refusal.Reason)
 	}
 	if r.o.Conditions != nil && (p.Dirty || r.unmet == nil) {
 		r.unmet = r.o.Conditions(p.Records)
@@ -443,7 +444,8 @@ func (r *Reconciler) answer(in *plan.Input, p *plan.Plan, err error) {
 		reply.Changes = &elastic.ReconcileChanges{Add: n.Add, Change: n.Change, Remove: n.Remove}
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
-		reply.Withheld = append(reply.Withheld, elastic.Withheld{Job: "job." + name, Reason: in.Withheld[name]})
+		why := in.Withheld[name]
+		reply.Withheld = append(reply.Withheld, elastic.Withheld{Job: "job." + name, Reason: r.o.Words.Sentence(why), Code: why})
 	}
 	for _, one := range r.heeded {
 		one.answer <- reply

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -30,7 +31,11 @@ func (l *told) messages(kind string) []string {
 	var out []string
 	for _, n := range l.notices {
 		if n.Type == kind {
-			out = append(out, strings.TrimPrefix(n.Address+": "+n.Message, ": "))
+			text := n.Message
+			if !n.Reason.IsZero() {
+				text = reasonText(n.Reason)
+			}
+			out = append(out, strings.TrimPrefix(n.Address+": "+text, ": "))
 		}
 	}
 	return out
@@ -90,11 +95,16 @@ func (b *bench) turns(t *testing.T) {
 	}
 }
 
+// reasonText is a reason as the tests hold it against: its message if it has one.
+func reasonText(r job.Reason) string { return cmp.Or(r.Args["message"], r.String()) }
+
 func waitsOf(p plan.Plan, name string) string {
 	var text []string
 	for _, w := range p.Waits {
 		if w.Job == name {
-			text = append(text, w.Reasons...)
+			for _, why := range w.Reasons {
+				text = append(text, reasonText(why))
+			}
 		}
 	}
 	return strings.Join(text, " ")
@@ -132,10 +142,10 @@ func TestARefusalIsWarnedOfOnceWhileItStands(t *testing.T) {
 		ids  []string
 		told []string // parts of what is told
 	}{
-		{with, []string{"x"}, []string{`"x"`}},
-		{with, []string{"z"}, []string{`"z"`}},
+		{with, []string{"x"}, []string{`id=x`}},
+		{with, []string{"z"}, []string{`id=z`}},
 		{two(2), nil, []string{"recovered: "}},
-		{with, []string{"z"}, []string{`"z"`}},
+		{with, []string{"z"}, []string{`id=z`}},
 	} {
 		view.warned = nil
 		ask(step.jobs, step.ids...)
@@ -203,8 +213,8 @@ func TestACommitIsToldBeforeWhatItHoldsBack(t *testing.T) {
 	if len(view.notices) != 2 || view.notices[0].Message != "commit 4444444 was read; held back is job.b" || view.notices[1].Address != "job.b" {
 		t.Fatalf("told %+v", view.notices)
 	}
-	if why := view.notices[1].Message; !strings.Contains(why, "max_destroy from a POST to /v1/reconcile") {
-		t.Errorf("how to confirm it is not said: %s", why)
+	if why := view.notices[1].Reason; why.Code != AboveMaxDestroy || why.Args["max_destroy"] != "0" {
+		t.Errorf("what bounds it is not said: %s", why)
 	}
 	b.turn(t)
 	if len(view.notices) != 2 {
@@ -222,8 +232,8 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 		if len(removed(p)) > 0 {
 			t.Fatalf("removed %v", removed(p))
 		}
-		for name, want := range map[string]string{"a": "1 slot of it removed or replaced, 3 in all, and -max-destroy=2", "b": "2 slots of it removed or replaced, 3 in all"} {
-			if got := waitsOf(p, name); !strings.Contains(got, want) || !strings.Contains(got, "(commit 4444444)") {
+		for name, want := range map[string]string{"a": "all=3 commit=4444444 max_destroy=2 slots=1", "b": "all=3 commit=4444444 max_destroy=2 slots=2"} {
+			if got := waitsOf(p, name); !strings.Contains(got, want) {
 				t.Errorf("job %s waits: %s", name, got)
 			}
 		}
@@ -268,7 +278,7 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 	}
 }
 
-const unseenCounts = "1 slot of it removed or replaced, up to 3 in all with what cannot be seen now, and"
+const unseenCounts = "slots=1 unseen=2"
 
 // A change of the files is one change, whichever provider of its jobs can be observed.
 func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
@@ -279,7 +289,7 @@ func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
 	for _, now := range []struct {
 		unseen error
 		want   string
-	}{{down, unseenCounts}, {nil, "1 slot of it removed or replaced, 3 in all, and"}, {down, unseenCounts}} {
+	}{{down, unseenCounts}, {nil, "above_max_destroy(all=3 max_destroy=2 slots=1)"}, {down, unseenCounts}} {
 		west.unseen = now.unseen
 		if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), now.want) {
 			t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))
@@ -380,7 +390,7 @@ func TestAFurtherMasterHoldsTheSameBack(t *testing.T) {
 	must(t, err)
 	p, _, err := next.Turn(t.Context())
 	must(t, err)
-	if len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "b"), "-max-destroy=0") {
+	if len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "b"), "max_destroy=0") {
 		t.Errorf("removed %v, b waits: %s", removed(p), waitsOf(p, "b"))
 	}
 }
@@ -391,7 +401,7 @@ func TestWithoutPruneAJobThatIsDeclaredNoMoreGoesOn(t *testing.T) {
 	if p := b.turn(t); len(removed(p)) > 0 {
 		t.Errorf("removed %v", removed(p))
 	}
-	const left = "job.b is not in the files any more, and is left only because of -prune=false"
+	const left = "not_pruned(job=b)"
 	b.turn(t)
 	if got := view.messages("left"); len(got) != 1 || !strings.Contains(got[0], left) {
 		t.Errorf("events %q", got)
@@ -461,7 +471,7 @@ func TestAnOutageEndsNothingThatWasTold(t *testing.T) {
 			view.warned = nil
 			b.cluster.unseen = errors.New("the API server is down")
 			b.turn(t)
-			if got := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); name == "left" && !strings.Contains(got, "-prune=false") {
+			if got := waitsOf(plan.Plan{Waits: b.Live().Waits}, "b"); name == "left" && !strings.Contains(got, "not_pruned(job=b)") {
 				t.Errorf("status says %q", got)
 			}
 			b.cluster.unseen = nil

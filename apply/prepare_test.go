@@ -283,8 +283,8 @@ func TestAChangedGroupIsPreparedAtOnceAfterFailures(t *testing.T) {
 	for _, n := range []int{4, 3} {
 		b.Declare([]job.Job{jobtest.Job("a", jobtest.Role("worker", n))})
 		b.turn(t)
-		want := fmt.Sprintf("It cannot be prepared: %d slots are too many", n)
-		if got := b.Live().Waits; len(got) != 1 || got[0].Reasons[0] != want {
+		want := job.Because(PreparationRefused, "job", "a", "message", fmt.Sprintf("%d slots are too many", n))
+		if got := b.Live().Waits; len(got) != 1 || !got[0].Reasons[0].Equal(want) {
 			t.Errorf("it waits for %+v, want %q", got, want)
 		}
 	}
@@ -383,7 +383,7 @@ func TestWhatAProviderHoldsIsNotLaunched(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	b.turn(t)
 	p := b.turn(t)
-	if n := len(b.cluster.Agents()); n != 0 || len(p.Waits) != 1 || !strings.Contains(p.Waits[0].Reasons[0], "queue q is full") {
+	if n := len(b.cluster.Agents()); n != 0 || len(p.Waits) != 1 || !strings.Contains(p.Waits[0].Reasons[0].Args["message"], "queue q is full") {
 		t.Errorf("%d slots run, and it waits for %+v", n, p.Waits)
 	}
 	b.cluster.held = nil
@@ -400,7 +400,7 @@ func TestWhatIsHeldUpIsToldOnce(t *testing.T) {
 	for range 3 {
 		b.turn(t)
 	}
-	if live := b.Live(); len(live.Waits) != 1 || live.Waits[0].Job != "a" || live.Waits[0].Reasons[0] != "create pods of worker: no answer" {
+	if live := b.Live(); len(live.Waits) != 1 || live.Waits[0].Job != "a" || live.Waits[0].Reasons[0].Args["message"] != "create pods of worker: no answer" {
 		t.Errorf("status has %+v", live.Waits)
 	}
 	b.cluster.delayed = nil
@@ -464,7 +464,7 @@ func TestARefusedJobThatCouldNotBePreparedIsNotDue(t *testing.T) {
 	if !due.IsZero() && !due.After(b.now) {
 		t.Errorf("at %v it is due since %v: the loop never rests", b.now, due)
 	}
-	if !b.settled(&p) || len(p.Waits) != 1 || p.Waits[0].Reasons[0] != "No job is let in." {
+	if !b.settled(&p) || len(p.Waits) != 1 || p.Waits[0].Reasons[0].Args["message"] != "No job is let in." {
 		t.Errorf("settled: %t, and it waits for %+v", b.settled(&p), p.Waits)
 	}
 	if want := []string{"Job a cannot be prepared: the API server is down", "recovered: Job a cannot be prepared"}; !slices.Equal(b.warned, want) {
@@ -507,8 +507,10 @@ func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	b.cluster.SetNode(full)
 	b.cluster.Advance(jobtest.Epoch.Add(time.Second), func() {})
 	p := b.turn(t)
-	i := slices.IndexFunc(p.Waits, func(w plan.Wait) bool { return strings.Contains(w.Reasons[0], "Unschedulable: 0/1 nodes") })
-	if i < 0 || !p.Waits[i].Passing || !strings.HasPrefix(p.Waits[i].Reasons[0], "worker[0-1] (2 slots): ") {
+	i := slices.IndexFunc(p.Waits, func(w plan.Wait) bool {
+		return strings.Contains(w.Reasons[0].Args["message"], "Unschedulable: 0/1 nodes")
+	})
+	if i < 0 || !p.Waits[i].Passing || p.Waits[i].Reasons[0].Args["slots"] != "worker[0-1]" {
 		t.Fatalf("waits: %+v", p.Waits)
 	}
 	p.Waits = p.Waits[i : i+1]
@@ -663,7 +665,7 @@ func TestAJobAtAnotherSiteIsNeitherPreparedNorTold(t *testing.T) {
 	b.o.Destroy = true
 	b.Declare(nil)
 	p, err := b.Run(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "job.a is not destroyed: It was launched at west") || p.Records["a"] == nil {
+	if err == nil || !strings.Contains(err.Error(), "job.a is not destroyed: at_other_site(") || p.Records["a"] == nil {
 		t.Errorf("destroyed: %v", err)
 	}
 }

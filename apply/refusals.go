@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -20,7 +19,11 @@ func (r *Reconciler) refusals() []plan.Wait {
 }
 
 // refused is what of one role does not succeed, for one reason.
-type refused struct{ job, role, what, reason string }
+type refused struct {
+	job, role string
+	what      job.Code
+	reason    string
+}
 
 func compareRefused(a, b refused) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
@@ -46,7 +49,7 @@ func (r *Reconciler) failures(now time.Time) []job.Notice {
 	failing := r.flights.failing()
 	for _, w := range r.preparations.refusals() {
 		for _, why := range w.Reasons {
-			failing[refused{job: w.Job, reason: why}] = []int{0}
+			failing[refused{job: w.Job, what: why.Code, reason: why.Args["message"]}] = []int{0}
 		}
 	}
 	var notices []job.Notice
@@ -59,10 +62,11 @@ func (r *Reconciler) failures(now time.Time) []job.Notice {
 		if len(fresh) == 0 {
 			continue
 		}
-		n := job.Notice{Time: now, Type: "refused", Address: "job." + f.job, Message: f.reason}
-		if f.what != "" {
-			n.Message = f.what + ": " + f.reason
+		why := job.Because(f.what, "message", f.reason)
+		if f.what == PreparationRefused {
+			why = job.Because(f.what, "job", f.job, "message", f.reason)
 		}
+		n := job.Notice{Time: now, Type: "refused", Address: "job." + f.job, Reason: why}
 		if f.role != "" {
 			n.Address += "." + job.Fold(f.role, fresh)
 		}
@@ -80,15 +84,15 @@ func (f *flights) refusals() []plan.Wait { return refusedWaits(f.failing()) }
 func refusedWaits(indices map[refused][]int) []plan.Wait {
 	var waits []plan.Wait
 	for _, r := range slices.SortedFunc(maps.Keys(indices), compareRefused) {
-		text := fmt.Sprintf("It %s: %s", r.what, r.reason)
+		why := job.Because(r.what, "job", r.job, "message", r.reason)
 		if r.role != "" {
-			text = fmt.Sprintf("%s %s: %s", job.Fold(r.role, indices[r]), r.what, r.reason)
+			why = job.Because(r.what, "slots", job.Fold(r.role, indices[r]), "message", r.reason)
 		}
 		if last := len(waits) - 1; last >= 0 && waits[last].Job == r.job && waits[last].Role == r.role {
-			waits[last].Reasons = append(waits[last].Reasons, text)
+			waits[last].Reasons = append(waits[last].Reasons, why)
 			continue
 		}
-		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []string{text}})
+		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []job.Reason{why}})
 	}
 	return waits
 }
@@ -98,7 +102,7 @@ func (r *Reconciler) enterRefusals(p *plan.Plan) {
 	why := map[job.Address]string{}
 	for f, indices := range r.flights.failing() {
 		for _, i := range indices {
-			if f.what == launchFails {
+			if f.what == LaunchRefused {
 				why[job.Address{Job: f.job, Role: f.role, Index: i}] = f.reason
 			}
 		}
@@ -138,7 +142,7 @@ func recordedRefusals(records job.Records, seen *job.Snapshot) []plan.Wait {
 			if s.Refused == "" || there[incarnationOf(rec.UID, s.Address, s.Incarnation)] {
 				continue
 			}
-			r := refused{name, s.Address.Role, launchFails, s.Refused}
+			r := refused{name, s.Address.Role, LaunchRefused, s.Refused}
 			indices[r] = append(indices[r], s.Address.Index)
 		}
 	}
@@ -152,26 +156,24 @@ func (ps *preparations) refusals() []plan.Wait {
 	var waits []plan.Wait
 	for _, p := range ps.jobs {
 		if p.pause.err != nil {
-			waits = append(waits, plan.Wait{Job: p.newest.Name, Reasons: []string{"It cannot be prepared: " + ps.r.o.Sealer.Text(p.pause.err.Error())}})
+			waits = append(waits, plan.Wait{Job: p.newest.Name, Reasons: []job.Reason{job.Because(PreparationRefused, "job", p.newest.Name, "message", ps.r.o.Sealer.Text(p.pause.err.Error()))}})
 		}
 	}
 	slices.SortFunc(waits, func(a, b plan.Wait) int { return cmp.Compare(a.Job, b.Job) })
 	return waits
 }
 
-const launchFails = "cannot be launched"
-
-// whatFails is what cannot be done, as a sentence that begins with the slot says it.
-func whatFails(c *plan.Change) string {
+// whatFails is what cannot be done.
+func whatFails(c *plan.Change) job.Code {
 	switch {
 	case isForget(c):
-		return "cannot be removed"
+		return RemovalRefused
 	case c.Launch == nil:
-		return "cannot be stopped"
+		return StopRefused
 	case c.Action == plan.Update:
-		return "cannot be mended"
+		return MendingRefused
 	}
-	return launchFails
+	return LaunchRefused
 }
 
 // repeats tells whether an error says the same as the one before, if there was one.

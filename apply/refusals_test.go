@@ -22,7 +22,7 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 	b.cluster.launch = func(context.Context, job.Launch) error { return fmt.Errorf("create its pod: %w", quota) }
 	b.turn(t) // prepares
 	b.turn(t) // launches
-	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []string{"worker[0-1] cannot be launched: create its pod: exceeded quota: tight"}}}
+	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []job.Reason{job.Because(LaunchRefused, "slots", "worker[0-1]", "message", "create its pod: exceeded quota: tight")}}}
 	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("it waits for %+v, want %+v", got, want)
 	}
@@ -55,7 +55,7 @@ func TestARefusalIsToldUntilItPasses(t *testing.T) {
 	}
 	b.now = b.now.Add(time.Minute)
 	b.turn(t)
-	want[0].Reasons = []string{"worker[1] cannot be launched: exceeded quota: tight"}
+	want[0].Reasons = []job.Reason{job.Because(LaunchRefused, "slots", "worker[1]", "message", "exceeded quota: tight")}
 	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("with one of them launched it waits for %+v, want %+v", got, want)
 	}
@@ -92,7 +92,7 @@ func TestWhatFollowsAFailedChangeBeginsAnew(t *testing.T) {
 		}
 		return held
 	}
-	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []string{"worker[0-1] cannot be launched: the API server is down"}}}
+	want := []plan.Wait{{Job: "a", Role: "worker", Reasons: []job.Reason{job.Because(LaunchRefused, "slots", "worker[0-1]", "message", "the API server is down")}}}
 	b.turn(t)
 	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("it waits for %+v, want %+v", got, want)
@@ -113,7 +113,7 @@ func TestAReasonThatDiffersInItsNumbersIsOne(t *testing.T) {
 	b.cluster.prepare = func(job.Group) error { return reset() }
 	b.turns(t)
 	const reason = "read tcp 10.0.0.1:40001: connection reset by peer"
-	journal.expect(t, "not prepared", "refused job.a: It cannot be prepared: "+reason)
+	journal.expect(t, "not prepared", `refused job.a: preparation_refused(job=a message="`+reason+`")`)
 	if want := []string{"Job a cannot be prepared: " + reason}; !slices.Equal(b.warned, want) {
 		t.Errorf("warned %q, want %q", b.warned, want)
 	}
@@ -125,20 +125,20 @@ func TestAReasonThatDiffersInItsNumbersIsOne(t *testing.T) {
 	b.turn(t)
 	serial, tried := b.state.Serial, port
 	b.turns(t)
-	journal.expect(t, "not launched", "refused job.a.worker[0]: cannot be launched: "+reason)
+	journal.expect(t, "not launched", `refused job.a.worker[0]: launch_refused(message="`+reason+`")`)
 	if port == tried || b.state.Serial != serial || b.Records()["a"].Slots[0].Refused != reason {
 		t.Errorf("after %d more attempts %d more states were stored, refused is %q", port-tried, b.state.Serial-serial, b.Records()["a"].Slots[0].Refused)
 	}
 	b.cluster.launch = func(context.Context, job.Launch) error { return errors.New("read tcp: i/o timeout") }
 	b.turns(t)
-	journal.expect(t, "another reason", "refused job.a.worker[0]: cannot be launched: read tcp: i/o timeout")
+	journal.expect(t, "another reason", `refused job.a.worker[0]: launch_refused(message="read tcp: i/o timeout")`)
 }
 
 func TestAJobThatCannotBePreparedSaysWhy(t *testing.T) {
 	b := newBench(t, func(*Options) {})
 	b.cluster.prepare = func(job.Group) error { return errors.New("make its Secret: forbidden") }
 	b.turn(t)
-	want := []plan.Wait{{Job: "a", Reasons: []string{"It cannot be prepared: make its Secret: forbidden"}}}
+	want := []plan.Wait{{Job: "a", Reasons: []job.Reason{job.Because(PreparationRefused, "job", "a", "message", "make its Secret: forbidden")}}}
 	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("it waits for %+v, want %+v", got, want)
 	}
@@ -185,7 +185,7 @@ func TestARecordIsDroppedOnlyOnceItsJobWasForgotten(t *testing.T) {
 			t.Fatal("the record is dropped, and the job is not forgotten")
 		}
 	}
-	want := []plan.Wait{{Job: "a", Reasons: []string{"It cannot be removed: its anchor cannot be deleted: forbidden"}}}
+	want := []plan.Wait{{Job: "a", Reasons: []job.Reason{job.Because(RemovalRefused, "job", "a", "message", "its anchor cannot be deleted: forbidden")}}}
 	if got := b.Live().Waits; !reflect.DeepEqual(got, want) {
 		t.Errorf("it waits for %+v, want %+v", got, want)
 	}

@@ -451,7 +451,11 @@ func (r *Reconciler) undone(p *plan.Plan) error {
 	var left []error
 	for _, w := range p.Waits {
 		if w.Never {
-			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(w.Reasons, " ")))
+			var why []string
+			for _, reason := range w.Reasons {
+				why = append(why, r.o.Words.Sentence(reason))
+			}
+			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(why, " ")))
 		}
 	}
 	return errors.Join(left...)

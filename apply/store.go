@@ -185,7 +185,11 @@ func (r *Reconciler) commit(ctx context.Context, in plan.Input, p *plan.Plan) er
 	slices.SortStableFunc(r.unwritten, func(a, b job.Notice) int { return a.Time.Compare(b.Time) })
 	p.Notices = r.unwritten
 	entries := make([]state.Entry, len(r.unwritten))
-	for i, n := range r.unwritten {
+	for i := range r.unwritten {
+		n := &r.unwritten[i]
+		if n.Message == "" {
+			n.Message = r.o.Words.Sentence(n.Reason)
+		}
 		data, err := json.Marshal(n)
 		if err != nil {
 			return fmt.Errorf("journal a notice: %w", err)

@@ -7,6 +7,19 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
+// Words writes reasons for people. cmd/view has the sentences.
+type Words interface {
+	// Sentence says a reason in full, Headline what a refusal is called.
+	Sentence(job.Reason) string
+	Headline(job.Code) string
+}
+
+// codes are the words where nobody reads.
+type codes struct{}
+
+func (codes) Sentence(r job.Reason) string  { return r.String() }
+func (codes) Headline(code job.Code) string { return string(code) }
+
 // View is told what apply does while it does it. cmd/view implements it for people and for machines. Calls
 // come from one goroutine at a time and must not block for long.
 type View interface {

@@ -336,7 +336,7 @@ func reached(ctx context.Context) map[string]view.Reached {
 // reconciling are the parts of a reconciler that only looks.
 func (d *directory) reconciling(s *session, a planning) apply.Options {
 	return apply.Options{
-		Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Prevent: a.prevent(d.config), Outputs: a.outputs(d), Store: d.store, Providers: d.providers, View: view.Quiet{},
+		Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Prevent: a.prevent(d.config), Outputs: a.outputs(d), Store: d.store, Providers: d.providers, View: view.Quiet{}, Words: view.Words{},
 		NewUID: a.newUID, Destroy: a.destroy, Keep: a.keep, MaxDestroy: a.maxDestroy, Rerun: a.rerun, Once: !a.watch, Log: s.log, Sealer: d.sealer,
 		Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly,
 	}

@@ -204,7 +204,7 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	live, err := apply.Fetch(ctx, runDirectory)
 	if errors.Is(err, apply.ErrNoMaster) {
 		var r *apply.Reconciler
-		if r, err = apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, NewUID: newUID}); err == nil {
+		if r, err = apply.New(ctx, apply.Options{Store: d.store, Providers: d.providers, View: view.Quiet{}, Words: view.Words{}, NewUID: newUID}); err == nil {
 			live = r.Offline(ctx)
 		}
 	}
