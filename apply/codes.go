@@ -15,6 +15,6 @@ const (
 	LeftFiles          job.Code = "left_files"          // the job is in the files no more, which is not believed yet
 	FilesUnusable      job.Code = "files_unusable"      // the files cannot be used
 	AboveMaxDestroy    job.Code = "above_max_destroy"   // the files would have more slots removed than is allowed
-	SlotsRemoved       job.Code = "slots_removed"       // slots are removed; the part says why
-	SlotsReplaced      job.Code = "slots_replaced"      // slots are replaced; the part says why
+	SlotsRemoved       job.Code = "slots_removed"       // slots are removed
+	SlotsReplaced      job.Code = "slots_replaced"      // slots are replaced
 )

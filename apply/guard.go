@@ -223,7 +223,7 @@ func (r *Reconciler) decide(in plan.Input) (plan.Input, plan.Plan) {
 	}
 	why := map[string]job.Reason{}
 	for name, n := range removals {
-		why[name] = job.Because(AboveMaxDestroy, "commit", r.revision, "slots", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),
+		why[name] = job.Because(AboveMaxDestroy, "commit", r.revision, "count", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),
 			"unseen", cannotBeSeen, "max_destroy", strconv.Itoa(*most))
 	}
 	in = plan.Withhold(in, why)

@@ -232,7 +232,7 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 		if len(removed(p)) > 0 {
 			t.Fatalf("removed %v", removed(p))
 		}
-		for name, want := range map[string]string{"a": "all=3 commit=4444444 max_destroy=2 slots=1", "b": "all=3 commit=4444444 max_destroy=2 slots=2"} {
+		for name, want := range map[string]string{"a": "all=3 commit=4444444 count=1 max_destroy=2", "b": "all=3 commit=4444444 count=2 max_destroy=2"} {
 			if got := waitsOf(p, name); !strings.Contains(got, want) {
 				t.Errorf("job %s waits: %s", name, got)
 			}
@@ -278,7 +278,7 @@ func TestMoreRemovalsThanAllowedAreHeldBackUntilTheyAreConfirmed(t *testing.T) {
 	}
 }
 
-const unseenCounts = "slots=1 unseen=2"
+const unseenCounts = "count=1 max_destroy=2 unseen=2"
 
 // A change of the files is one change, whichever provider of its jobs can be observed.
 func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
@@ -289,7 +289,7 @@ func TestRemovalsThatCannotBeSeenCount(t *testing.T) {
 	for _, now := range []struct {
 		unseen error
 		want   string
-	}{{down, unseenCounts}, {nil, "above_max_destroy(all=3 max_destroy=2 slots=1)"}, {down, unseenCounts}} {
+	}{{down, unseenCounts}, {nil, "above_max_destroy(all=3 count=1 max_destroy=2)"}, {down, unseenCounts}} {
 		west.unseen = now.unseen
 		if p := b.turn(t); len(removed(p)) > 0 || !strings.Contains(waitsOf(p, "a"), now.want) {
 			t.Errorf("removed %v, a waits: %s", removed(p), waitsOf(p, "a"))

@@ -70,7 +70,7 @@ func (r *Reconciler) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 	}
 	var notices []job.Notice
 	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
-		what := job.Because(kind.done, "slots", strconv.Itoa(len(slots[kind])))
+		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
 		if why := reasons[kind]; !why.IsZero() {
 			what = what.With(why)
 		}

@@ -53,16 +53,16 @@ func TestTheJournalTellsWhatIsStopped(t *testing.T) {
 	fewer[0].Roles[0].Replicas = 1
 	b.Declare(fewer)
 	b.turns(t)
-	journal.expect(t, "fewer", "removed job.a.worker[1]: slots_removed(slots=1){above_most(most=1)}")
+	journal.expect(t, "fewer", "removed job.a.worker[1]: slots_removed(count=1){above_most(most=1)}")
 
 	fewer[1].Roles[0].Command = []string{"other"}
 	b.Declare(fewer)
 	b.turns(t)
-	journal.expect(t, "edited", "replaced job.b.worker[0-1]: slots_replaced(slots=2){declaration_changed(fields=command)}")
+	journal.expect(t, "edited", "replaced job.b.worker[0-1]: slots_replaced(count=2){declaration_changed(fields=command)}")
 
 	b.Declare(fewer[:1])
 	b.turns(t)
-	journal.expect(t, "taken out of the files", "removed job.b.worker[0-1]: slots_removed(slots=2){not_declared}",
+	journal.expect(t, "taken out of the files", "removed job.b.worker[0-1]: slots_removed(count=2){not_declared}",
 		"destroyed job.b: is destroyed: it is not in the files any more")
 
 	b.o.Blocks = plan.Blocks{Forget: map[string]bool{"a": true}}
@@ -77,7 +77,7 @@ func TestTheJournalTellsOfADestroy(t *testing.T) {
 	b.o.Destroy = true
 	b.Declare(nil)
 	b.turns(t)
-	journal.expect(t, "destroyed", "removed job.a.worker[0-1]: slots_removed(slots=2){destroy_requested}", "removed job.b.worker[0-1]: slots_removed(slots=2){destroy_requested}",
+	journal.expect(t, "destroyed", "removed job.a.worker[0-1]: slots_removed(count=2){destroy_requested}", "removed job.b.worker[0-1]: slots_removed(count=2){destroy_requested}",
 		"destroyed job.a: is destroyed: destroy was asked for", "destroyed job.b: is destroyed: destroy was asked for")
 }
 
@@ -89,7 +89,7 @@ func TestTheJournalTellsWhichStraysAreStopped(t *testing.T) {
 		must(t, b.cluster.Cluster.Launch(t.Context(), job.Launch{UID: "lost", Slot: job.Address{Job: "c", Role: "worker", Index: i}, Incarnation: 1}))
 	}
 	b.turns(t)
-	journal.expect(t, "without a record", "removed job.c.worker[0-1]: slots_removed(slots=2){stray}")
+	journal.expect(t, "without a record", "removed job.c.worker[0-1]: slots_removed(count=2){stray}")
 }
 
 // A launch that is refused is told once for as long as it is refused for one reason, however often it is tried.
@@ -118,7 +118,7 @@ func TestTheJournalTellsWhatIsRefused(t *testing.T) {
 	b.Declare(nil)
 	b.now = b.now.Add(time.Hour)
 	b.turns(t)
-	journal.expect(t, "a stop that is refused", "removed job.a.worker[0-1]: slots_removed(slots=2){not_declared}", "refused job.a.worker[0-1]: stop_refused(message=forbidden)")
+	journal.expect(t, "a stop that is refused", "removed job.a.worker[0-1]: slots_removed(count=2){not_declared}", "refused job.a.worker[0-1]: stop_refused(message=forbidden)")
 }
 
 // What a run cannot even prepare is told, too.

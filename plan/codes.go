@@ -140,7 +140,7 @@ const (
 const (
 	PhaseEntered      job.Code = "phase_entered"        // the job entered a phase
 	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts anew
-	JobFailed         job.Code = "job_failed"           // the job failed; its part says why
+	JobFailed         job.Code = "job_failed"           // the job failed
 	Incident          job.Code = "incident"             // an incident, and what is done about it
 	EventRejected     job.Code = "event_rejected"       // an event that a slot's phase does not take
 	SlotFailed        job.Code = "slot_failed"          // a slot failed for good

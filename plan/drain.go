@@ -129,9 +129,12 @@ func (p *pass) stuckOn(slots []*job.Slot) job.Reason {
 		}
 	}
 	slices.Sort(nodes)
-	args := []string{"nodes", strconv.Itoa(len(nodes)), "named", strings.Join(nodes[:min(len(nodes), nodesNamed)], ", "), "slots", strconv.Itoa(len(slots))}
-	if len(slots) == 1 {
-		args = append(args, "slot", slots[0].Address.Short())
+	more, slot := "", ""
+	if left := len(nodes) - nodesNamed; left > 0 {
+		nodes, more = nodes[:nodesNamed], strconv.Itoa(left)
 	}
-	return job.Because(StuckOnDrained, args...)
+	if len(slots) == 1 {
+		slot = slots[0].Address.Short()
+	}
+	return job.Because(StuckOnDrained, "nodes", strings.Join(nodes, ", "), "more", more, "count", strconv.Itoa(len(slots)), "slot", slot)
 }

@@ -21,7 +21,7 @@ const nodesNamed = 8
 
 // stillStopping says why n slots of a job are not started yet. A slot has one change in a plan, and theirs is the stop of
 // what ran in them; whether they fit is seen when that has ended. So no plan counts them before.
-func stillStopping(n int) job.Reason { return job.Because(StillStopping, "slots", strconv.Itoa(n)) }
+func stillStopping(n int) job.Reason { return job.Because(StillStopping, "count", strconv.Itoa(n)) }
 
 // shortage says what is wanted and what is available.
 func (p *pass) shortage(w *work, slots []*job.Slot) job.Reason {
@@ -69,7 +69,7 @@ func (sp *space) firstSupplies(supplies []*supply, roles []*job.Slot, others job
 		}
 	}
 	if more > 0 {
-		told = append(told, job.Because(others, "nodes", strconv.Itoa(more)))
+		told = append(told, job.Because(others, "count", strconv.Itoa(more)))
 	}
 	return told
 }
@@ -91,7 +91,7 @@ type offer struct {
 
 // told is the supply as a reason: with the node's name, or how many there are.
 func (sp *space) told(s *supply, roles []*job.Slot) job.Reason {
-	argument := map[job.Code]string{NodeFree: "free", NodeFull: "slots"}[s.code]
+	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most"}[s.code]
 	why := job.Because(s.code, cmp.Or(argument, "message"), s.value)
 	if why.Args == nil {
 		why.Args = map[string]string{}
@@ -99,7 +99,7 @@ func (sp *space) told(s *supply, roles []*job.Slot) job.Reason {
 	if s.nodes == 1 {
 		why.Args["node"] = s.first.node.Name
 	} else {
-		why.Args["nodes"] = strconv.Itoa(s.nodes)
+		why.Args["count"] = strconv.Itoa(s.nodes)
 	}
 	if s.not == "" {
 		return why
@@ -173,7 +173,7 @@ func (sp *space) wanted(slots []*job.Slot) []job.Reason {
 	}
 	parts := make([]job.Reason, len(order))
 	for i, k := range order {
-		parts[i] = job.Because(Wanted, "slots", strconv.Itoa(counts[k]), "role", k.role, "each", k.size, "beside", k.extra)
+		parts[i] = job.Because(Wanted, "count", strconv.Itoa(counts[k]), "role", k.role, "each", k.size, "extra", k.extra)
 	}
 	return parts
 }

@@ -180,7 +180,7 @@ var sentences = map[job.Code]sentence{
 	plan.AboveLimits: func(_ job.Reason, of []string) string {
 		return "Wanted: " + strings.Join(of, ", ") + ". Its limits leave no room for that."
 	},
-	plan.StillStopping:         says("Slots of it are still being stopped. Once they have ended, ${slots:slots} start anew, if they fit; a plan counts them from then on."),
+	plan.StillStopping:         says("Slots of it are still being stopped. Once they have ended, ${count:slots} start anew, if they fit; a plan counts them from then on."),
 	plan.ReplacementTooLarge:   says("What is to replace its slots does not fit on the nodes; it runs on as it was."),
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
@@ -202,15 +202,15 @@ var sentences = map[job.Code]sentence{
 	plan.NotRunningOutOfScope:  either("more", "${slots} and ${more} more"+outOfScope, "${slots}"+outOfScope),
 
 	// The parts of a shortage.
-	plan.Wanted:           either("beside", "${slots} ${role} with ${each} each, and ${beside} for what else is in its pod", "${slots} ${role} with ${each} each"),
+	plan.Wanted:           either("extra", "${count} ${role} with ${each} each, and ${extra} for what else is in its pod", "${count} ${role} with ${each} each"),
 	plan.NodeFree:         nodeWith("${free} free"),
 	plan.NodeNothingFree:  nodeWith("nothing free"),
-	plan.NodeFull:         nodeIs(" ", "full with ${slots:slots}"),
+	plan.NodeFull:         nodeIs(" ", "full with ${most:slots}"),
 	plan.NodeClosed:       nodeIs(" ", "${message}"),
 	plan.NodeBarred:       nodeIs(": ", "${message}"),
 	plan.NotForRole:       says("not for ${role}: ${message}"),
-	plan.MoreNodes:        says("and ${nodes} more nodes"),
-	plan.MoreUselessNodes: says("and ${nodes} more nodes that are no use"),
+	plan.MoreNodes:        says("and ${count} more nodes"),
+	plan.MoreUselessNodes: says("and ${count} more nodes that are no use"),
 
 	// Why what is asked for is refused. Their headlines are below.
 	plan.PreventDestroy:           says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, " + narrowScope),
@@ -336,7 +336,7 @@ func nodeWith(text string) sentence {
 		if node := r.Args["node"]; node != "" {
 			return node + " " + has(r, nil) + exceptions(of)
 		}
-		return r.Args["nodes"] + " nodes with " + has(r, nil) + " each" + exceptions(of)
+		return r.Args["count"] + " nodes with " + has(r, nil) + " each" + exceptions(of)
 	}
 }
 
@@ -347,7 +347,7 @@ func nodeIs(separator, text string) sentence {
 		if node := r.Args["node"]; node != "" {
 			return node + separator + is(r, nil) + exceptions(of)
 		}
-		return r.Args["nodes"] + " nodes: " + is(r, nil)
+		return r.Args["count"] + " nodes: " + is(r, nil)
 	}
 }
 
@@ -373,19 +373,17 @@ func queued(r job.Reason, _ []string) string {
 }
 
 func stuckOnDrained(r job.Reason, _ []string) string {
-	nodes, named := number(r, "nodes"), r.Args["named"]
-	what := "Node " + named + " is"
-	if nodes > 1 {
-		what = "Nodes " + named
-		if more := nodes - strings.Count(named, ", ") - 1; more > 0 {
-			what += fmt.Sprintf(" and %d more", more)
-		}
-		what += " are"
+	nodes, more := r.Args["nodes"], r.Args["more"]
+	what := "Node " + nodes + " is"
+	if more != "" {
+		what = "Nodes " + nodes + " and " + more + " more are"
+	} else if strings.Contains(nodes, ", ") {
+		what = "Nodes " + nodes + " are"
 	}
 	if slot := r.Args["slot"]; slot != "" {
 		return what + " drained, and no other node has room for " + slot + ": it stays."
 	}
-	return what + " drained, and no other node has room for the " + r.Args["slots"] + " slots there: they stay."
+	return what + " drained, and no other node has room for the " + r.Args["count"] + " slots there: they stay."
 }
 
 func atOtherSite(r job.Reason, _ []string) string {
@@ -420,14 +418,14 @@ func aboveMaxDestroy(r job.Reason, _ []string) string {
 	}
 	return fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%s allows no more than that: it goes on as it was last applied. "+
 		"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.",
-		commit, plural(number(r, "slots"), "slot"), all, r.Args["max_destroy"])
+		commit, plural(number(r, "count"), "slot"), all, r.Args["max_destroy"])
 }
 
 // whatBecame is what was done to slots, and why.
 func whatBecame(of string) sentence {
 	return func(r job.Reason, why []string) string {
 		text := "is " + of
-		if number(r, "slots") > 1 {
+		if number(r, "count") > 1 {
 			text = "are " + of
 		}
 		if len(why) > 0 {
