@@ -39,7 +39,13 @@ func each(reasons []job.Reason) []string {
 }
 
 // Sentences are reasons for a person, without sensitive values.
-func (r *Redactor) Sentences(reasons []job.Reason) []string { return r.Texts(each(reasons)) }
+func (r *Redactor) Sentences(reasons []job.Reason) []string {
+	texts := each(reasons)
+	for i := range texts {
+		texts[i] = r.Text(texts[i])
+	}
+	return texts
+}
 
 // Reasons are reasons without sensitive values; an empty list, and not nil, if there are none.
 func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
