@@ -181,6 +181,21 @@ var spoken = map[string]string{
 	"state/push.go":               "a state that is none",
 }
 
+// The planner gives codes: see job.Reason. Two words in a row are the beginning of a sentence.
+func TestThePlannerWritesNoSentence(t *testing.T) {
+	files, err := filepath.Glob("plan/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of plan: %v", err)
+	}
+	for _, path := range files {
+		for _, text := range texts(t, path) {
+			if !strings.HasSuffix(path, "_test.go") && regexp.MustCompile(`[[:alpha:]]{2,} [[:alpha:]]{2,}`).MatchString(text) {
+				t.Errorf("%s has the text %q", path, text)
+			}
+		}
+	}
+}
+
 // Only cmd/ speaks to people, so only there a command or a flag of eltrain has its name in a text.
 func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 	named := commandLine(t)

@@ -10,6 +10,7 @@ const (
 	DeclarationChanged job.Code = "declaration_changed" // it is declared otherwise than it was started
 	ReplaceRequested   job.Code = "replace_requested"   // a replacement was asked for
 	Edited             job.Code = "edited"              // somebody else edited it
+	EditedAttribute    job.Code = "edited_attribute"    // a part: one that was edited
 	Superseded         job.Code = "superseded"          // a newer incarnation has the slot
 	JobEnded           job.Code = "job_ended"           // its job has ended
 	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, and its agent has not ended by itself

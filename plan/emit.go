@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -87,16 +86,13 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	if !w.active() || s.Fingerprint != w.print(role, s.Address.Index) {
 		return
 	}
-	paths := make([]string, len(inc.Drift))
+	edits := make([]job.Reason, len(inc.Drift))
 	for i, f := range inc.Drift {
-		paths[i] = f.Path
-		if f.By != "" {
-			paths[i] += " by " + f.By
-		}
+		edits[i] = job.Because(EditedAttribute, "path", f.Path, "by", f.By)
 	}
 	p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
 		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: w.launch(s, role),
-		Reasons: []job.Reason{job.Because(Edited, "paths", strings.Join(paths, ", "))}})
+		Reasons: []job.Reason{job.Because(Edited).With(edits...)}})
 }
 
 // emitLeftovers stops what still runs of incarnations older than the one that has the slot.

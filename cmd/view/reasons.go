@@ -115,7 +115,8 @@ var sentences = map[job.Code]sentence{
 	// Why a slot is started, stopped or replaced, or a job removed.
 	plan.DeclarationChanged: editedFields,
 	plan.ReplaceRequested:   says("its replacement was asked for"),
-	plan.Edited:             says("it was edited: ${paths}"),
+	plan.Edited:             func(_ job.Reason, of []string) string { return "it was edited: " + strings.Join(of, ", ") },
+	plan.EditedAttribute:    either("by", "${path} by ${by}", "${path}"),
 	plan.Superseded:         says("it is replaced"),
 	plan.JobEnded:           func(r job.Reason, _ []string) string { return "the job " + ended(r) },
 	plan.AgentOutlivesJob:   says("the job succeeded, and its agent has not ended"),
