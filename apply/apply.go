@@ -125,30 +125,31 @@ type Reconciler struct {
 	waits        []plan.Wait   // of the newest plan
 	told         []plan.Wait   // last told, at toldAt
 	toldAt       time.Time
-	unended      bool                  // the plan that the view was told last has changes
-	steps        map[string]int64      // last told
-	stale        string                // why the files are not what is in force; "" if they are
-	unstored     string                // why nothing is changed: the last turn could not be stored; "" if it was; under mu
-	taken        string                // a commit that was taken up, and is yet to be told
-	read         string                // the last one of which it was told that something of it is held back
-	left         []plan.Wait           // jobs that were last told to be left only because of Keep; under mu
-	lost         []string              // jobs that are in the files no more, which is yet to be believed; under mu
-	revision     string                // the commit that the jobs in force are of
-	unsteady     time.Time             // since when the files are not to be read; zero if they are
-	again        time.Time             // when they are to be read though nothing tells of a change; zero is never
-	warnedFiles  map[string]bool       // summaries of what holds of how they are written, and was warned of
-	unmet        map[string]string     // what of the files' conditions did not hold last; nil until they were looked at
-	failing      map[refused][]int     // slots that were last told to fail, by why
-	strays       map[string]bool       // UIDs of what runs without a record and was last told to be stopped
-	refused      map[string]string     // what must not be done and was last warned of: summaries, with why
-	withheld     map[string]job.Reason // jobs that were last told to be held back, with the reason
-	delayed      map[string]string     // by UID: what does not come about, and why; under mu
-	toldDelays   map[string]string     // what was last warned of: summaries, with why
-	requests     []request             // to reconcile; under mu
-	requested    chan struct{}         // gets a value when there are requests
-	heeded       []request             // taken up, and not answered yet
-	confirmed    *int                  // what they allow in the place of MaxDestroy
-	teller       teller
+	unended      bool              // the plan that the view was told last has changes
+	steps        map[string]int64  // last told
+	stale        string            // why the files are not what is in force; "" if they are
+	unstored     string            // why nothing is changed: the last turn could not be stored; "" if it was; under mu
+	taken        string            // a commit that was taken up, and is yet to be told
+	read         string            // the last one of which it was told that something of it is held back
+	left         []plan.Wait       // jobs that were last told to be left only because of Keep; under mu
+	lost         []string          // jobs that are in the files no more, which is yet to be believed; under mu
+	revision     string            // the commit that the jobs in force are of
+	unsteady     time.Time         // since when the files are not to be read; zero if they are
+	again        time.Time         // when they are to be read though nothing tells of a change; zero is never
+	warnedFiles  map[string]bool   // summaries of what holds of how they are written, and was warned of
+	unmet        map[string]string // what of the files' conditions did not hold last; nil until they were looked at
+	failing      map[refused][]int // slots that were last told to fail, by why
+	strays       map[string]bool   // UIDs of what runs without a record and was last told to be stopped
+	refused      map[string]string // what must not be done and was last warned of: summaries, with why
+	delayed      map[string]string // by UID: what does not come about, and why; under mu
+	toldDelays   map[string]string // what was last warned of: summaries, with why
+	requests     []request         // to reconcile; under mu
+	requested    chan struct{}     // gets a value when there are requests
+	heeded       []request         // taken up, and not answered yet
+	confirmed    *int              // what they allow in the place of MaxDestroy
+
+	withheld map[string]job.Reason // jobs that were last told to be held back, with the reason
+	teller   teller
 }
 
 // New reads the state. The lock must be held when changes are to be made.
