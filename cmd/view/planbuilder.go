@@ -76,6 +76,14 @@ type planBuilder struct {
 	from      map[string]string                  // the names of jobs that are moved, by those that they get
 	forgotten map[string]bool                    // jobs that are left running and not looked after any more
 	seen      map[incarnationAt]*job.Incarnation // nil until asked for
+	told      toldReasons
+}
+
+// toldReasons are the reasons of the last change, as they are shown: the next one often has the same.
+type toldReasons struct {
+	of    []job.Reason
+	texts []string
+	codes []job.Reason
 }
 
 // incarnationAt is an incarnation's identity.
@@ -469,8 +477,11 @@ func replacePath(path string) []any {
 
 // planned is a change with its texts redacted.
 func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
+	if !slices.EqualFunc(c.Reasons, b.told.of, job.Reason.Equal) {
+		b.told = toldReasons{c.Reasons, b.redactor.Sentences(c.Reasons), b.redactor.Reasons(c.Reasons)}
+	}
 	return &PlannedChange{
-		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.redactor.Sentences(c.Reasons), ReasonCodes: b.redactor.Reasons(c.Reasons),
+		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.told.texts, ReasonCodes: b.told.codes,
 		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
 		Wave: c.Wave, Follows: b.follows(c), remains: b.remains(c), index: c.Slot.Index, at: b.at[c],
 	}

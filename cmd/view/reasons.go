@@ -64,6 +64,9 @@ func says(text string) sentence {
 	if !strings.Contains(text, "$") {
 		return func(job.Reason, []string) string { return text }
 	}
+	if text == "${message}" {
+		return func(r job.Reason, _ []string) string { return r.Args["message"] }
+	}
 	return func(r job.Reason, of []string) string {
 		return os.Expand(text, func(key string) string {
 			name, as, _ := strings.Cut(key, ":")
