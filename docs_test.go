@@ -271,6 +271,9 @@ func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
 		if typ.Kind() != reflect.Struct || !strings.HasPrefix(typ.PkgPath(), "github.com/eltrain/") {
 			return
 		}
+		if typ == reflect.TypeFor[job.Reason]() {
+			return // docs/reasons.md has what is in one
+		}
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			if name == "" || name == "-" {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -233,4 +234,116 @@ func list(t *testing.T) []listed {
 		}
 		pkgs = append(pkgs, p)
 	}
+}
+
+// spoken are the files below cmd/ that still name a command or a flag of eltrain in a text, with what about. The list only
+// gets shorter.
+var spoken = map[string]string{
+	"elastic/server.go":           "an address in use",
+	"job/address.go":              "a key without quotes",
+	"job/agentargs.go":            "the agent's own command line, which is parsed here",
+	"lang/foreign.go":             "what other languages have in files and eltrain on its command line",
+	"lang/importer/elasticjob.go": "what an import leaves out",
+	"lang/importer/importer.go":   "an import of nothing",
+	"lang/importer/launcher.go":   "what an import leaves out",
+	"lang/lang.go":                "a directory without files",
+	"lang/variables.go":           "values of variables",
+	"state/push.go":               "a state that is none",
+}
+
+// The planner gives codes: see job.Reason. Two words in a row are the beginning of a sentence.
+func TestThePlannerWritesNoSentence(t *testing.T) {
+	files, err := filepath.Glob("plan/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of plan: %v", err)
+	}
+	for _, path := range files {
+		for _, text := range texts(t, path) {
+			if !strings.HasSuffix(path, "_test.go") && regexp.MustCompile(`[[:alpha:]]{2,} [[:alpha:]]{2,}`).MatchString(text) {
+				t.Errorf("%s has the text %q", path, text)
+			}
+		}
+	}
+}
+
+// Only cmd/ speaks to people, so only there a command or a flag of eltrain has its name in a text.
+func TestNoCommandIsNamedBelowCmd(t *testing.T) {
+	named := commandLine(t)
+	found := map[string]bool{}
+	for _, pkg := range list(t) {
+		room, ours := strings.CutPrefix(pkg.ImportPath, module)
+		if !ours || strings.HasSuffix(room, "test") || !slices.Contains(below, strings.Split(room, "/")[0]) {
+			continue
+		}
+		files, err := filepath.Glob(room + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, text := range texts(t, path) {
+				name := named.FindString(text)
+				if name == "" {
+					continue
+				}
+				found[path] = true
+				if spoken[path] == "" {
+					t.Errorf("%s names %q in a text: %.80q", path, strings.TrimSpace(name), text)
+				}
+			}
+		}
+	}
+	for path := range spoken {
+		if !found[path] {
+			t.Errorf("%s names no command any more: take it off the list", path)
+		}
+	}
+}
+
+// below are the rooms below cmd/.
+var below = []string{"job", "lang", "plan", "elastic", "agent", "apply", "providers", "state", "kube", "internal"}
+
+// commandLine finds what a user types: a command of eltrain, or a flag of one. docs/commands.md has the help of all.
+func commandLine(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	var commands, flags []string
+	for _, help := range region.FindAllStringSubmatch(read(t, "docs/commands.md"), -1) {
+		if help[1] == "commands" {
+			for _, command := range regexp.MustCompile("(?m)^\\| .*?`(?:eltrain )?([a-z][a-z -]*[a-z])").FindAllStringSubmatch(help[2], -1) {
+				commands = append(commands, command[1])
+			}
+		}
+		for _, flag := range regexp.MustCompile("(?m)^\\| `-([a-z][a-z-]+)").FindAllStringSubmatch(help[2], -1) {
+			flags = append(flags, flag[1])
+		}
+	}
+	if len(commands) < 15 || len(flags) < 30 {
+		t.Fatalf("docs/commands.md has %d commands and %d flags", len(commands), len(flags))
+	}
+	return regexp.MustCompile(`\beltrain (` + strings.Join(commands, "|") + `)\b|(^|[^\w-])--?(` + strings.Join(flags, "|") + `)\b`)
+}
+
+// texts are the strings of a file, but for the paths and the tags.
+func texts(t *testing.T, path string) (found []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Field:
+			n.Tag = nil
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+				found = append(found, text)
+			}
+		}
+		return true
+	})
+	return found
 }

@@ -53,6 +53,17 @@ type Files struct {
 	Seal func(job.Records) job.Records
 }
 
+// Words writes reasons for people. cmd/view has the sentences.
+type Words interface {
+	// Sentence says a reason in full.
+	Sentence(job.Reason) string
+}
+
+// codes are the words where nobody reads.
+type codes struct{}
+
+func (codes) Sentence(r job.Reason) string { return r.String() }
+
 // View is told what a run does while it does it. cmd/view implements it for people and for machines. Calls come from one
 // goroutine at a time and must not block for long.
 type View interface {

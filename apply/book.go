@@ -221,6 +221,11 @@ func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
 	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan), l.failures())
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
+	for i := range b.unwritten {
+		if n := &b.unwritten[i]; n.Message == "" {
+			n.Message = l.setup.Words.Sentence(n.Reason)
+		}
+	}
 	d.Plan.Notices = slices.Clone(b.unwritten)
 	l.turn.phase = journaling
 	if len(b.unwritten) == 0 {

@@ -2,22 +2,30 @@ package apply
 
 import "github.com/eltrain/eltrain/job"
 
-// The conditions that a run holds, by code. docs/reasons.md says what each means.
+// The codes of the loop's reasons and conditions, beside those of the planner. docs/reasons.md says what each means, and with
+// which arguments.
 const (
-	ProviderUnobserved job.Code = "provider_unobserved" // about a provider: it could not be asked what it sees
-	NotPublished       job.Code = "not_published"       // about a provider: its agents could not be told where the service is
-	NotPrepared        job.Code = "not_prepared"        // about a job: what it needs beside its slots could not be made
-	HeldUp             job.Code = "held_up"             // about a job: something of it is being made and does not come about
-	Refused            job.Code = "refused"             // about a job: what the files ask for must not be done
-	CheckFailed        job.Code = "check_failed"        // about the files: a condition in them does not hold
-	FilesInvalid       job.Code = "files_invalid"       // about the files: they have errors
-	FilesUnsteady      job.Code = "files_unsteady"      // about the files: they are being written
-	FilesDoubtful      job.Code = "files_doubtful"      // about the files: they may be half of what was to be written
-	RemovedMisnamed    job.Code = "removed_misnamed"    // about the files: a removed block keeps nothing
-	NotStored          job.Code = "not_stored"          // about the store: the state cannot be written
-	NotChronicled      job.Code = "not_chronicled"      // about the journal: a decision could not be kept
-	OutputLeftOut      job.Code = "output_left_out"     // about the output: it took nothing for a while, and lines were left out
-	NotStopped         job.Code = "not_stopped"         // about a slot: a run has ended before it could stop it
+	LaunchRefused      job.Code = "launch_refused"      // slots cannot be launched
+	StopRefused        job.Code = "stop_refused"        // slots cannot be stopped
+	MendingRefused     job.Code = "mending_refused"     // slots that were edited cannot be mended
+	RemovalRefused     job.Code = "removal_refused"     // what is left of the job cannot be removed
+	PreparationRefused job.Code = "preparation_refused" // what the job needs before its slots cannot be made
+	Delayed            job.Code = "delayed"             // what is being made does not come about
+	NotStored          job.Code = "not_stored"          // the state cannot be stored
+	LeftFiles          job.Code = "left_files"          // the job is in the files no more, which is not believed yet
+	FilesUnusable      job.Code = "files_unusable"      // the files cannot be used
+	AboveMaxDestroy    job.Code = "above_max_destroy"   // the files would have more slots removed than is allowed
+	SlotsRemoved       job.Code = "slots_removed"       // slots are removed
+	SlotsReplaced      job.Code = "slots_replaced"      // slots are replaced
+	ProviderUnobserved job.Code = "provider_unobserved" // the provider cannot be asked what it sees
+	NotPublished       job.Code = "not_published"       // the agents of a provider cannot be told where the service is
+	CheckFailed        job.Code = "check_failed"        // a condition in the files does not hold
+	FilesUnsteady      job.Code = "files_unsteady"      // the files are being written
+	FilesDoubtful      job.Code = "files_doubtful"      // the files may be half of what was to be written
+	RemovedMisnamed    job.Code = "removed_misnamed"    // a removed block keeps nothing
+	NotChronicled      job.Code = "not_chronicled"      // a decision cannot be kept in the journal
+	NotStopped         job.Code = "not_stopped"         // the run has ended before it could stop slots
+	OutputLeftOut      job.Code = "output_left_out"     // the output took nothing for a while, and lines were left out
 )
 
 // What conditions are about, beside jobs and providers.
@@ -26,4 +34,11 @@ const (
 	aboutJournal = "journal"
 	aboutFilesOf = "files"
 	aboutOutput  = "output"
+)
+
+// What settles conditions: each knows all that holds of its own.
+const (
+	byDelays   = "delays"
+	byRefusals = "refusals"
+	byChecks   = "checks"
 )

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,14 +41,15 @@ type files struct {
 	read    *Outcome  // of a reading, until a turn takes it up
 	again   time.Time // when they are to be read though nothing tells of a change; zero is never
 
-	taken     string            // a commit that was taken up, and is yet to be told
-	heldOf    string            // the last one of which it was told that something of it is held back
-	unsteady  time.Time         // since when the files are not to be read; zero if they are
-	warned    map[string]bool   // summaries of what holds of how they are written, and was warned of
-	lost      []string          // jobs that are in the files no more, which is yet to be believed
-	left      []plan.Wait       // jobs that were last told to be left only because of Keep
-	withheld  map[string]string // jobs that were last told to be held back, with the reason
-	confirmed *int              // what requests allow in the place of MaxDestroy
+	taken     string          // a commit that was taken up, and is yet to be told
+	heldOf    string          // the last one of which it was told that something of it is held back
+	unsteady  time.Time       // since when the files are not to be read; zero if they are
+	warned    map[string]bool // summaries of what holds of how they are written, and was warned of
+	lost      []string        // jobs that are in the files no more, which is yet to be believed
+	left      []plan.Wait     // jobs that were last told to be left only because of Keep
+	confirmed *int            // what requests allow in the place of MaxDestroy
+
+	withheld map[string]job.Reason // jobs that were last told to be held back, with the reason
 
 	asked, reading, heeded []Asked // requests: to be read for, being read for, and read for but not answered
 }
@@ -152,7 +154,7 @@ func (f *files) takeUp(l *Loop) {
 		f.taken = now.Commit
 	}
 	f.Commit = now.Commit
-	l.holds.Clear(aboutFilesOf, FilesInvalid)
+	l.holds.Clear(aboutFilesOf, FilesUnusable)
 }
 
 // refuse leaves the last good configuration in force.
@@ -167,7 +169,7 @@ func (f *files) refuse(l *Loop, now Files, err error) {
 	if now.Commit != "" {
 		detail += "\n\n" + f.inForce(now.Commit)
 	}
-	l.holds.Raise(l.now, aboutFilesOf, job.Because(FilesInvalid, "error", detail))
+	l.holds.Raise(l.now, aboutFilesOf, job.Because(FilesUnusable, "message", detail))
 }
 
 // putOff has the files read later: something is at work on them.
@@ -219,8 +221,7 @@ func (f *files) tellFound(l *Loop) {
 func (f *files) lostJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range f.lost {
-		waits = append(waits, plan.Wait{Job: name, Reasons: []string{fmt.Sprintf(
-			"It is not in the files any more, which is believed once nobody has written there for %s, unless it comes back.", filesStill)}})
+		waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{job.Because(LeftFiles, "after", filesStill.String())}})
 	}
 	return waits
 }
@@ -260,9 +261,10 @@ func since(commit string) string {
 func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	f := &l.files
 	if f.stale != "" {
-		in.Withheld = map[string]string{}
+		in.Withheld = map[string]job.Reason{}
+		why := job.Because(FilesUnusable, "message", f.stale)
 		for _, j := range in.Jobs {
-			in.Withheld[j.Name] = f.stale
+			in.Withheld[j.Name] = why
 		}
 	}
 	p := plan.Make(in)
@@ -282,14 +284,14 @@ func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	if seen+unseen <= *most {
 		return in, p
 	}
-	all := fmt.Sprintf("%d in all", seen)
+	cannotBeSeen := ""
 	if unseen > 0 {
-		all = fmt.Sprintf("up to %d in all with what cannot be seen now", seen+unseen)
+		cannotBeSeen = strconv.Itoa(unseen)
 	}
-	why := map[string]string{}
+	why := map[string]job.Reason{}
 	for name, n := range removals {
-		why[name] = fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%d allows no more than that: it goes on as it was last applied. "+
-			"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.", since(f.Commit), count(n, "slot"), all, *most)
+		why[name] = job.Because(AboveMaxDestroy, "commit", f.Commit, "count", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),
+			"unseen", cannotBeSeen, "max_destroy", strconv.Itoa(*most))
 	}
 	in = plan.Withhold(in, why)
 	return in, plan.Make(in)
@@ -337,18 +339,18 @@ func (l *Loop) unseen(in *plan.Input, name string) bool {
 // unseen it enters.
 func (f *files) newlyWithheld(l *Loop, in *plan.Input, p *plan.Plan) (notices []job.Notice) {
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
-		if why := in.Withheld[name]; f.withheld[name] != why {
-			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Message: why})
+		if why := in.Withheld[name]; !why.Equal(f.withheld[name]) {
+			notices = append(notices, job.Notice{Time: in.Now, Type: "withheld", Address: "job." + name, Reason: why})
 		}
 	}
 	var removals map[string]int // counted once it is asked for
 	for _, name := range slices.Sorted(maps.Keys(f.withheld)) {
-		if in.Withheld[name] != "" {
+		if !in.Withheld[name].IsZero() {
 			continue
 		}
 		if l.unseen(in, name) {
 			if in.Withheld == nil {
-				in.Withheld = map[string]string{}
+				in.Withheld = map[string]job.Reason{}
 			}
 			in.Withheld[name] = f.withheld[name]
 			continue
@@ -398,7 +400,7 @@ func (f *files) newlyLeft(l *Loop, in *plan.Input) (notices []job.Notice) {
 	}
 	for _, w := range left {
 		if !is(w.Job, f.left) {
-			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: w.Reasons[0]})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Reason: w.Reasons[0]})
 		}
 	}
 	for _, w := range f.left {
@@ -429,7 +431,8 @@ func (f *files) answer(l *Loop, d *Decision, err error) {
 		reply.Changes = &elastic.ReconcileChanges{Add: n.Add, Change: n.Change, Remove: n.Remove}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Input.Withheld)) {
-		reply.Withheld = append(reply.Withheld, elastic.Withheld{Job: "job." + name, Reason: d.Input.Withheld[name]})
+		why := d.Input.Withheld[name]
+		reply.Withheld = append(reply.Withheld, elastic.Withheld{Job: "job." + name, Reason: l.setup.Words.Sentence(why), Code: why})
 	}
 	for _, one := range f.heeded {
 		l.do(Answer{one.Request, reply})

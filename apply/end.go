@@ -204,7 +204,7 @@ func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
 func (e *executor) holdFailed(l *Loop) {
 	failed := e.those(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
 	if len(failed) > 0 {
-		l.holds.Raise(l.now, failed[0].slot.String(), job.Because(NotStopped, "error", e.retries[failed[0]].err.Error(), "slots", strconv.Itoa(len(failed))))
+		l.holds.Raise(l.now, failed[0].slot.String(), job.Because(NotStopped, "slot", failed[0].slot.String(), "count", strconv.Itoa(len(failed)), "message", e.retries[failed[0]].err.Error()))
 	}
 }
 
@@ -305,7 +305,11 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 	var left []error
 	for _, w := range p.Waits {
 		if w.Never {
-			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(w.Reasons, " ")))
+			var why []string
+			for _, reason := range w.Reasons {
+				why = append(why, l.setup.Words.Sentence(reason))
+			}
+			left = append(left, fmt.Errorf("job.%s is not destroyed: %s", w.Job, strings.Join(why, " ")))
 		}
 	}
 	return errors.Join(left...)

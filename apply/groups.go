@@ -103,14 +103,14 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 			l.again(e, p.retry.until)
 			return false
 		}
-		l.raiseIf(p.retry.err, about, NotPrepared)
+		l.holds.Raise(l.now, about, job.Because(PreparationRefused, "job", p.newest.Name, "message", p.retry.err.Error()))
 		return true
 	}
 	token, _ := o.Result.(string)
 	confirms := p.done && p.retry.failures == 0 && !p.lapsed && token == p.token &&
 		reflect.DeepEqual(p.tried, p.group) && reflect.DeepEqual(p.tried, p.newest)
 	p.token, p.done, p.lapsed, p.group, p.retry = token, true, false, p.tried, retry{}
-	l.raiseIf(nil, about, NotPrepared)
+	l.holds.Clear(about, PreparationRefused)
 	return awaited || !confirms
 }
 
@@ -118,7 +118,7 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 func (g *groups) cease(l *Loop, uid string) {
 	if p := g.jobs[uid]; p != nil && !p.inFlight && p.retry.failures > 0 {
 		p.retry = retry{}
-		l.raiseIf(nil, "job."+p.newest.Name, NotPrepared)
+		l.holds.Clear("job."+p.newest.Name, PreparationRefused)
 	}
 }
 

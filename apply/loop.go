@@ -18,6 +18,8 @@ type Setup struct {
 	NewUID    func(name string) string
 	// Jitter is from 0 to 1, so that what failed together is not tried together; nil is none.
 	Jitter func() float64
+	// Words writes what is journalled and replied; nil writes codes.
+	Words Words
 	// Approve has the first plan approved before anything is stored or done.
 	Approve bool
 	// Check has the files' conditions checked whenever records have changed.
@@ -72,6 +74,9 @@ type Message func(View)
 func New(now time.Time, s Setup) *Loop {
 	if s.Jitter == nil {
 		s.Jitter = func() float64 { return 0 }
+	}
+	if s.Words == nil {
+		s.Words = codes{}
 	}
 	l := &Loop{now: now, since: now, setup: s, inFlight: map[ID]Effect{}}
 	l.book = newBook(s)

@@ -20,16 +20,20 @@ func TestRecordedRefusals(t *testing.T) {
 	there := func(uid string, number int) job.Incarnation {
 		return job.Incarnation{UID: uid, Slot: job.Address{Job: "a", Role: "worker", Index: 3}, Number: number}
 	}
-	wait := func(reasons ...string) []plan.Wait { return []plan.Wait{{Job: "a", Role: "worker", Reasons: reasons}} }
+	wait := func(slots string) []plan.Wait {
+		return []plan.Wait{{Job: "a", Role: "worker", Reasons: []job.Reason{
+			job.Because(LaunchRefused, "slots", slots, "message", quota), job.Because(LaunchRefused, "slots", "worker[2]", "message", "no such image"),
+		}}}
+	}
 	for what, c := range map[string]struct {
 		seen job.Snapshot
 		want []plan.Wait
 	}{
-		"nothing is there": {job.Snapshot{}, wait("worker[0-1,3] cannot be launched: "+quota, "worker[2] cannot be launched: no such image")},
+		"nothing is there": {job.Snapshot{}, wait("worker[0-1,3]")},
 		"one is there": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 2)}},
-			wait("worker[0-1] cannot be launched: "+quota, "worker[2] cannot be launched: no such image")},
+			wait("worker[0-1]")},
 		"one before it is, and one of another job": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 1), there("another's", 2)}},
-			wait("worker[0-1,3] cannot be launched: "+quota, "worker[2] cannot be launched: no such image")},
+			wait("worker[0-1,3]")},
 	} {
 		if got := recordedRefusals(records, &c.seen); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: it waits for %+v, want %+v", what, got, c.want)

@@ -5,27 +5,35 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
 
 // going is what of one role is stopped in one pass, for one reason.
-type going struct{ job, role, verb, reason string }
+type going struct {
+	job, role string
+	done      job.Code
+	why       string // the reason, as a text that can be compared
+}
+
+// verbs are the types of their notices.
+var verbs = map[job.Code]string{SlotsRemoved: "removed", SlotsReplaced: "replaced"}
 
 // removals are the notices of what a plan decided to stop: slots that are removed or replaced, as that is decided, those of
 // a role and a reason as one, and jobs that are gone. How a job that ended is stopped is no news beside its end.
 func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
-	why := map[target]string{}
+	why := map[target]job.Reason{}
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Launch == nil {
 			why[targetOf(c)] = c.Why()
 		}
 	}
-	slots := map[going][]int{}
-	enter := func(name string, a job.Address, verb, reason string) {
-		kind := going{name, a.Role, verb, reason}
-		slots[kind] = append(slots[kind], a.Index)
+	slots, reasons := map[going][]int{}, map[going]job.Reason{}
+	enter := func(name string, a job.Address, done job.Code, why job.Reason) {
+		kind := going{name, a.Role, done, why.String()}
+		slots[kind], reasons[kind] = append(slots[kind], a.Index), why
 	}
 	before := make(map[string]*job.Record, len(in.Records)) // by UID: a job may have another name now
 	for _, rec := range in.Records {
@@ -46,30 +54,27 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			if was := old.Slot(s.Address.Role, s.Address.Index); was == nil || !ran(was) {
 				continue
 			}
-			verb := "removed"
+			done := SlotsRemoved
 			if s.Return {
-				verb = "replaced"
+				done = SlotsReplaced
 			}
 			reason := why[target{rec.UID, s.Address}]
-			if reason == "" && s.Cause != "" { // nothing of it is left to be stopped
+			if reason.IsZero() && s.Cause != "" { // nothing of it is left to be stopped
 				reason = plan.HowLost(s)
 			}
-			enter(name, s.Address, verb, reason)
+			enter(name, s.Address, done, reason)
 		}
 	}
 	for _, c := range l.exec.newStrays(before, now, p) {
-		enter(c.Job, c.Slot, "removed", why[targetOf(c)])
+		enter(c.Job, c.Slot, SlotsRemoved, why[targetOf(c)])
 	}
 	var notices []job.Notice
 	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
-		message := "is " + kind.verb
-		if len(slots[kind]) > 1 {
-			message = "are " + kind.verb
+		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
+		if why := reasons[kind]; !why.IsZero() {
+			what = what.With(why)
 		}
-		if kind.reason != "" {
-			message += ": " + kind.reason
-		}
-		notices = append(notices, job.Notice{Time: in.Now, Type: kind.verb, Address: "job." + kind.job + "." + job.Fold(kind.role, slots[kind]), Message: message})
+		notices = append(notices, job.Notice{Time: in.Now, Type: verbs[kind.done], Address: "job." + kind.job + "." + job.Fold(kind.role, slots[kind]), Reason: what})
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
 		if rec := in.Records[name]; !now[rec.UID] && p.Records[name] == nil && !forgets(p, rec) {
@@ -114,5 +119,5 @@ func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.
 }
 
 func compareGoing(a, b going) int {
-	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.verb, b.verb), cmp.Compare(a.reason, b.reason))
+	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.done, b.done), cmp.Compare(a.why, b.why))
 }

@@ -146,7 +146,7 @@ func (s *scenario) say(format string, args ...any) { fmt.Fprintf(&s.out, format+
 
 func (s *scenario) sayWaits(waits []plan.Wait) {
 	for _, w := range waits {
-		s.say("%s: %s", strings.TrimSpace("job."+w.Job+" "+w.Role), strings.Join(w.Reasons, " "))
+		s.say("%s: %s", strings.TrimSpace("job."+w.Job+" "+w.Role), reasonsText(w.Reasons))
 	}
 }
 
@@ -806,11 +806,11 @@ func (v *scenarioView) Planned(p *plan.Plan) {
 		}
 	}
 	for _, w := range p.Waits {
-		v.say("job.%s waits: %s", w.Job, strings.Join(w.Reasons, " "))
+		v.say("job.%s waits: %s", w.Job, reasonsText(w.Reasons))
 	}
 }
 func (v *scenarioView) Started(c *plan.Change) {
-	v.say("%s %s begins%s", c.Action, changeName(c), prefixed(": ", c.Why()))
+	v.say("%s %s begins%s", c.Action, changeName(c), prefixed(": ", c.Why().String()))
 }
 func (v *scenarioView) Still(c *plan.Change, d time.Duration) {
 	v.say("%s %s takes %s", c.Action, changeName(c), d)
@@ -833,6 +833,14 @@ func (v *scenarioView) Condition(c conditions.Change) {
 }
 func (v *scenarioView) Progressed(name string, p Progress) {
 	v.say("job.%s is at step %d", name, p.Step)
+}
+
+func reasonsText(reasons []job.Reason) string {
+	var texts []string
+	for _, r := range reasons {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, " ")
 }
 
 func changeName(c *plan.Change) string {

@@ -223,7 +223,7 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		f.mail.post(Woken{})
 		pass(time.Minute)
 		f.hides(t, "observed", password)
-		if !strings.Contains(fmt.Sprint(f.view.conditions), "held_up(message=no volume for ") {
+		if !strings.Contains(fmt.Sprint(f.view.conditions), "delayed(message=\"no volume for ") {
 			t.Errorf("told of %q", f.view.conditions)
 		}
 

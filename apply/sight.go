@@ -308,5 +308,5 @@ func (l *Loop) raiseIf(err error, about string, code job.Code) {
 		l.holds.Clear(about, code)
 		return
 	}
-	l.holds.Raise(l.now, about, job.Because(code, "error", err.Error()))
+	l.holds.Raise(l.now, about, job.Because(code, "message", err.Error()))
 }

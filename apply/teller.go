@@ -113,7 +113,7 @@ func (t *teller) drain(r *telling) {
 // leftOut says that the output took nothing for a while.
 func leftOut(lines int) conditions.Change {
 	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{
-		About: aboutOutput, Reason: job.Because(OutputLeftOut, "lines", strconv.Itoa(lines)), Since: time.Now()}}
+		About: aboutOutput, Reason: job.Because(OutputLeftOut, "count", strconv.Itoa(lines)), Since: time.Now()}}
 }
 
 // end waits until all was told, for flushMost at most: a write that is blocked cannot be ended. What is not told by then

@@ -23,7 +23,7 @@ func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 		tell.tell(done)
 		close(view.free)
 		synctest.Wait()
-		if len(view.finished) != 1 || len(view.conditions) != 1 || view.conditions[0] != "raised output output_left_out(lines=2)" {
+		if len(view.finished) != 1 || len(view.conditions) != 1 || view.conditions[0] != "raised output output_left_out(count=2)" {
 			t.Errorf("told %d, and of %q", len(view.finished), view.conditions)
 		}
 		tell.tell(done)

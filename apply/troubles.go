@@ -2,7 +2,6 @@ package apply
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -18,7 +17,11 @@ func (l *Loop) refusals() []plan.Wait {
 }
 
 // refused is what of one role does not succeed, for one reason.
-type refused struct{ job, role, what, reason string }
+type refused struct {
+	job, role string
+	what      job.Code
+	reason    string
+}
 
 func compareRefused(a, b refused) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
@@ -42,7 +45,7 @@ func (l *Loop) failures() []job.Notice {
 	failing := l.exec.failing()
 	for _, w := range l.groups.refusals() {
 		for _, why := range w.Reasons {
-			failing[refused{job: w.Job, reason: why}] = []int{0}
+			failing[refused{job: w.Job, what: why.Code, reason: why.Args["message"]}] = []int{0}
 		}
 	}
 	var notices []job.Notice
@@ -55,10 +58,11 @@ func (l *Loop) failures() []job.Notice {
 		if len(fresh) == 0 {
 			continue
 		}
-		n := job.Notice{Time: l.turn.decided.Input.Now, Type: "refused", Address: "job." + f.job, Message: f.reason}
-		if f.what != "" {
-			n.Message = f.what + ": " + f.reason
+		why := job.Because(f.what, "message", f.reason)
+		if f.what == PreparationRefused {
+			why = job.Because(f.what, "job", f.job, "message", f.reason)
 		}
+		n := job.Notice{Time: l.turn.decided.Input.Now, Type: "refused", Address: "job." + f.job, Reason: why}
 		if f.role != "" {
 			n.Address += "." + job.Fold(f.role, fresh)
 		}
@@ -76,15 +80,15 @@ func (e *executor) refusals() []plan.Wait { return refusedWaits(e.failing()) }
 func refusedWaits(indices map[refused][]int) []plan.Wait {
 	var waits []plan.Wait
 	for _, r := range slices.SortedFunc(maps.Keys(indices), compareRefused) {
-		text := fmt.Sprintf("It %s: %s", r.what, r.reason)
+		why := job.Because(r.what, "job", r.job, "message", r.reason)
 		if r.role != "" {
-			text = fmt.Sprintf("%s %s: %s", job.Fold(r.role, indices[r]), r.what, r.reason)
+			why = job.Because(r.what, "slots", job.Fold(r.role, indices[r]), "message", r.reason)
 		}
 		if last := len(waits) - 1; last >= 0 && waits[last].Job == r.job && waits[last].Role == r.role {
-			waits[last].Reasons = append(waits[last].Reasons, text)
+			waits[last].Reasons = append(waits[last].Reasons, why)
 			continue
 		}
-		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []string{text}})
+		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []job.Reason{why}})
 	}
 	return waits
 }
@@ -94,7 +98,7 @@ func (e *executor) enterRefusals(l *Loop, p *plan.Plan) {
 	why := map[job.Address]string{}
 	for f, indices := range e.failing() {
 		for _, i := range indices {
-			if f.what == launchFails {
+			if f.what == LaunchRefused {
 				why[job.Address{Job: f.job, Role: f.role, Index: i}] = f.reason
 			}
 		}
@@ -134,7 +138,7 @@ func recordedRefusals(records job.Records, seen *job.Snapshot) []plan.Wait {
 			if s.Refused == "" || there[incarnationOf(rec.UID, s.Address, s.Incarnation)] {
 				continue
 			}
-			r := refused{name, s.Address.Role, launchFails, s.Refused}
+			r := refused{name, s.Address.Role, LaunchRefused, s.Refused}
 			indices[r] = append(indices[r], s.Address.Index)
 		}
 	}
@@ -146,26 +150,24 @@ func (g *groups) refusals() []plan.Wait {
 	var waits []plan.Wait
 	for _, p := range g.jobs {
 		if p.retry.err != nil {
-			waits = append(waits, plan.Wait{Job: p.newest.Name, Reasons: []string{"It cannot be prepared: " + p.retry.err.Error()}})
+			waits = append(waits, plan.Wait{Job: p.newest.Name, Reasons: []job.Reason{job.Because(PreparationRefused, "job", p.newest.Name, "message", p.retry.err.Error())}})
 		}
 	}
 	slices.SortFunc(waits, func(a, b plan.Wait) int { return cmp.Compare(a.Job, b.Job) })
 	return waits
 }
 
-const launchFails = "cannot be launched"
-
-// whatFails is what cannot be done, as a sentence that begins with the slot says it.
-func whatFails(c *plan.Change) string {
+// whatFails is what cannot be done.
+func whatFails(c *plan.Change) job.Code {
 	switch {
 	case isForget(c):
-		return "cannot be removed"
+		return RemovalRefused
 	case c.Launch == nil:
-		return "cannot be stopped"
+		return StopRefused
 	case c.Action == plan.Update:
-		return "cannot be mended"
+		return MendingRefused
 	}
-	return launchFails
+	return LaunchRefused
 }
 
 // delays are the jobs of which something is being made and does not come about. The plan knows nothing of that: to it
@@ -175,7 +177,7 @@ func (l *Loop) delays() []plan.Wait {
 	var waits []plan.Wait
 	for name, rec := range l.book.state.Jobs {
 		if why := delayed[rec.UID]; why != "" {
-			waits = append(waits, plan.Wait{Job: name, Passing: true, Reasons: []string{why}})
+			waits = append(waits, plan.Wait{Job: name, Passing: true, Reasons: []job.Reason{job.Because(Delayed, "message", why)}})
 		}
 	}
 	slices.SortFunc(waits, func(a, b plan.Wait) int { return cmp.Compare(a.Job, b.Job) })
@@ -186,9 +188,9 @@ func (l *Loop) delays() []plan.Wait {
 func (l *Loop) holdDelays() {
 	var now []conditions.Condition
 	for _, w := range l.delays() {
-		now = append(now, conditions.Condition{About: "job." + w.Job, Reason: job.Because(HeldUp, "message", w.Reasons[0])})
+		now = append(now, conditions.Condition{About: "job." + w.Job, Reason: w.Reasons[0]})
 	}
-	l.holds.Settle(l.now, []job.Code{HeldUp}, now)
+	l.holds.Settle(l.now, byDelays, now)
 }
 
 // unstoredJobs are all that have not ended, while their state cannot be stored: nothing of them is healed.
@@ -200,7 +202,7 @@ func (l *Loop) unstoredJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range slices.Sorted(maps.Keys(l.book.state.Jobs)) {
 		if !l.book.state.Jobs[name].Phase.Ended() {
-			waits = append(waits, plan.Wait{Job: name, Reasons: []string{"The state cannot be stored; nothing is changed until it can: " + trouble.Reason.Args["error"]}})
+			waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{trouble.Reason}})
 		}
 	}
 	return waits
@@ -209,7 +211,6 @@ func (l *Loop) unstoredJobs() []plan.Wait {
 // checks is what of the files' conditions does not hold.
 type checks struct {
 	unmet    map[string]string // by summary, with the detail, as it was found last
-	refused  map[string]string // what must not be done, by summary with its job
 	due      bool              // they are to be checked though no record has changed
 	inFlight bool
 	again    bool // records have changed since
@@ -222,10 +223,11 @@ func (c *checks) hold(l *Loop, p *plan.Plan) {
 		c.due = true // they are checked anew afterwards
 		return
 	}
-	c.refused = map[string]string{}
+	var now []conditions.Condition
 	for _, r := range p.Refusals {
-		c.refused[r.Summary+": job."+r.Job] = r.Detail
+		now = append(now, conditions.Condition{About: "job." + r.Job, Reason: r.Reason})
 	}
+	l.holds.Settle(l.now, byRefusals, now)
 	c.settle(l)
 }
 
@@ -252,14 +254,11 @@ func (c *checks) ended(l *Loop, o Outcome) {
 	}
 }
 
+// settle holds a condition of each condition in the files that does not hold.
 func (c *checks) settle(l *Loop) {
 	var now []conditions.Condition
-	add := func(code job.Code, of map[string]string) {
-		for _, summary := range slices.Sorted(maps.Keys(of)) {
-			now = append(now, conditions.Condition{About: summary, Reason: job.Because(code, "message", of[summary])})
-		}
+	for _, summary := range slices.Sorted(maps.Keys(c.unmet)) {
+		now = append(now, conditions.Condition{About: summary, Reason: job.Because(CheckFailed, "message", c.unmet[summary])})
 	}
-	add(Refused, c.refused)
-	add(CheckFailed, c.unmet)
-	l.holds.Settle(l.now, []job.Code{Refused, CheckFailed}, now)
+	l.holds.Settle(l.now, byChecks, now)
 }

@@ -46,6 +46,7 @@ type Change struct {
 // Set is the conditions that hold. The zero Set holds none.
 type Set struct {
 	held    map[Key]Condition
+	by      map[Key]string // who settles it, of those that somebody does
 	changes []Change
 }
 
@@ -71,23 +72,28 @@ func (s *Set) Clear(about string, code job.Code) {
 	key := Key{about, code}
 	if old, holds := s.held[key]; holds {
 		delete(s.held, key)
+		delete(s.by, key)
 		s.changes = append(s.changes, Change{Cleared, old})
 	}
 }
 
-// Settle says all that holds of some codes: what is not among now is cleared.
-func (s *Set) Settle(at time.Time, codes []job.Code, now []Condition) {
+// Settle says all that holds by what one source knows: what it said before and is not among now is cleared.
+func (s *Set) Settle(at time.Time, by string, now []Condition) {
 	holds := make(map[Key]bool, len(now))
 	for i := range now {
 		holds[now[i].key()] = true
 	}
 	for _, c := range s.All() {
-		if slices.Contains(codes, c.Reason.Code) && !holds[c.key()] {
+		if s.by[c.key()] == by && !holds[c.key()] {
 			s.Clear(c.About, c.Reason.Code)
 		}
 	}
 	for i := range now {
 		s.Raise(at, now[i].About, now[i].Reason)
+		if s.by == nil {
+			s.by = map[Key]string{}
+		}
+		s.by[now[i].key()] = by
 	}
 }
 

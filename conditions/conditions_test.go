@@ -28,7 +28,7 @@ func TestEachTransitionIsToldOnce(t *testing.T) {
 		do   func()
 		told string
 	}{
-		{func() { s.Raise(at(0), "provider.local", down("port 5 is closed")) }, "raised provider.local provider_unobserved(message=port 5 is closed) since 0s"},
+		{func() { s.Raise(at(0), "provider.local", down("port 5 is closed")) }, "raised provider.local provider_unobserved(message=\"port 5 is closed\") since 0s"},
 		{func() { s.Raise(at(1), "provider.local", down("port 5 is closed")) }, ""},
 		{func() { s.Raise(at(3), "provider.local", down("refused")) }, "changed provider.local provider_unobserved(message=refused) since 0s"},
 		{func() { s.Clear("provider.west", "provider_unobserved") }, ""},
@@ -49,9 +49,9 @@ func TestWhatIsNotSettledIsCleared(t *testing.T) {
 		return conditions.Condition{About: "job." + name, Reason: job.Because("held_up")}
 	}
 	s.Raise(epoch, "store", job.Because("not_stored"))
-	s.Settle(epoch, []job.Code{"held_up"}, []conditions.Condition{held("a"), held("b")})
+	s.Settle(epoch, "delays", []conditions.Condition{held("a"), held("b")})
 	told(&s)
-	s.Settle(epoch, []job.Code{"held_up"}, []conditions.Condition{held("b"), held("c")})
+	s.Settle(epoch, "delays", []conditions.Condition{held("b"), held("c")})
 	if got, want := told(&s), "cleared job.a held_up since 0s; raised job.c held_up since 0s"; got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}

@@ -158,6 +158,7 @@ type ReconcileChanges struct {
 
 // Withheld is a job that goes on as it was, though the files say otherwise or cannot be read.
 type Withheld struct {
-	Job    string `json:"job"`
-	Reason string `json:"reason"`
+	Job    string     `json:"job"`
+	Reason string     `json:"reason"`
+	Code   job.Reason `json:"reason_code,omitzero"`
 }

@@ -47,7 +47,7 @@ func TestReconcileWantsItsOwnTokenAndASmallBody(t *testing.T) {
 	s, post := hooked(t, func(_ context.Context, r ReconcileRequest) ReconcileReply {
 		asked = append(asked, r)
 		return ReconcileReply{Status: ReconcilePlanned, Commit: `1a2b3c4 "Add gpt"`, Changes: &ReconcileChanges{Add: 2},
-			Withheld: []Withheld{{"job.gpt", "The files have errors."}}}
+			Withheld: []Withheld{{Job: "job.gpt", Reason: "The files have errors."}}}
 	})
 	if status, body := post("its-own-token", ""); status != http.StatusServiceUnavailable {
 		t.Errorf("before the service is ready: %d %s", status, body)

@@ -1,24 +1,29 @@
 package job
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// Code names a reason. Codes are stable: programs match them. docs/reasons.md lists them.
+// Code names a reason, in snake_case. Codes are stable; docs/reasons.md lists them.
 type Code string
 
-// Reason is why something is as it is: a code, and what it is about. It holds no sentence: cmd/view has those. What others
-// wrote, as a scheduler or an error, is an argument in their own words.
+// Verbatim is a sentence in somebody else's words, or of a version that wrote sentences: all that is known is its message.
+const Verbatim Code = "verbatim"
+
+// Reason says why something is as it is: a code and what it is about. It is a plain value, shared freely and not modified;
+// the sentence that a person reads is made of it elsewhere.
 type Reason struct {
 	Code Code              `json:"code"`
 	Args map[string]string `json:"args,omitempty"`
-	// Of are the parts of a list or a cause, as the nodes of a shortage.
+	// Of are its parts: the nodes of a shortage, or the cause behind it.
 	Of []Reason `json:"of,omitempty"`
 }
 
-// Because is a reason with arguments: names and values in turn. An empty value is left out.
+// Because is a reason with its arguments, name and value in turn. An argument without a value is left out.
 func Because(code Code, args ...string) Reason {
 	r := Reason{Code: code}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -33,22 +38,102 @@ func Because(code Code, args ...string) Reason {
 	return r
 }
 
-// Equal reports whether two reasons are the same.
-func (r Reason) Equal(o Reason) bool {
-	return r.Code == o.Code && maps.Equal(r.Args, o.Args) && slices.EqualFunc(r.Of, o.Of, Reason.Equal)
+// With is the reason with parts.
+func (r Reason) With(parts ...Reason) Reason {
+	r.Of = parts
+	return r
 }
 
-// String is for tests and logs: code(name=value …).
+// IsZero tells whether there is no reason.
+func (r Reason) IsZero() bool { return r.Code == "" }
+
+// Equal tells whether two reasons say the same.
+func (r Reason) Equal(other Reason) bool {
+	return r.Code == other.Code && maps.Equal(r.Args, other.Args) && slices.EqualFunc(r.Of, other.Of, Reason.Equal)
+}
+
+// Map is the reason with each argument as by gives it; itself if that is as it was.
+func (r Reason) Map(by func(string) string) Reason {
+	r.Of = MapReasons(r.Of, by)
+	var mapped map[string]string
+	for name, value := range r.Args {
+		is := by(value)
+		if is == value {
+			continue
+		}
+		if mapped == nil {
+			mapped = maps.Clone(r.Args)
+		}
+		mapped[name] = is
+	}
+	if mapped != nil {
+		r.Args = mapped
+	}
+	return r
+}
+
+// MapReasons is Map of each; the same slice if all are as they were.
+func MapReasons(reasons []Reason, by func(string) string) []Reason {
+	same := true
+	for i := range reasons {
+		is := reasons[i].Map(by)
+		if same && !is.Equal(reasons[i]) {
+			reasons, same = slices.Clone(reasons), false
+		}
+		if !same {
+			reasons[i] = is
+		}
+	}
+	return reasons
+}
+
+// String is the reason for a log or a test: code(arg=value …), with its parts in braces.
 func (r Reason) String() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(r.Args)) {
-		parts = append(parts, name+"="+r.Args[name])
+	var b strings.Builder
+	r.write(&b)
+	return b.String()
+}
+
+func (r Reason) write(b *strings.Builder) {
+	b.WriteString(string(r.Code))
+	for i, name := range slices.Sorted(maps.Keys(r.Args)) {
+		if i == 0 {
+			b.WriteByte('(')
+		} else {
+			b.WriteByte(' ')
+		}
+		value := r.Args[name]
+		if strings.ContainsAny(value, " \"(){}\n") {
+			value = strconv.Quote(value)
+		}
+		b.WriteString(name + "=" + value)
 	}
-	for _, o := range r.Of {
-		parts = append(parts, o.String())
+	if len(r.Args) > 0 {
+		b.WriteByte(')')
 	}
-	if len(parts) == 0 {
-		return string(r.Code)
+	for i, part := range r.Of {
+		if i == 0 {
+			b.WriteByte('{')
+		} else {
+			b.WriteString(", ")
+		}
+		part.write(b)
 	}
-	return string(r.Code) + "(" + strings.Join(parts, " ") + ")"
+	if len(r.Of) > 0 {
+		b.WriteByte('}')
+	}
+}
+
+// UnmarshalJSON reads a text as well, as Verbatim: an older version kept sentences.
+func (r *Reason) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '"' {
+		var message string
+		if err := json.Unmarshal(text, &message); err != nil {
+			return err
+		}
+		*r = Because(Verbatim, "message", message)
+		return nil
+	}
+	type plain Reason
+	return json.Unmarshal(text, (*plain)(r))
 }

@@ -125,7 +125,7 @@ type Incident struct {
 	Cause      Cause     `json:"cause"`
 	Culprits   []Address `json:"culprits"`
 	Action     Action    `json:"action"` // what was decided
-	Evidence   []string  `json:"evidence"`
+	Evidence   []Reason  `json:"evidence"`
 	Generation int       `json:"generation,omitempty"` // of the world that it broke, if it did
 	Confidence float64   `json:"confidence"`           // 0 to 1
 	Told       bool      `json:"told,omitempty"`       // its notice was given
@@ -211,7 +211,9 @@ type Notice struct {
 	Time    time.Time `json:"time"`
 	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left"; of what changes do "removed", "replaced", "destroyed", "forgotten", "refused"
 	Address string    `json:"address,omitempty"` // of what it is about
-	Message string    `json:"message"`
+	// Reason is what it says, Message the sentence that was made of it when it was journalled.
+	Reason  Reason `json:"reason_code,omitzero"`
+	Message string `json:"message"`
 	// Incident is set with Type "incident".
 	Incident *Incident `json:"incident,omitempty"`
 }

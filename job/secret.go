@@ -383,7 +383,7 @@ func (s *Sealer) Records(records Records) Records {
 		}
 		copied.Incidents = slices.Clone(rec.Incidents)
 		for i := range copied.Incidents {
-			copied.Incidents[i].Evidence = mapTexts(copied.Incidents[i].Evidence, s.Text)
+			copied.Incidents[i].Evidence = MapReasons(copied.Incidents[i].Evidence, s.Text)
 		}
 		sealed[name] = &copied
 	}

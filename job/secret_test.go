@@ -132,7 +132,7 @@ func TestWhatProcessesWroteIsSealed(t *testing.T) {
 	s := keyed("k")
 	s.Jobs([]Job{secretJob("hunter2")})
 	exit := &Exit{Code: 1, Message: "bad token hunter2", Tail: []string{"x", "GET /?t=hunter2"}, NotStarted: "no hunter2"}
-	records := Records{"gpt": {Spec: secretJob("hunter2"), Slots: []Slot{{Exit: exit}}, Incidents: []Incident{{Evidence: []string{"hunter2"}}}}}
+	records := Records{"gpt": {Spec: secretJob("hunter2"), Slots: []Slot{{Exit: exit}}, Incidents: []Incident{{Evidence: []Reason{Because("output", "message", "hunter2")}}}}}
 	records["gpt"].Spec.Secrets, records["gpt"].Spec.Roles[0].DependsOn = nil, nil
 	got := s.Records(records)["gpt"]
 	for what, text := range map[string]string{

@@ -129,7 +129,7 @@ type Slot struct {
 	// addition, since the end of that one was a change of its own.
 	Stopped bool `json:"stopped,omitempty"`
 	// Why it is being stopped (Canceling), as the pass that decided it said: a later one says the same.
-	Why string `json:"why,omitempty"`
+	Why *Reason `json:"why,omitempty"`
 	// Refused is why its last launch failed, until one succeeds: who asks without a master is told.
 	Refused string `json:"refused,omitempty"`
 	// Avoid are the nodes that could not start it, where it was lost, or that it left as they were drained, since it last

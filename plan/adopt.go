@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -31,8 +30,7 @@ func (p *pass) adopt() {
 		}
 		uid, why := p.find(i)
 		if found := p.imported[name]; why == nil && found.uid != "" && found.uid != uid {
-			why = refusal(name, "Conflicting imports", fmt.Sprintf(
-				"%q and %q belong to two jobs that run. Slots can only be imported together with the others of their job.", found.id, i.ID))
+			why = refusal(name, ImportConflict, "id", found.id, "other", i.ID)
 		}
 		if why != nil {
 			p.refuse(*why)
@@ -73,32 +71,27 @@ func (p *pass) find(i Import) (uid string, why *Refusal) {
 		case inc.State == job.Gone || !i.names(inc):
 			continue
 		case inc.Provider != provider:
-			return "", refusal(i.To.Job, "Import from another provider", fmt.Sprintf(
-				"%q runs under provider %q, and job.%s is declared with provider %q.", i.ID, inc.Provider, i.To.Job, provider))
+			return "", refusal(i.To.Job, ImportOtherProvider, "id", i.ID, "runs_under", inc.Provider, "provider", provider)
 		case i.To.Role != "" && whole:
-			return "", refusal(i.To.Job, "Import of a job to a slot", fmt.Sprintf(
-				"%q is a whole job. Import it to job.%s.", i.ID, i.To.Job))
+			return "", refusal(i.To.Job, ImportJobToSlot, "id", i.ID)
 		case i.To.Role != "" && !i.To.Matches(job.Address{Job: i.To.Job, Role: inc.Slot.Role, Index: inc.Slot.Index}):
-			return "", refusal(i.To.Job, "Import to another slot", fmt.Sprintf(
-				"%q was launched as %s and cannot become %s: a slot keeps its place in the job.", i.ID, inc.Slot.Short(), to))
+			return "", refusal(i.To.Job, ImportOtherSlot, "id", i.ID, "slot", inc.Slot.Short(), "to", to)
 		case uid != "" && uid != inc.UID:
-			return "", refusal(i.To.Job, "Ambiguous import", fmt.Sprintf("Two jobs have something that is called %q. Import by the job's UID: %s or %s.", i.ID, uid, inc.UID))
+			return "", refusal(i.To.Job, ImportAmbiguous, "id", i.ID, "uid", uid, "other", inc.UID)
 		}
 		uid = inc.UID
 	}
 	if uid == "" {
-		return "", refusal(i.To.Job, "Cannot import non-existent remote object", fmt.Sprintf(
-			"While attempting to import an existing object to %q, the provider detected that nothing runs with the id %q. Only what eltrain has launched and still runs can be imported; check the id, and that the provider is configured for the place where it runs.", to, i.ID))
+		return "", refusal(i.To.Job, ImportNotFound, "id", i.ID, "to", to)
 	}
 	for name, rec := range p.in.Records {
 		if rec.UID == uid {
-			return "", refusal(i.To.Job, "Resource already managed by eltrain", fmt.Sprintf(
-				"eltrain is already managing what runs with the id %q, as job.%s. To give it another name, write a moved block.", i.ID, name))
+			return "", refusal(i.To.Job, ImportManaged, "id", i.ID, "as", name)
 		}
 	}
 	for name, found := range p.imported {
 		if name != i.To.Job && found.uid == uid {
-			return "", refusal(i.To.Job, "Duplicate import", fmt.Sprintf("What runs with the id %q is imported to job.%s already.", i.ID, name))
+			return "", refusal(i.To.Job, ImportDuplicate, "id", i.ID, "as", name)
 		}
 	}
 	return uid, nil

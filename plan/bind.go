@@ -113,12 +113,12 @@ func (p *pass) giveUpNode(w *work, s *job.Slot) {
 }
 
 // nodeTrouble is what is known of the slot's node that may explain its silence.
-func (p *pass) nodeTrouble(w *work, s *job.Slot) []string {
+func (p *pass) nodeTrouble(w *work, s *job.Slot) []job.Reason {
 	pl := p.space(w.spec.Provider).byName[s.Node]
 	if pl == nil || pl.node.Closed == "" {
 		return nil
 	}
-	return []string{"node " + s.Node + ": " + pl.node.Closed}
+	return []job.Reason{job.Because(NodeTrouble, "slot", s.Address.Short(), "node", s.Node, "message", pl.node.Closed)}
 }
 
 // forsaken tells whether an incarnation is where its end may never be known: silent for its lease, or not heard of on a

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/eltrain/eltrain/job"
@@ -17,13 +17,13 @@ func (p *pass) settle(w *work) {
 	if w.active() && w.done() {
 		w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
 		p.out.Dirty = true
-		p.note("job."+w.name, "job_phase", "Succeeded")
+		p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 	}
 	if w.active() && w.broken() {
-		p.failJob(w, "a slot failed")
+		p.failJob(w, job.Because(SlotFailed))
 	}
 	if w.rec.Phase.Ended() {
-		p.end(w, fmt.Sprintf("the job %s", lower(w.rec.Phase)))
+		p.end(w, job.Because(JobEnded, "phase", string(w.rec.Phase)))
 	}
 }
 
@@ -41,9 +41,9 @@ func (p *pass) closeRoles(w *work) {
 		case s.Phase == job.Registered && p.generationOf(w, s) > 0:
 			// It was training in the world that broke, and there will be no other.
 			p.step(s, job.Fault)
-			p.failJob(w, fmt.Sprintf("%s cannot go on: its world broke after another slot of its role had succeeded", s.Address.Short()))
+			p.failJob(w, job.Because(WorldBrokeTooLate, "slot", s.Address.Short()))
 		case s.Phase == job.Pending && s.Recover, s.Phase == job.Scheduling, s.Phase == job.Registered:
-			w.because(s, "another slot of its role has succeeded")
+			w.because(s, job.Because(RoleSucceeded))
 			p.cancel(w, s)
 		}
 	}
@@ -53,16 +53,6 @@ func (p *pass) closeRoles(w *work) {
 func (w *work) aboutToRun(s *job.Slot) bool {
 	m, in := w.member(s.Address)
 	return in && m.Incarnation == s.Incarnation && s.Phase == job.Registered && !w.world.Broken
-}
-
-func lower(phase job.JobPhase) string {
-	switch phase {
-	case job.JobSucceeded:
-		return "succeeded"
-	case job.JobFailed:
-		return "failed"
-	}
-	return "was canceled"
 }
 
 // done tells whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
@@ -88,13 +78,13 @@ func (w *work) broken() bool {
 }
 
 // end stops every slot that still lives.
-func (p *pass) end(w *work, why string) {
+func (p *pass) end(w *work, why job.Reason) {
 	w.ending = true
 	for _, s := range w.slots {
 		if !s.Phase.Live() {
 			continue
 		}
-		w.because(s, "%s", why)
+		w.because(s, why)
 		p.cancel(w, s)
 	}
 }
@@ -132,11 +122,11 @@ func (p *pass) remove(w *work) {
 		if p.in.Keep {
 			return
 		}
-		why := "it is not declared any more"
+		why := NotDeclared
 		if p.in.Destroy {
-			why = "destroy was asked for"
+			why = DestroyRequested
 		}
-		p.end(w, why)
+		p.end(w, job.Because(why))
 		return
 	}
 	if w.ending {
@@ -148,12 +138,12 @@ func (p *pass) remove(w *work) {
 			continue
 		}
 		if role == nil {
-			w.because(s, "role %s is not declared any more", s.Address.Role)
+			w.because(s, p.why(RoleNotDeclared, "role", s.Address.Role))
 			p.cancel(w, s)
 			continue
 		}
 		if _, most := role.Bounds(); s.Address.Index >= most {
-			w.because(s, "its role is to have at most %s", slotCount(most))
+			w.because(s, p.why(AboveMost, "most", strconv.Itoa(most)))
 			p.cancel(w, s)
 		}
 	}
@@ -262,7 +252,7 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	}
 	p.out.Dirty = true
 	s.Fingerprint = print
-	w.because(s, declarationChanged)
+	w.because(s, job.Because(DeclarationChanged))
 	if s.Phase == job.Scheduling && !w.on(s).unlaunched {
 		s.Incarnation++ // its launch may be under way: a number names one start
 	}
@@ -299,16 +289,16 @@ func (p *pass) replaceAll(w *work) {
 		sp.holdSlot(s, false)
 	}
 	if !fits {
-		p.wait(w, "", "What is to replace its slots does not fit on the nodes; it runs on as it was.")
+		p.wait(w, "", job.Because(ReplacementTooLarge))
 		return
 	}
 	w.total = nil
 	for _, x := range found {
-		why := declarationChanged
+		why := DeclarationChanged
 		if x.slot.Fingerprint == w.print(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
-			why = "its replacement was asked for"
+			why = ReplaceRequested
 		}
-		w.because(x.slot, "%s", why)
+		w.because(x.slot, job.Because(why))
 		x.slot.Return = true
 		p.step(x.slot, job.Cancel)
 		p.moveTo(sp, w, x)

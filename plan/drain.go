@@ -1,8 +1,8 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/eltrain/eltrain/job"
@@ -79,20 +79,25 @@ func (p *pass) giveUp(w *work, homeless []*job.Slot) bool {
 		if n == 0 || goal >= v.left {
 			continue
 		}
-		drained := func(s *job.Slot) bool { return p.drained(w, s.Node) != "" && s.Phase != job.Canceling }
+		drained := func(s *job.Slot) bool { return p.isDrained(w, s.Node) && s.Phase != job.Canceling }
 		p.shrinkTo(w, v.role, goal, drained, p.drained(w, last.Node))
 		shrunk = true
 	}
 	return shrunk
 }
 
-// drained says that a node of the job's provider is drained, and why; "" if it is not.
-func (p *pass) drained(w *work, node string) string {
+// isDrained tells whether a node of the job's provider is drained.
+func (p *pass) isDrained(w *work, node string) bool {
 	pl := p.space(w.spec.Provider).byName[node]
-	if pl == nil || pl.node.Drained == "" {
-		return ""
+	return pl != nil && pl.node.Drained != ""
+}
+
+// drained says that a node of the job's provider is drained, and why; zero if it is not.
+func (p *pass) drained(w *work, node string) job.Reason {
+	if !p.isDrained(w, node) {
+		return job.Reason{}
 	}
-	return fmt.Sprintf("node %s is drained (%s)", node, pl.node.Drained)
+	return p.why(NodeDrained, "node", node, "message", p.space(w.spec.Provider).byName[node].node.Drained)
 }
 
 // move begins the planned stop of the slots for which places were found. They are placed once they have stopped; until
@@ -100,7 +105,7 @@ func (p *pass) drained(w *work, node string) string {
 func (p *pass) move(w *work, t *txn) {
 	for _, x := range t.taken {
 		s := x.slot
-		w.because(s, "%s", p.drained(w, s.Node))
+		w.because(s, p.drained(w, s.Node))
 		s.Cause, s.Exit = job.Eviction, nil
 		s.Avoid, s.Node = s.Avoid.And(s.Node), ""
 		w.on(s).promised = x.at.node.Name
@@ -116,7 +121,7 @@ func (p *pass) move(w *work, t *txn) {
 }
 
 // stuckOn says which slots stay on drained nodes.
-func (p *pass) stuckOn(slots []*job.Slot) string {
+func (p *pass) stuckOn(slots []*job.Slot) job.Reason {
 	var nodes []string
 	for _, s := range slots {
 		if !slices.Contains(nodes, s.Node) {
@@ -124,15 +129,12 @@ func (p *pass) stuckOn(slots []*job.Slot) string {
 		}
 	}
 	slices.Sort(nodes)
-	what := "Node " + nodes[0] + " is"
-	if len(nodes) > 1 {
-		what = "Nodes " + strings.Join(nodes[:min(len(nodes), nodesNamed)], ", ") + " are"
-		if more := len(nodes) - nodesNamed; more > 0 {
-			what = fmt.Sprintf("Nodes %s and %d more are", strings.Join(nodes[:nodesNamed], ", "), more)
-		}
+	more, slot := "", ""
+	if left := len(nodes) - nodesNamed; left > 0 {
+		nodes, more = nodes[:nodesNamed], strconv.Itoa(left)
 	}
 	if len(slots) == 1 {
-		return fmt.Sprintf("%s drained, and no other node has room for %s: it stays.", what, slots[0].Address.Short())
+		slot = slots[0].Address.Short()
 	}
-	return fmt.Sprintf("%s drained, and no other node has room for the %d slots there: they stay.", what, len(slots))
+	return job.Because(StuckOnDrained, "nodes", strings.Join(nodes, ", "), "more", more, "count", strconv.Itoa(len(slots)), "slot", slot)
 }

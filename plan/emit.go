@@ -1,9 +1,7 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -88,16 +86,13 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	if !w.active() || s.Fingerprint != w.print(role, s.Address.Index) {
 		return
 	}
-	paths := make([]string, len(inc.Drift))
+	edits := make([]job.Reason, len(inc.Drift))
 	for i, f := range inc.Drift {
-		paths[i] = f.Path
-		if f.By != "" {
-			paths[i] += " by " + f.By
-		}
+		edits[i] = job.Because(EditedAttribute, "path", f.Path, "by", f.By)
 	}
 	p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
 		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: w.launch(s, role),
-		Reasons: []string{"it was edited: " + strings.Join(paths, ", ")}})
+		Reasons: []job.Reason{job.Because(Edited).With(edits...)}})
 }
 
 // emitLeftovers stops what still runs of incarnations older than the one that has the slot.
@@ -107,7 +102,7 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 		return
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
-		Reasons: []string{"it is replaced"}, Provider: w.shownBy(s)}
+		Reasons: []job.Reason{job.Because(Superseded)}, Provider: w.shownBy(s)}
 	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyForsaken(w, s) {
 		c.Grace = role.StopGrace
 	}
@@ -127,9 +122,9 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		Incarnation: s.Incarnation, Stop: stop, Reasons: w.on(s).reasons, Wave: w.stopWave(s), Provider: w.shownBy(s)}
 	switch {
 	case c.Reasons == nil:
-		c.Reasons = []string{p.whyStopping(w, s)}
-	case s.Phase == job.Canceling && s.Why != c.Reasons[0]:
-		s.Why = c.Reasons[0]
+		c.Reasons = []job.Reason{p.whyStopping(w, s)}
+	case s.Phase == job.Canceling && (s.Why == nil || !s.Why.Equal(c.Reasons[0])):
+		s.Why = &c.Reasons[0]
 		p.out.Dirty = true
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
@@ -140,36 +135,33 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		case comes && w.declared:
 			c.Action, c.Node, c.Fields = Replace, node, w.differs[role.Name]
 		case s.Return && w.declared && !w.succeeded(role.Name):
-			c.Reasons = append(c.Reasons, "no node has room for it: it starts anew once one has")
+			c.Reasons = append(c.Reasons, job.Because(NoRoomToReturn))
 		}
 	}
 	p.out.Changes = append(p.out.Changes, c)
 }
 
 // whyStopping is why a slot is being stopped that an earlier pass decided to stop.
-func (p *pass) whyStopping(w *work, s *job.Slot) string {
-	if why := p.drained(w, s.Avoid.Last()); s.Return && why != "" {
+func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
+	if why := p.drained(w, s.Avoid.Last()); s.Return && !why.IsZero() {
 		return why
 	}
 	node, nodes := w.runsOn(s), p.nodesOf(w.shownBy(s))
 	if !p.schedules(w) && node != "" && nodes != nil && nodes[node] == nil {
-		return nodeRemoved(node)
+		return p.why(NodeGone, "node", node)
 	}
 	switch {
-	case s.Why != "":
-		return s.Why
+	case s.Why != nil:
+		return *s.Why
 	case s.Phase == job.Succeeded:
-		return "the job succeeded, and its agent has not ended"
+		return job.Because(AgentOutlivesJob)
 	case s.Phase == job.Canceled:
-		return "it was stopped before, and runs"
+		return job.Because(StoppedBefore)
 	case s.Phase == job.Canceling: // the state is of a version that did not keep why
-		return "an earlier plan decided so"
+		return job.Because(EarlierDecision)
 	}
-	return HowLost(s)
+	return p.why(lost(s))
 }
-
-// nodeRemoved is why slots leave a node that is not listed any more.
-func nodeRemoved(node string) string { return "its node " + node + " was removed" }
 
 // comesTo tells whether the slot, of which something is still to be stopped, has a place for its next incarnation, and
 // where: "" if that is found only once those have stopped that are replaced with it.
@@ -213,7 +205,11 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 		c.Action, c.Fields = Replace, w.differs[role.Name]
 	}
 	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
-		c.Reasons = []string{cmp.Or(p.drained(w, s.Avoid.Last()), HowLost(s))}
+		why := p.drained(w, s.Avoid.Last())
+		if why.IsZero() {
+			why = p.why(lost(s))
+		}
+		c.Reasons = []job.Reason{why}
 	}
 	if p.schedules(w) && w.leaving(s) {
 		c.Grace = role.StopGrace // it was asked to go, and saves what it can
@@ -280,18 +276,18 @@ func (p *pass) strays() {
 		}
 		alive[inc.UID] = true
 		p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: inc.Slot.Job, UID: inc.UID, Slot: inc.Slot,
-			Provider: inc.Provider, Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []string{"it belongs to an earlier job of this name, or to none"}})
+			Provider: inc.Provider, Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []job.Reason{job.Because(Stray)}})
 	}
 	for _, w := range p.jobs {
 		if !w.declared && !p.in.Keep && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 }) {
 			w.gone = true
 			p.out.Dirty = true
-			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []string{"nothing of it runs any more"}})
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []job.Reason{job.Because(NothingRuns)}})
 		}
 	}
 	for _, uid := range order {
 		if !alive[uid] {
-			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: first[uid].Slot.Job, UID: uid, Provider: first[uid].Provider, Reasons: []string{"remains of an earlier job"}})
+			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: first[uid].Slot.Job, UID: uid, Provider: first[uid].Provider, Reasons: []job.Reason{job.Because(Remains)}})
 		}
 	}
 }

@@ -1,9 +1,8 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -32,16 +31,14 @@ type fault struct {
 	cause      job.Cause
 	exit       *job.Exit
 	generation int // of the world that it broke; 0 if it was in none
-	evidence   []string
+	evidence   []job.Reason
 	early      bool // before its agent had registered
 }
 
-// fault enters that something is wrong with a slot. more is what else is known of it, a line each.
-func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...string) {
-	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s), evidence: evidence(s, cause, exit)}
-	for _, line := range more {
-		f.evidence = append(f.evidence, s.Address.Short()+": "+line)
-	}
+// fault enters that something is wrong with a slot. more is what else is known of it.
+func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...job.Reason) {
+	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s)}
+	f.evidence = append(evidence(s.Address.Short(), s.Node, cause, exit), more...)
 	f.early = s.Phase == job.Scheduling
 	if f.generation == 0 {
 		f.generation = w.brokenBefore(s, cause, exit)
@@ -101,55 +98,61 @@ func (w *work) member(a job.Address) (job.WorldMember, bool) {
 	return m, in
 }
 
-func evidence(s *job.Slot, cause job.Cause, e *job.Exit) []string {
-	at := s.Address.Short() + ": "
+// evidence is what is known of how a slot was lost, which was on node. slot is "" where that is clear.
+func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
+	fact := func(code job.Code, args ...string) job.Reason {
+		return job.Because(code, append(args, "slot", slot)...)
+	}
 	switch cause {
 	case job.AgentGone:
-		if e != nil && e.Signal != "" {
-			return []string{at + "its agent ended: signal: " + e.Signal}
+		if e != nil {
+			return []job.Reason{fact(AgentGone, "signal", e.Signal)}
 		}
-		return []string{at + "its agent ended"}
-	case job.AgentLeft:
-		return []string{at + "its agent was asked to go"}
+		return []job.Reason{fact(AgentGone)}
 	case job.LaunchFailed:
-		return []string{at + "its agent runs and has not registered: does it reach the service?"}
+		return []job.Reason{fact(NotRegistered)}
 	case job.LeaseLost:
-		return []string{at + "not heard of for the whole lease"}
+		return []job.Reason{fact(SilentForLease)}
 	case job.NodeGone:
-		if s.Node == "" {
-			return []string{at + "its node was removed"}
+		if node != "" {
+			return []job.Reason{fact(NodeRemoved, "node", node)}
 		}
-		return []string{at + "node " + s.Node + " was removed"}
-	case job.Preemption:
-		return []string{at + "it was preempted"}
-	case job.Eviction:
-		return []string{at + "it was evicted"}
-	case job.Deletion:
-		return []string{at + "somebody deleted it"}
+		return []job.Reason{fact(NodeGone)}
+	case job.AgentLeft, job.Preemption, job.Eviction, job.Deletion:
+		return []job.Reason{fact(job.Code(cause))}
 	}
 	if e == nil {
 		return nil
 	}
-	var lines []string
+	var facts []job.Reason
 	switch {
-	case cause == job.NodeFailed && s.Node != "":
-		lines = append(lines, fmt.Sprintf("%snode %s could not start it: %s", at, s.Node, e.NotStarted))
+	case cause == job.NodeFailed && node != "":
+		facts = append(facts, fact(NodeCannotStart, "node", node, "message", e.NotStarted))
 	case e.NotStarted != "":
-		lines = append(lines, at+"could not be started: "+e.NotStarted)
+		facts = append(facts, fact(CannotStart, "message", e.NotStarted))
 	case e.OOM:
-		lines = append(lines, at+"killed by the kernel for memory")
+		facts = append(facts, fact(KilledForMemory))
 	case e.Signal != "":
-		lines = append(lines, at+"signal: "+e.Signal)
+		facts = append(facts, fact(ExitSignal, "signal", e.Signal))
 	default:
-		lines = append(lines, fmt.Sprintf("%sexit code %d", at, e.Code))
+		facts = append(facts, fact(ExitCode, "code", strconv.Itoa(e.Code)))
 	}
 	if e.Message != "" {
-		lines = append(lines, at+"error file: "+e.Message)
+		facts = append(facts, fact(ErrorFile, "message", e.Message))
 	}
-	for _, l := range e.Tail[max(0, len(e.Tail)-tailShown):] {
-		lines = append(lines, at+"output: "+l)
+	for _, line := range e.Tail[max(0, len(e.Tail)-tailShown):] {
+		facts = append(facts, fact(Output, "message", line))
 	}
-	return lines
+	return facts
+}
+
+// reported is what the infrastructure says of how a slot ended.
+func reported(slot string, lines []string) []job.Reason {
+	facts := make([]job.Reason, len(lines))
+	for i, line := range lines {
+		facts[i] = job.Because(Reported, "slot", slot, "message", line)
+	}
+	return facts
 }
 
 // mostEcho is the heaviest weight of what may be the echo of another end: a peer of a lost member exits by itself, or
@@ -200,14 +203,14 @@ func (p *pass) incident(w *work, f fault) {
 		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
 			return // an echo
 		case heavy <= known && named && f.early && f.generation == 0: // a start later
-			inc.Evidence = append(slices.DeleteFunc(slices.Clone(inc.Evidence), func(line string) bool {
-				return strings.HasPrefix(line, f.slot.Address.Short()+": ")
-			}), f.evidence...)
+			slot := f.slot.Address.Short()
+			others := slices.DeleteFunc(slices.Clone(inc.Evidence), func(r job.Reason) bool { return r.Args["slot"] == slot })
+			inc.Evidence = append(others, f.evidence...)
 		case heavy <= known && named:
 			return // its agent ended, since its node was removed
 		case heavy <= known: // two faults at once: no end of a peer explains this one
-			inc.Culprits = append(slices.Clone(inc.Culprits), f.slot.Address)
-			inc.Evidence = append(slices.Clone(inc.Evidence), f.evidence...)
+			inc.Culprits = append(inc.Culprits, f.slot.Address) // open clipped them
+			inc.Evidence = append(inc.Evidence, f.evidence...)
 			if inc.Told && (heavy > mostEcho || f.generation == 0) {
 				inc.Added = p.in.Now
 			}
@@ -336,7 +339,7 @@ func (p *pass) heal(w *work) {
 		return
 	}
 	p.readmit(w)
-	if why := p.hopeless(w, failing); why != "" {
+	if why := p.hopeless(w, failing); !why.IsZero() {
 		p.failJob(w, why)
 		return
 	}
@@ -367,17 +370,17 @@ func (p *pass) readmit(w *work) {
 	}
 }
 
-// hopeless says why no restart can help; "" if one may.
-func (p *pass) hopeless(w *work, failing []*job.Slot) string {
+// hopeless says why no restart can help; zero if one may.
+func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	for _, s := range failing {
 		if s.Cause == job.StartFailed {
-			return s.Address.Short() + " cannot be started"
+			return job.Because(SlotCannotStart, "slot", s.Address.Short())
 		}
 		if w.succeeded(s.Address.Role) {
-			return fmt.Sprintf("%s failed after another slot of its role had succeeded", s.Address.Short())
+			return job.Because(FailedTooLate, "slot", s.Address.Short())
 		}
 	}
-	return ""
+	return job.Reason{}
 }
 
 // heldBack holds the verdict while the budget is overdrawn: for verdictGrace, then the job fails.
@@ -390,14 +393,14 @@ func (p *pass) heldBack(w *work) bool {
 	if p.pending(last, verdictGrace) {
 		return true
 	}
-	p.failJob(w, fmt.Sprintf("%d restarts within %s are spent", budget.Restarts, budget.Window))
+	p.failJob(w, job.Because(RestartsSpent, "restarts", strconv.Itoa(budget.Restarts), "window", budget.Window.String()))
 	return true
 }
 
 // failJob gives the job up: what failed is Failed, settle stops the rest.
-func (p *pass) failJob(w *work, why string) {
+func (p *pass) failJob(w *work, why job.Reason) {
 	if w.part != nil {
-		p.holdBack(w.name, "", fmt.Sprintf("It is to be given up (%s), and is so as a whole. Target job.%s, or leave all of it out.", why, w.name))
+		p.holdBack(w.name, "", job.Because(FailsWhole, "job", w.name).With(why))
 		return
 	}
 	for _, s := range w.slots {
@@ -410,7 +413,7 @@ func (p *pass) failJob(w *work, why string) {
 	p.out.Dirty = true
 	p.decided(w, job.FailJob)
 	p.tellIncident(w)
-	p.note("job."+w.name, "job_phase", "Failed: "+why)
+	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))
 }
 
 // retry starts a failing slot again and says how.
@@ -425,14 +428,14 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	if alive && !bigger && s.Node != "" {
 		s.InPlace++
 		p.step(s, job.Retry)
-		w.because(s, "%s", HowLost(s))
+		w.because(s, p.why(lost(s)))
 		p.out.Changes = append(p.out.Changes, Change{
 			Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation,
 			Node: s.Node, Reasons: w.on(s).reasons,
 		})
 		return job.RestartInPlace
 	}
-	w.because(s, "%s", HowLost(s))
+	w.because(s, p.why(lost(s)))
 	s.Incarnation++
 	s.InPlace = 0
 	s.Recover = true
@@ -479,44 +482,34 @@ func (p *pass) enlarge(w *work, s *job.Slot) bool {
 			// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
 			mib := job.Bytes(1 << 20)
 			s.Reserved.Memory = (job.Bytes(float64(before)*float64(on.Memory)) + mib - 1) / mib * mib
-			w.because(s, "memory %s -> %s after running out of it", before, s.Reserved.Memory)
+			w.because(s, p.why(MemoryEnlarged, "from", before.String(), "to", s.Reserved.Memory.String()))
 			return true
 		}
 	}
 	return false
 }
 
-// HowLost is how a slot came to be lost, by its cause and how its process ended: a sentence without its end.
-func HowLost(s *job.Slot) string {
-	switch e := s.Exit; {
-	case s.Cause == job.LeaseLost:
-		return "it was silent for the whole lease"
-	case s.Cause == job.NodeGone:
-		return "its node was removed"
-	case s.Cause == job.Preemption:
-		return "it was preempted"
-	case s.Cause == job.Eviction:
-		return "it was evicted"
-	case s.Cause == job.Deletion:
-		return "somebody deleted it"
-	case s.Cause == job.NodeFailed:
-		return "its node could not start it"
-	case s.Cause == job.LaunchFailed:
-		return "its agent did not register"
-	case s.Cause == job.AgentLeft:
-		return "its agent was asked to go"
-	case s.Cause == job.AgentGone:
-		return "its agent ended"
-	case s.Cause == job.OutOfMemory:
-		return "it ran out of memory"
-	case e != nil && e.NotStarted != "":
-		return "it could not be started"
-	case e != nil && e.Signal != "":
-		return "a process ended by signal: " + e.Signal
-	case e != nil:
-		return fmt.Sprintf("a process ended with exit code %d", e.Code)
+// HowLost is how a slot came to be lost, by its cause and how its process ended.
+func HowLost(s *job.Slot) job.Reason {
+	code, name, value := lost(s)
+	return job.Because(code, name, value)
+}
+
+func lost(s *job.Slot) (code job.Code, name, value string) {
+	switch s.Cause {
+	case job.LeaseLost, job.NodeGone, job.Preemption, job.Eviction, job.Deletion, job.NodeFailed, job.LaunchFailed, job.AgentLeft, job.AgentGone, job.OutOfMemory:
+		return job.Code(s.Cause), "", ""
 	}
-	return "it lost its place"
+	switch e := s.Exit; {
+	case e == nil:
+		return PlaceLost, "", ""
+	case e.NotStarted != "":
+		return StartFailed, "", ""
+	case e.Signal != "":
+		return ProcessKilled, "signal", e.Signal
+	default:
+		return ProcessFailed, "code", strconv.Itoa(e.Code)
+	}
 }
 
 // mend takes note that something is done about a slot, and so about the newest incident if it is a culprit of that.
@@ -571,7 +564,7 @@ func (p *pass) tellNewest(w *work) {
 	p.out.Dirty = true
 	p.out.Notices = append(p.out.Notices, job.Notice{
 		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &inc,
-		Message: fmt.Sprintf("%s: %s", inc.Cause, inc.Action),
+		Reason: job.Because(Incident, "cause", string(inc.Cause), "action", string(inc.Action)),
 	})
 }
 

@@ -29,18 +29,20 @@ func (p *pass) judge(w *work) {
 		}
 	}
 	phase := w.phase()
-	if phase == job.JobRunning && (p.in.Withheld[w.name] != "" || p.refusedJobs[w.name]) {
+	if phase == job.JobRunning && (!p.in.Withheld[w.name].IsZero() || p.refusedJobs[w.name]) {
 		phase = job.JobDegraded
 	}
 	if phase != w.rec.Phase {
 		if !phase.Ended() {
-			p.note("job."+w.name, "job_phase", string(phase))
+			p.note("job."+w.name, "job_phase", entered(phase))
 		}
 		w.rec.Phase = phase
 		p.out.Dirty = true
 	}
 	p.account(w)
 }
+
+func entered(phase job.JobPhase) job.Reason { return job.Because(PhaseEntered, "phase", string(phase)) }
 
 func (w *work) phase() job.JobPhase {
 	if w.rec.Phase.Ended() || !w.declared {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,7 +49,7 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 		t.Fatalf("%d waits", n)
 	}
 	wait := p.out.Waits[0]
-	if wait.Role != "worker" || !wait.Passing || !wait.Unheard || !slices.ContainsFunc(wait.Reasons, func(r string) bool { return strings.HasPrefix(r, "worker[0,3]: ") }) {
+	if wait.Role != "worker" || !wait.Passing || !wait.Unheard || !slices.ContainsFunc(wait.Reasons, job.Because(EndedUnheard, "slots", "worker[0,3]").Equal) {
 		t.Errorf("it waits: %+v", wait)
 	}
 	w.declared = false

@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // Left are the jobs that are declared no more and go on only because of Keep, each with that as its reason.
@@ -17,8 +18,7 @@ func Left(in *Input) []Wait {
 		if in.declared(name) >= 0 || forgotten[name] || !in.Scope.Touches(name) {
 			continue
 		}
-		left = append(left, Wait{Job: name, Reasons: []string{fmt.Sprintf(
-			"job.%s is not in the files any more, and is left only because of -prune=false: an apply without it removes it.", name)}})
+		left = append(left, Wait{Job: name, Reasons: []job.Reason{job.Because(NotPruned, "job", name)}})
 	}
 	return left
 }

@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // followMoves gives jobs the names that moved blocks ask for: in the records, and in what is seen of them. From here on the
@@ -18,8 +19,7 @@ func (p *pass) followMoves() {
 		case old == nil:
 		case p.in.Records[to] != nil:
 			p.kept[from] = true
-			p.out.Waits = append(p.out.Waits, Wait{Job: from, Never: true, Reasons: []string{fmt.Sprintf(
-				"It could not move to job.%s: a job is there already. Both go on as they are. Take one of the two out of the state with eltrain state rm, give the moved block another name, or remove the block to have job.%s destroyed.", to, from)}})
+			p.out.Waits = append(p.out.Waits, Wait{Job: from, Never: true, Reasons: []job.Reason{job.Because(MoveBlocked, "job", from, "to", to)}})
 		default:
 			p.rename(from, to)
 		}

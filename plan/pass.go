@@ -2,10 +2,10 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -88,6 +88,7 @@ type pass struct {
 	kept        map[string]bool         // not declared, and to go on
 	refusedJobs map[string]bool         // of which something must not be done
 	postponed   []Wait                  // jobs that failed, and for whose next try there is no room
+	reasons     map[string]job.Reason   // those of slots, of which many have the same; see why
 }
 
 // runsAt is a name under which somebody runs a job.
@@ -129,10 +130,10 @@ type work struct {
 
 // decision is what this pass has found about one slot, beside what its record says.
 type decision struct {
-	reasons    []string // why it changes
-	prefer     string   // node that it should come back to
-	promised   string   // node with a place that is still in use: given once it is free
-	unlaunched bool     // it got its incarnation's number in this pass
+	reasons    []job.Reason // why it changes
+	prefer     string       // node that it should come back to
+	promised   string       // node with a place that is still in use: given once it is free
+	unlaunched bool         // it got its incarnation's number in this pass
 }
 
 // on is the slot's decision, to read or to add to.
@@ -156,7 +157,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
 		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, letGo: map[string]bool{},
-		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}}
+		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
 	p.in.Forget = in.forgetting()
 	if in.Refresh {
 		p.asLastApplied()
@@ -207,7 +208,7 @@ func (p *pass) open(w *work) {
 		declared := w.spec
 		w.spec = p.settled(declared, old)
 		if p.anew(w, old) {
-			p.note("job."+w.name, "job_phase", fmt.Sprintf("starts anew: it had %s", old.Phase))
+			p.note("job."+w.name, "job_phase", job.Because(StartsAnew, "phase", string(old.Phase)))
 			w.spec = declared
 			clear(w.prints)
 			old = nil
@@ -224,6 +225,10 @@ func (p *pass) open(w *work) {
 	}
 	rec.Charges = slices.Clone(old.Charges)
 	rec.Incidents = slices.Clone(old.Incidents)
+	if n := len(rec.Incidents); n > 0 { // more may come to it: what is the input's is not appended to in place
+		newest := &rec.Incidents[n-1]
+		newest.Culprits, newest.Evidence = slices.Clip(newest.Culprits), slices.Clip(newest.Evidence)
+	}
 	w.rec = &rec
 	if w.spec == nil {
 		w.spec = &rec.Spec
@@ -384,19 +389,19 @@ func (p *pass) assign() {
 func (p *pass) step(s *job.Slot, e job.Event) bool {
 	next, err := s.Phase.Step(e)
 	if err != nil {
-		p.note(s.Address.String(), "rejected", err.Error())
+		p.note(s.Address.String(), "rejected", job.Because(EventRejected, "message", err.Error()))
 		return false
 	}
 	if s.Phase == job.Canceling {
-		s.Why = ""
+		s.Why = nil
 	}
 	s.Phase, s.Since = next, p.in.Now
 	p.out.Dirty = true
 	return true
 }
 
-func (p *pass) note(address, kind, message string) {
-	p.out.Notices = append(p.out.Notices, job.Notice{Time: p.in.Now, Type: kind, Address: address, Message: message})
+func (p *pass) note(address, kind string, what job.Reason) {
+	p.out.Notices = append(p.out.Notices, job.Notice{Time: p.in.Now, Type: kind, Address: address, Reason: what})
 }
 
 // wakeAt asks for another pass at t.
@@ -483,9 +488,24 @@ func (w *work) ranked() bool {
 	return slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
 }
 
-func (w *work) because(s *job.Slot, format string, args ...any) {
+// why is a reason of a slot. All slots that have the same one share it.
+func (p *pass) why(code job.Code, args ...string) job.Reason {
+	if len(args) == 0 {
+		return job.Because(code)
+	}
+	key := string(code) + "\x00" + strings.Join(args, "\x00")
+	why, made := p.reasons[key]
+	if !made {
+		why = job.Because(code, args...)
+		p.reasons[key] = why
+	}
+	return why
+}
+
+// because adds a reason why the slot changes.
+func (w *work) because(s *job.Slot, why job.Reason) {
 	d := w.on(s)
-	d.reasons = append(d.reasons, fmt.Sprintf(format, args...))
+	d.reasons = append(d.reasons, why)
 }
 
 func (p *pass) finish() Plan {

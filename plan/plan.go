@@ -42,7 +42,7 @@ type Input struct {
 	Refresh bool `json:"refresh,omitempty"`
 	// Withheld are jobs that go on though the files may say otherwise by now, with the reason, by name. They are
 	// Degraded, however well they run.
-	Withheld map[string]string `json:"withheld,omitempty"`
+	Withheld map[string]job.Reason `json:"withheld,omitempty"`
 	// Keep lets recorded jobs that are no longer declared go on as they were last applied, instead of
 	// destroying them.
 	Keep bool `json:"keep,omitempty"`
@@ -127,8 +127,8 @@ type Change struct {
 	Slot   job.Address `json:"slot,omitzero"` // zero for a change of the job itself
 	UID    string      `json:"uid"`
 	// Provider is who has it, by name.
-	Provider string   `json:"provider"`
-	Reasons  []string `json:"reasons,omitempty"` // for a person, most telling first
+	Provider string       `json:"provider"`
+	Reasons  []job.Reason `json:"reasons,omitempty"` // most telling first
 	// Fields are the attributes that differ, for Update, and for Replace when that is why; for Create all that is set.
 	Fields []job.FieldChange `json:"fields,omitempty"`
 	// From is the job's name so far, if it was moved; Import the ID by which it was found, if it is looked after from now
@@ -152,9 +152,9 @@ type Change struct {
 
 // Wait is something that is not as asked for and needs what is not there.
 type Wait struct {
-	Job     string   `json:"job"`
-	Role    string   `json:"role,omitempty"`
-	Reasons []string `json:"reasons"` // full sentences with wanted and available, per node
+	Job     string       `json:"job"`
+	Role    string       `json:"role,omitempty"`
+	Reasons []job.Reason `json:"reasons"`
 	// Never: no waiting helps, the declaration has to change. A site that starts no job as things are, as by a closed queue,
 	// may do so later.
 	Never bool `json:"never,omitempty"`
@@ -163,8 +163,8 @@ type Wait struct {
 	// Unheard: what ran has ended, and how is known to its agents alone, who tell a master. An apply hears them, and does
 	// what follows.
 	Unheard bool `json:"unheard,omitempty"`
-	// Held: it could be done now, and is held back: the plan's scope has only a part of what goes together, or -max-destroy or
-	// files that cannot be used keep it from being done.
+	// Held: it could be done now, and is held back: the plan's scope has only a part of what goes together, or a bound on
+	// removals or files that cannot be used keep it from being done.
 	Held bool `json:"held,omitempty"`
 }
 

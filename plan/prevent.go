@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -10,13 +9,12 @@ import (
 // Refusal is something that is asked for and must not be done. Whoever plans once does nothing then. Whoever watches
 // does all else, and the job stays as it is.
 type Refusal struct {
-	Job     string `json:"job"`
-	Summary string `json:"summary"`
-	Detail  string `json:"detail"`
+	Job    string     `json:"job"`
+	Reason job.Reason `json:"reason_code"`
 }
 
-func refusal(name, summary, detail string) *Refusal {
-	return &Refusal{Job: name, Summary: summary, Detail: detail}
+func refusal(name string, code job.Code, args ...string) *Refusal {
+	return &Refusal{Job: name, Reason: job.Because(code, append([]string{"job", name}, args...)...)}
 }
 
 func (p *pass) refuse(r Refusal) {
@@ -34,17 +32,14 @@ func (p *pass) prevented(name string, rec *job.Record) bool {
 	if !prevent || isOver(rec) {
 		return false
 	}
-	how := "either disable lifecycle.prevent_destroy or reduce the scope of the plan using the -target option"
+	code := PreventDestroy
 	if !said {
-		how = "declare it again, with lifecycle.prevent_destroy disabled, and apply that first: what counts is what was last applied"
+		code = PreventDestroyUndeclared
 	}
-	p.refuse(*refusal(name, cannotBeDestroyed, fmt.Sprintf(
-		"job.%s has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, %s.", name, how)))
+	p.refuse(*refusal(name, code))
 	p.kept[name] = true
 	return true
 }
-
-const cannotBeDestroyed = "Instance cannot be destroyed"
 
 // preventedMove tells whether a declared job would have to end where it runs, to begin under another provider, and must
 // not; it refuses that.
@@ -52,9 +47,7 @@ func (p *pass) preventedMove(spec *job.Job, rec *job.Record) bool {
 	if !spec.Lifecycle.PreventDestroy || spec.Provider == rec.Spec.Provider || isOver(rec) {
 		return false
 	}
-	p.refuse(*refusal(spec.Name, cannotBeDestroyed, fmt.Sprintf(
-		"job.%s has lifecycle.prevent_destroy set, but the plan calls for it to be destroyed under provider %q and created under %q. To avoid this error and continue with the plan, either disable lifecycle.prevent_destroy or reduce the scope of the plan using the -target option.",
-		spec.Name, rec.Spec.Provider, spec.Provider)))
+	p.refuse(*refusal(spec.Name, PreventDestroyMove, "from", rec.Spec.Provider, "to", spec.Provider))
 	return true
 }
 

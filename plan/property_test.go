@@ -316,7 +316,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	}
 	for _, n := range p.Notices {
 		if n.Type == "rejected" {
-			t.Fatalf("%s: %s", n.Address, n.Message)
+			t.Fatalf("%s: %s", n.Address, n.Reason)
 		}
 	}
 	c.checkPlaces(t, in, p)

@@ -2,9 +2,8 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -21,7 +20,7 @@ func (p *pass) refresh() Plan {
 		if w.active() && w.done() {
 			w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
 			p.out.Dirty = true
-			p.note("job."+w.name, "job_phase", "Succeeded")
+			p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 		}
 		p.judge(w)
 	}
@@ -40,8 +39,8 @@ type Drift struct {
 	UID      string      `json:"uid"`
 	Provider string      `json:"provider"`
 	// Action is Update if it was changed, Delete if it is gone, Create if it runs and is not recorded.
-	Action  Action   `json:"action"`
-	Reasons []string `json:"reasons,omitempty"`
+	Action  Action       `json:"action"`
+	Reasons []job.Reason `json:"reasons,omitempty"`
 	// Fields are what of it was changed: Before as it was applied, After as it is now.
 	Fields []job.FieldChange `json:"fields,omitempty"`
 }
@@ -98,7 +97,7 @@ func Drifted(in *Input) []Drift {
 		for _, inc := range incs {
 			if inc.State != job.Gone && included(key.slot) {
 				out = append(out, Drift{Slot: key.slot, UID: key.uid, Provider: inc.Provider, Action: Create,
-					Reasons: []string{fmt.Sprintf("incarnation %d runs on %s and is not recorded", inc.Number, cmp.Or(inc.Node, "no node yet"))}})
+					Reasons: []job.Reason{job.Because(NotRecorded, "incarnation", strconv.Itoa(inc.Number), "node", inc.Node)}})
 			}
 		}
 	}
@@ -126,14 +125,15 @@ func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool)
 	}
 	switch {
 	case newest != nil && newest.Number > s.Incarnation:
-		changed("incarnation", fmt.Sprint(s.Incarnation), fmt.Sprint(newest.Number))
-		d.Reasons = []string{fmt.Sprintf("incarnation %d was started, and %d is recorded", newest.Number, s.Incarnation)}
+		recorded, runs := strconv.Itoa(s.Incarnation), strconv.Itoa(newest.Number)
+		changed("incarnation", recorded, runs)
+		d.Reasons = []job.Reason{job.Because(NewerIncarnation, "incarnation", runs, "recorded", recorded)}
 	case current == nil:
-		d.Action, d.Reasons = Delete, []string{"nothing of it is there any more"}
+		d.Action, d.Reasons = Delete, []job.Reason{job.Because(Gone)}
 		return d, s.Phase != job.Scheduling // else it is still to be started
 	case current.State == job.Gone && current.Ended == job.EndFinished:
 		changed("phase", string(s.Phase), string(job.Succeeded))
-		d.Reasons = []string{"it has ended well"}
+		d.Reasons = []job.Reason{job.Because(EndedWell)}
 	case current.State == job.Gone:
 		d.Action, d.Reasons = Delete, endOf(s, current)
 	default:
@@ -151,12 +151,8 @@ func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool)
 }
 
 // endOf says how an incarnation ended that nobody of ours had stopped.
-func endOf(s *job.Slot, inc *job.Incarnation) []string {
-	lines := evidence(s, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit)
-	for i := range lines {
-		lines[i] = strings.TrimPrefix(lines[i], s.Address.Short()+": ")
-	}
-	return append(lines, inc.Evidence...)
+func endOf(s *job.Slot, inc *job.Incarnation) []job.Reason {
+	return append(evidence("", s.Node, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit), reported("", inc.Evidence)...)
 }
 
 // endedBy is the cause of an end of which the infrastructure names none.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 
 	"github.com/eltrain/eltrain/job"
@@ -13,9 +12,8 @@ import (
 
 // postpone notes that there is no room for a job to start anew, which therefore stays as it ended.
 func (p *pass) postpone(w *work, gang []*job.Slot) {
-	p.postponed = append(p.postponed, Wait{Job: w.name, Reasons: []string{fmt.Sprintf(
-		"It %s, and starts anew once there is room: unlike a new job it takes no places from others of its priority. %s eltrain apply -replace=job.%s starts it as a new one.",
-		lower(p.in.Records[w.name].Phase), p.shortage(w, gang), w.name)}})
+	why := job.Because(RetryWaits, "job", w.name, "phase", string(p.in.Records[w.name].Phase)).With(p.shortage(w, gang))
+	p.postponed = append(p.postponed, Wait{Job: w.name, Reasons: []job.Reason{why}})
 }
 
 // withoutPostponed is the plan in which the jobs that are postponed were not asked for to start anew: their records, with

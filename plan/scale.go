@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -28,7 +29,7 @@ func (p *pass) unload() {
 				}
 				goal := role.Floor(len(w.of(role.Name)) - 1)
 				last := w.onNode(role.Name, sp, pl)
-				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, "node "+pl.node.Name+" has less than it holds")
+				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, job.Because(NodeOverloaded, "node", pl.node.Name))
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 func nobody(*job.Slot) bool { return false }
 
 // shrinkTo takes a role down to goal slots. Those that are to go first do, whatever their rank.
-func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why string) {
+func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why job.Reason) {
 	held := w.of(r.Name)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
 		switch before, after := first(a), first(b); {
@@ -100,8 +101,9 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 		return victimOrder(a, b)
 	})
 	sp := p.space(w.spec.Provider)
+	shrunk := job.Because(Shrunk, "from", strconv.Itoa(len(held)), "to", strconv.Itoa(goal)).With(why)
 	for _, s := range held[:len(held)-goal] {
-		w.because(s, "%s: %d -> %d slots", why, len(held), goal)
+		w.because(s, shrunk)
 		node := s.Node
 		p.cancel(w, s)
 		if node == "" {
@@ -131,7 +133,7 @@ func (p *pass) shrink() {
 			if v == nil {
 				break
 			}
-			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nobody, "the job's limits")
+			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nobody, job.Because(JobLimits))
 		}
 	}
 }
@@ -145,7 +147,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
 	goal := r.Floor(len(held) - len(homeless))
 	if len(held) > most && goal > 0 {
-		p.shrinkTo(w, r, goal, nobody, "at most "+slotCount(most))
+		p.shrinkTo(w, r, goal, nobody, job.Because(RoleMax, "most", strconv.Itoa(most)))
 		return
 	}
 	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
@@ -155,7 +157,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	if r.Scaling == nil || goal == 0 || goal == len(held) {
 		return
 	}
-	p.shrinkTo(w, r, goal, nobody, "no node has room for more")
+	p.shrinkTo(w, r, goal, nobody, job.Because(NoRoomForMore))
 	p.decided(w, job.Shrink)
 }
 
@@ -264,8 +266,10 @@ func (p *pass) growStep(u *unit, n int) bool {
 	}
 	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
 	if u.w.world.Generation > 0 { // before that it is where the job starts, and needs no reason
+		why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
+			"from", strconv.Itoa(u.count), "to", strconv.Itoa(u.count+n))
 		for _, s := range slots {
-			u.w.because(s, "scaled within %d..%d: %d -> %d slots", u.role.Scaling.Min, u.role.Scaling.Max, u.count, u.count+n)
+			u.w.because(s, why)
 		}
 	}
 	p.grant(u.w, t)

@@ -177,9 +177,9 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		p := plan.Make(in)
 		return fmt.Sprintln(plan.Removals(&in, &p)), nil
 	case "withhold":
-		why := map[string]string{}
+		why := map[string]job.Reason{}
 		for _, a := range d.CmdArgs {
-			why[a.Key] = "The files are held back."
+			why[a.Key] = job.Because(job.Verbatim, "message", "The files are held back.")
 		}
 		return render(plan.Make(plan.Withhold(w.input(), why))), nil
 	case "lag":
@@ -355,11 +355,19 @@ func sizesText(p plan.Plan) string {
 		}
 		fmt.Fprintf(&b, " within %d..%d", s.Min, s.Max)
 		if len(s.Reasons) > 0 {
-			b.WriteString(": " + strings.Join(s.Reasons, "; "))
+			b.WriteString(": " + texts(s.Reasons, "; "))
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+func texts(reasons []job.Reason, between string) string {
+	var all []string
+	for _, r := range reasons {
+		all = append(all, r.String())
+	}
+	return strings.Join(all, between)
 }
 
 func graces(p plan.Plan) string {
@@ -402,7 +410,7 @@ func (w *world) incidents() string {
 			for k, c := range i.Culprits {
 				culprits[k] = c.Short()
 			}
-			fmt.Fprintf(&b, "%s generation %d %s in %s: %s: %s\n", name, i.Generation, i.Cause, strings.Join(culprits, ", "), i.Action, strings.Join(i.Evidence, "; "))
+			fmt.Fprintf(&b, "%s generation %d %s in %s: %s: %s\n", name, i.Generation, i.Cause, strings.Join(culprits, ", "), i.Action, texts(i.Evidence, "; "))
 		}
 	}
 	return b.String()
@@ -729,11 +737,11 @@ func render(p plan.Plan) string {
 	for _, n := range p.Notices {
 		switch n.Type {
 		case "rejected":
-			fmt.Fprintf(&b, "REJECTED %s: %s\n", n.Address, n.Message)
+			fmt.Fprintf(&b, "REJECTED %s: %s\n", n.Address, n.Reason)
 		case "incident":
-			fmt.Fprintf(&b, "! %s %s: %s\n", n.Address, n.Message, strings.Join(n.Incident.Evidence, "; "))
+			fmt.Fprintf(&b, "! %s %s: %s\n", n.Address, n.Reason, texts(n.Incident.Evidence, "; "))
 		default:
-			fmt.Fprintf(&b, "* %s %s\n", n.Address, n.Message)
+			fmt.Fprintf(&b, "* %s %s\n", n.Address, n.Reason)
 		}
 	}
 	type kind struct {
@@ -766,7 +774,7 @@ func render(p plan.Plan) string {
 			after += fmt.Sprintf(" (wave %d)", c.Wave)
 		}
 		if len(c.Reasons) > 0 {
-			after += ": " + strings.Join(c.Reasons, "; ")
+			after += ": " + texts(c.Reasons, "; ")
 		}
 		if c.Action == plan.Update || c.Action == plan.Replace {
 			for _, f := range c.Fields {
@@ -798,10 +806,10 @@ func render(p plan.Plan) string {
 		if x.Held {
 			what = "is held back"
 		}
-		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, strings.Join(x.Reasons, " "))
+		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, texts(x.Reasons, " "))
 	}
 	for _, r := range p.Refusals {
-		fmt.Fprintf(&b, "REFUSED %s: %s: %s\n", r.Job, r.Summary, r.Detail)
+		fmt.Fprintf(&b, "REFUSED %s: %s\n", r.Job, r.Reason)
 	}
 	if !p.Wake.IsZero() {
 		fmt.Fprintf(&b, "wake +%s\n", p.Wake.Sub(jobtest.Epoch))

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/eltrain/eltrain/job"
@@ -442,7 +442,7 @@ func (p *pass) narrow() {
 			p.in.Jobs, p.parts[as] = append(p.in.Jobs, spec), e
 		default:
 			p.freeze(name, rec)
-			p.holdBack(as, "", fmt.Sprintf("It ends as a whole: what would be left of its gang could not train. Target job.%s, or leave all of it out.", as))
+			p.holdBack(as, "", job.Because(EndsWhole, "job", as))
 		}
 	}
 }
@@ -474,7 +474,7 @@ func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
 	default:
 		p.freeze(from, rec)
 	}
-	p.holdBack(j.Name, "", fmt.Sprintf("It starts as a whole: the min of all its roles together, or nothing. Target job.%s, or leave all of it out.", j.Name))
+	p.holdBack(j.Name, "", job.Because(StartsWhole, "job", j.Name))
 }
 
 // partOf is the declaration that holds of a job of which only a part is in scope: of the roles that are wholly.
@@ -495,7 +495,7 @@ func (p *pass) partOf(j *job.Job, rec *job.Record, e *extent) job.Job {
 			}
 		}
 		if e.touched[declared.Name] {
-			p.holdBack(j.Name, declared.Name, fmt.Sprintf("What its role is declared as now is taken up by all slots of the role together. Target job.%s.%s, or leave all of it out.", j.Name, declared.Name))
+			p.holdBack(j.Name, declared.Name, job.Because(RoleUpdatesWhole, "job", j.Name, "role", declared.Name))
 		}
 	}
 	for i := range rec.Spec.Roles {
@@ -515,8 +515,8 @@ func (p *pass) freeze(name string, rec *job.Record) {
 }
 
 // holdBack says what is not done though it is in scope.
-func (p *pass) holdBack(name, role, reason string) {
-	p.out.Waits = append(p.out.Waits, Wait{Job: name, Role: role, Reasons: []string{reason}, Held: true})
+func (p *pass) holdBack(name, role string, why job.Reason) {
+	p.out.Waits = append(p.out.Waits, Wait{Job: name, Role: role, Reasons: []job.Reason{why}, Held: true})
 }
 
 // spared tells whether what is of no job that is known, or of an earlier one of its name, is left alone.
@@ -565,11 +565,11 @@ func (p *pass) thaw() {
 		if w.part == nil || len(w.part.ill) == 0 {
 			continue
 		}
-		named := strings.Join(w.part.ill[:min(len(w.part.ill), illNamed)], ", ")
-		if more := len(w.part.ill) - illNamed; more > 0 {
-			named += fmt.Sprintf(" and %d more", more)
+		named, more := w.part.ill, ""
+		if left := len(named) - illNamed; left > 0 {
+			named, more = named[:illNamed], strconv.Itoa(left)
 		}
-		p.holdBack(w.name, "", fmt.Sprintf("%s: not running, and not in scope. Its world may not form without. Target job.%s to have all of it healed.", named, w.name))
+		p.holdBack(w.name, "", job.Because(NotRunningOutOfScope, "job", w.name, "slots", strings.Join(named, ", "), "more", more))
 	}
 	for name := range p.frozen {
 		p.out.Records[name] = p.in.Records[name]

@@ -60,7 +60,7 @@ func (w *world) scopeCommand(d *datadriven.TestData) (string, error) {
 func driftText(drifts []plan.Drift) string {
 	var b strings.Builder
 	for _, d := range drifts {
-		fmt.Fprintf(&b, "%s %s %s", d.Action, d.Slot, strings.Join(d.Reasons, "; "))
+		fmt.Fprintf(&b, "%s %s %s", d.Action, d.Slot, texts(d.Reasons, "; "))
 		for _, f := range d.Fields {
 			fmt.Fprintf(&b, " [%s %s -> %s]", f.Path, f.Before, f.After)
 		}

@@ -2,9 +2,9 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -56,8 +56,8 @@ func fulfilment(count int, r *job.Role) float64 {
 // promised a place that is still in use waits for it, and nobody else gets it.
 func (p *pass) admit() {
 	for _, w := range p.turn {
-		if why := p.refused(w); why != "" {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []string{why}, Never: !w.admitted() && !p.siteRefuses(w)})
+		if why := p.refused(w); !why.IsZero() {
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []job.Reason{why}, Never: !w.admitted() && !p.siteRefuses(w)})
 			continue
 		}
 		if w.admitted() {
@@ -86,31 +86,32 @@ func (p *pass) admit() {
 // namespace. That passes, and no declaration has to change for it.
 func (p *pass) siteRefuses(w *work) bool { return p.in.Capabilities[w.spec.Provider].Refused != "" }
 
-// refused says why the job cannot be started: its provider starts none, or does not do what this one asks of it.
-func (p *pass) refused(w *work) string {
+// refused says why the job cannot be started: its provider starts none, or does not do what this one asks of it. It is zero
+// if it can.
+func (p *pass) refused(w *work) job.Reason {
 	c, known := p.in.Capabilities[w.spec.Provider]
 	if !known {
-		return fmt.Sprintf("Its provider %q is not configured.", w.spec.Provider)
+		return job.Because(ProviderNotConfigured, "provider", w.spec.Provider)
 	}
 	if c.Refused != "" {
-		return c.Refused
+		return job.Because(ProviderRefuses, "provider", w.spec.Provider, "message", c.Refused)
 	}
 	if owner := p.owners[runsAt{w.spec.Provider, w.name}]; owner != "" && !w.begun() {
-		return fmt.Sprintf("A job of this name runs there already, managed under the state %q. Give this one another name or its provider another namespace, or use that state to take the job over.", owner)
+		return job.Because(NameInUse, "state", owner)
 	}
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
 		if r.Image == "" && c.NeedsImage {
-			return fmt.Sprintf("Role %s has no image, and provider %q runs nothing without. Give the role an image, or the provider one for all its roles.", r.Name, w.spec.Provider)
+			return job.Because(ImageMissing, "role", r.Name, "provider", w.spec.Provider)
 		}
 		if r.Image != "" && !c.Images {
-			return fmt.Sprintf("Role %s has an image, and provider %q runs none. Leave image out or choose another provider.", r.Name, w.spec.Provider)
+			return job.Because(ImageUnsupported, "role", r.Name, "provider", w.spec.Provider)
 		}
 		if r.Pod != nil && !c.Pods {
-			return fmt.Sprintf("Role %s has a pod overlay, and provider %q has no pods. Leave pod out or choose another provider.", r.Name, w.spec.Provider)
+			return job.Because(PodUnsupported, "role", r.Name, "provider", w.spec.Provider)
 		}
 	}
-	return ""
+	return job.Reason{}
 }
 
 // gang is the job's min: the slots that start together or not at all, the largest first, so that small ones
@@ -270,8 +271,9 @@ func (v *victim) given() []*job.Slot { return v.held[:len(v.held)-v.left] }
 // carryOut shrinks for real. The space knows already that the slots leave. However many steps it took, it is one decision:
 // each slot has the same reason.
 func (p *pass) carryOut(v *victim, ahead *work) {
+	why := job.Because(MakesRoom, "job", ahead.name, "role", v.role.Name, "from", strconv.Itoa(len(v.held)), "to", strconv.Itoa(v.left))
 	for _, s := range v.given() {
-		v.w.because(s, "job.%s waits and fits with %s at %d instead of %d slots", ahead.name, v.role.Name, v.left, len(v.held))
+		v.w.because(s, why)
 		p.cancel(v.w, s)
 	}
 }

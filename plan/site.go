@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"strconv"
+
+	"github.com/eltrain/eltrain/job"
+)
 
 // leave takes a job out of the pass whose slots run at another site than the one that its provider shows now: nothing is
 // known of them, so nothing about them is decided. Its record stays as it is, and a Wait says what to do.
@@ -15,15 +19,8 @@ func (p *pass) leave(name string, declared bool) bool {
 	}
 	p.elsewhere[name] = true
 	p.out.Records[name] = rec
-	what := "Point the provider back there"
-	if declared {
-		what += ", or destroy the job there first"
-	} else {
-		what += " to have the job destroyed"
-	}
-	what += "; or, where that is no more, as a namespace that was deleted, take it out of the state with eltrain state rm"
-	p.out.Waits = append(p.out.Waits, Wait{Job: name, Never: true, Reasons: []string{
-		fmt.Sprintf("It was launched at %s, and its provider %q is at %s now: it is left as it is. %s.", rec.Site, rec.Spec.Provider, site, what)}})
+	p.out.Waits = append(p.out.Waits, Wait{Job: name, Never: true, Reasons: []job.Reason{
+		job.Because(AtOtherSite, "site", rec.Site, "provider", rec.Spec.Provider, "provider_site", site, "declared", strconv.FormatBool(declared))}})
 	return true
 }
 

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -18,8 +17,8 @@ type Size struct {
 	Now      int    `json:"now"`      // with it
 	Min      int    `json:"min"`
 	Max      int    `json:"max"`
-	// Reasons are why it is made smaller, for a person. It grows because there is room.
-	Reasons []string `json:"reasons,omitempty"`
+	// Reasons are why it is made smaller. It grows because there is room.
+	Reasons []job.Reason `json:"reasons,omitempty"`
 }
 
 // Changes tells whether the plan makes the role larger or smaller.
@@ -48,15 +47,15 @@ func (p *pass) size(w *work, r *job.Role, now int) {
 }
 
 // reasonsToGo are why slots of the role are given up in this pass, each once.
-func (w *work) reasonsToGo(role string) []string {
-	var reasons []string
+func (w *work) reasonsToGo(role string) []job.Reason {
+	var reasons []job.Reason
 	for _, s := range w.slots {
 		d := w.decisions[s]
-		if s.Address.Role != role || holds(s) || d == nil || len(d.reasons) == 0 || slices.Contains(reasons, d.reasons[0]) {
+		if s.Address.Role != role || holds(s) || d == nil || len(d.reasons) == 0 || slices.ContainsFunc(reasons, d.reasons[0].Equal) {
 			continue
 		}
 		if len(reasons) == textsNamed {
-			return append(reasons, "and more")
+			return append(reasons, job.Because(MoreReasons))
 		}
 		reasons = append(reasons, d.reasons[0])
 	}
@@ -69,12 +68,4 @@ func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {
 		return r.Scaling != nil && c.Path == "role."+r.Name+".replicas"
 	})
-}
-
-// slotCount is a number of slots in words.
-func slotCount(n int) string {
-	if n == 1 {
-		return "1 slot"
-	}
-	return fmt.Sprintf("%d slots", n)
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -69,23 +68,23 @@ func (w *work) waitingSince() time.Time {
 // timeoutIncident names those that the world waits for.
 func (w *work) timeoutIncident(now time.Time) job.Incident {
 	i := job.Incident{Time: now, Cause: job.RendezvousTimeout, Confidence: 1,
-		Evidence: []string{fmt.Sprintf("no world formed for %s", w.spec.Rendezvous.Timeout)}}
+		Evidence: []job.Reason{job.Because(NoWorldFormed, "timeout", w.spec.Rendezvous.Timeout.String())}}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
 		if role == nil || !role.Ranked || !holds(s) || s.Phase == job.Registered {
 			continue
 		}
-		why := ": its agent has not registered"
-		if s.Node == "" {
-			why = ": it has no place"
-		}
-		if inc := w.current(s); inc != nil && inc.Waiting != "" {
-			why = ": " + inc.Waiting
-		}
 		i.Culprits = append(i.Culprits, s.Address)
-		if len(i.Evidence) <= tailShown {
-			i.Evidence = append(i.Evidence, s.Address.Short()+why)
+		if len(i.Evidence) > tailShown {
+			continue
 		}
+		why := job.Because(AgentNotThere, "slot", s.Address.Short())
+		if inc := w.current(s); inc != nil && inc.Waiting != "" {
+			why = job.Because(NotStarting, "slot", s.Address.Short(), "message", inc.Waiting)
+		} else if s.Node == "" {
+			why = job.Because(NoPlace, "slot", s.Address.Short())
+		}
+		i.Evidence = append(i.Evidence, why)
 	}
 	return i
 }
@@ -108,7 +107,7 @@ func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
 	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })
 	for _, other := range p.turn {
-		if other == w || other.spec.Provider != w.spec.Provider || p.refused(other) != "" {
+		if other == w || other.spec.Provider != w.spec.Provider || !p.refused(other).IsZero() {
 			continue
 		}
 		lacks := p.lacks(other)
@@ -119,8 +118,9 @@ func (p *pass) giveWay(w *work) bool {
 			sp.leave(s)
 		}
 		if sp.takes(lacks) {
+			why := job.Because(GivesWay, "job", other.name)
 			for _, s := range yielding {
-				w.because(s, "it waits in vain, and job.%s fits without it", other.name)
+				w.because(s, why)
 				p.cancel(w, s)
 			}
 			return true

@@ -149,8 +149,8 @@ func (p *pass) tellIdle(w *work) {
 	}
 	for i := range w.spec.Roles {
 		if role := w.spec.Roles[i].Name; len(ended[role]) > 0 {
-			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Unheard: true, Reasons: []string{job.Fold(role, ended[role]) +
-				": no process runs there any more. Why, their agents tell a master, and an apply goes on from there."}})
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Unheard: true, Reasons: []job.Reason{
+				job.Because(EndedUnheard, "slots", job.Fold(role, ended[role]))}})
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 	switch {
 	case inc.Cause != "": // what is evicted exits with some code too
-		p.fault(w, s, inc.Cause, inc.Exit, inc.Evidence...)
+		p.fault(w, s, inc.Cause, inc.Exit, reported(s.Address.Short(), inc.Evidence)...)
 	case inc.Ended == job.EndFinished:
 		p.succeed(s)
 	default:
@@ -219,7 +219,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 		if p.unattributed(w, s, inc) {
 			return
 		}
-		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, inc.Evidence...)
+		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, reported(s.Address.Short(), inc.Evidence)...)
 	case job.MemberFailed:
 		if m.InPlace < s.InPlace {
 			return // the restart that it was granted has not reached it yet
@@ -281,8 +281,8 @@ func (p *pass) displace(w *work, s *job.Slot) {
 	node := s.Node
 	s.Node, s.Recover = "", true
 	p.out.Dirty = true
-	w.because(s, "%s", nodeRemoved(node))
-	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: []string{s.Address.Short() + ": node " + node + " was removed"}, generation: p.generationOf(w, s)})
+	w.because(s, p.why(NodeGone, "node", node))
+	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: evidence(s.Address.Short(), node, job.NodeGone, nil), generation: p.generationOf(w, s)})
 	if s.Phase == job.Failing || s.Phase == job.Lost {
 		return // heal finds it another place
 	}

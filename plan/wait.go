@@ -2,9 +2,9 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,8 +12,8 @@ import (
 )
 
 // wait adds what is not as asked for.
-func (p *pass) wait(w *work, role, reason string) {
-	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []string{reason}})
+func (p *pass) wait(w *work, role string, why job.Reason) {
+	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []job.Reason{why}})
 }
 
 // nodesNamed bounds how many nodes a shortage names, or tells of together.
@@ -21,85 +21,95 @@ const nodesNamed = 8
 
 // stillStopping says why n slots of a job are not started yet. A slot has one change in a plan, and theirs is the stop of
 // what ran in them; whether they fit is seen when that has ended. So no plan counts them before.
-func stillStopping(n int) string {
-	return fmt.Sprintf("Slots of it are still being stopped. Once they have ended, %s start anew, if they fit; a plan counts them from then on.", slotCount(n))
-}
+func stillStopping(n int) job.Reason { return job.Because(StillStopping, "count", strconv.Itoa(n)) }
 
-// shortage says what is wanted and what is available, for a person.
-func (p *pass) shortage(w *work, slots []*job.Slot) string {
+// shortage says what is wanted and what is available.
+func (p *pass) shortage(w *work, slots []*job.Slot) job.Reason {
 	sp := p.space(w.spec.Provider)
 	if !w.within(slots) {
-		return fmt.Sprintf("Wanted: %s. Its limits leave no room for that.", sp.wanted(slots))
+		return job.Because(AboveLimits).With(sp.wanted(slots)...)
 	}
-	return fmt.Sprintf("Wanted: %s. Available: %s.", sp.wanted(slots), sp.available(slots))
+	return job.Because(NoRoom).With(append(sp.wanted(slots), sp.available(slots)...)...)
 }
 
 // available is what the nodes have for these slots, then why others have nothing for them. A few nodes are named each;
 // of many, those of which the same is to be said are counted, as a scheduler does it: the one taint that is on most of
 // them must not be lost behind names.
-func (sp *space) available(slots []*job.Slot) string {
-	if len(sp.places) == 0 {
-		return "no node"
-	}
+func (sp *space) available(slots []*job.Slot) []job.Reason {
 	roles := oneOfEach(slots)
 	var have, not []*supply
-	known := map[supply]*supply{} // by what is said
+	known := map[offer]*supply{}
 	for _, pl := range sp.places {
-		o := sp.supply(pl, roles)
-		said := o
-		said.name, said.nodes = "", 0
-		if same := known[said]; same != nil && len(sp.places) > nodesNamed {
+		o := sp.offer(pl, roles)
+		if same := known[o]; same != nil && len(sp.places) > nodesNamed {
 			same.nodes++
 			continue
 		}
-		known[said] = &o
+		s := &supply{offer: o, first: pl, nodes: 1}
+		known[o] = s
 		if o.useless {
-			not = append(not, &o)
+			not = append(not, s)
 		} else {
-			have = append(have, &o)
+			have = append(have, s)
 		}
 	}
 	slices.SortStableFunc(not, func(a, b *supply) int { return cmp.Compare(b.nodes, a.nodes) })
-	return strings.Join(append(firstSupplies(have, "nodes"), firstSupplies(not, "nodes that are no use")...), "; ")
+	return append(sp.firstSupplies(have, roles, MoreNodes), sp.firstSupplies(not, roles, MoreUselessNodes)...)
 }
 
 // firstSupplies tells of the first of them, and how many nodes the others are.
-func firstSupplies(supplies []*supply, nodes string) []string {
-	var texts []string
+func (sp *space) firstSupplies(supplies []*supply, roles []*job.Slot, others job.Code) []job.Reason {
+	var told []job.Reason
 	more := 0
-	for i, o := range supplies {
+	for i, s := range supplies {
 		if i < nodesNamed {
-			texts = append(texts, o.String())
+			told = append(told, sp.told(s, roles))
 		} else {
-			more += o.nodes
+			more += s.nodes
 		}
 	}
 	if more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more %s", more, nodes))
+		told = append(told, job.Because(others, "count", strconv.Itoa(more)))
 	}
-	return texts
+	return told
 }
 
 // supply is what a node has for slots of some roles, or several nodes alike.
 type supply struct {
-	name    string // of the first
-	nodes   int
-	useless bool   // none of the slots can come
-	barred  bool   // by what they are, not by what the node is at the moment
-	text    string // what it has, or why that is no use
-	but     string // for which roles it is no use
+	offer
+	first *place
+	nodes int
 }
 
-func (o *supply) String() string {
-	switch {
-	case o.nodes == 1 && o.barred:
-		return o.name + ": " + o.text
-	case o.nodes == 1:
-		return o.name + " " + o.text + o.but
-	case o.useless:
-		return fmt.Sprintf("%d nodes: %s", o.nodes, o.text)
+// offer is what is to be said of a node.
+type offer struct {
+	code    job.Code
+	value   string // what it has free, or why that is no use
+	not     string // the roles that can never be on it, where others can
+	useless bool   // none of the slots can come
+}
+
+// told is the supply as a reason: with the node's name, or how many there are.
+func (sp *space) told(s *supply, roles []*job.Slot) job.Reason {
+	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most"}[s.code]
+	why := job.Because(s.code, cmp.Or(argument, "message"), s.value)
+	if why.Args == nil {
+		why.Args = map[string]string{}
 	}
-	return fmt.Sprintf("%d nodes with %s each%s", o.nodes, o.text, o.but)
+	if s.nodes == 1 {
+		why.Args["node"] = s.first.node.Name
+	} else {
+		why.Args["count"] = strconv.Itoa(s.nodes)
+	}
+	if s.not == "" {
+		return why
+	}
+	for _, slot := range roles {
+		if bar := sp.bars.of(slot).at(s.first.node.Name); bar != "" {
+			why.Of = append(why.Of, job.Because(NotForRole, "role", slot.Address.Role, "message", bar))
+		}
+	}
+	return why
 }
 
 // oneOfEach is one slot of each role.
@@ -123,57 +133,60 @@ func (sp *space) barredTo(pl *place, slots []*job.Slot) (n int) {
 	return n
 }
 
-// supply is what a node has for slots of these roles.
-func (sp *space) supply(pl *place, roles []*job.Slot) supply {
+// offer is what a node has for slots of these roles.
+func (sp *space) offer(pl *place, roles []*job.Slot) offer {
 	name := pl.node.Name
-	switch sp.barredTo(pl, roles) {
-	case 0:
-		return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl, roles)}
-	case len(roles):
-		return supply{name: name, nodes: 1, useless: true, barred: true, text: sp.bars.of(roles[0]).at(name)}
+	barred := sp.barredTo(pl, roles)
+	if barred == len(roles) && barred > 0 {
+		return offer{code: NodeBarred, value: sp.bars.of(roles[0]).at(name), useless: true}
 	}
-	var not []string
+	o := offer{useless: sp.full(pl)}
+	o.code, o.value = sp.left(pl, roles)
+	if barred == 0 {
+		return o
+	}
 	for _, s := range roles {
 		if why := sp.bars.of(s).at(name); why != "" {
-			not = append(not, "not for "+s.Address.Role+": "+why)
+			o.not += s.Address.Role + "\x00" + why + "\x00"
 		}
 	}
-	return supply{name: name, nodes: 1, useless: sp.full(pl), text: sp.left(pl, roles), but: " (" + strings.Join(not, "; ") + ")"}
+	return o
 }
 
 // full tells whether no slot can come to the node, whatever it asks for.
 func (sp *space) full(pl *place) bool { return !pl.open() || pl.free[2] <= 0 }
 
-func (sp *space) wanted(slots []*job.Slot) string {
+// wanted is how many slots of each kind there are, and what each takes.
+func (sp *space) wanted(slots []*job.Slot) []job.Reason {
 	type kind struct{ role, size, extra string }
 	counts := map[kind]int{}
 	var order []kind
 	for _, s := range slots {
 		k := kind{role: s.Address.Role, size: s.Reserved.String()}
 		if extra := sp.extras.of(s.Address); !extra.Equal(job.Resources{}) {
-			k.extra = ", and " + extra.String() + " for what else is in its pod"
+			k.extra = extra.String()
 		}
 		if counts[k] == 0 {
 			order = append(order, k)
 		}
 		counts[k]++
 	}
-	parts := make([]string, len(order))
+	parts := make([]job.Reason, len(order))
 	for i, k := range order {
-		parts[i] = fmt.Sprintf("%d %s with %s each%s", counts[k], k.role, k.size, k.extra)
+		parts[i] = job.Because(Wanted, "count", strconv.Itoa(counts[k]), "role", k.role, "each", k.size, "extra", k.extra)
 	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
 // left is what a node has free, of what it has. What slots of these roles want and none is left of is named too.
-func (sp *space) left(pl *place, roles []*job.Slot) string {
+func (sp *space) left(pl *place, roles []*job.Slot) (code job.Code, value string) {
 	switch {
 	case pl.node.Closed != "":
-		return pl.node.Closed
+		return NodeClosed, pl.node.Closed
 	case pl.node.Drained != "":
-		return pl.node.Drained
+		return NodeClosed, pl.node.Drained
 	case pl.free[2] <= 0:
-		return "full with " + slotCount(pl.node.Slots)
+		return NodeFull, strconv.Itoa(pl.node.Slots)
 	}
 	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
 	for name, i := range sp.dims {
@@ -182,9 +195,9 @@ func (sp *space) left(pl *place, roles []*job.Slot) string {
 		}
 	}
 	if free.Equal(job.Resources{}) {
-		return "nothing free"
+		return NodeNothingFree, ""
 	}
-	return strings.Join(append(lacking(free, roles), free.String()), ", ") + " free"
+	return NodeFree, strings.Join(append(lacking(free, roles), free.String()), ", ")
 }
 
 // lacking are the kinds of resource that slots of these roles want and of which nothing is free.
@@ -211,7 +224,7 @@ func lacking(free job.Resources, roles []*job.Slot) []string {
 // never tells whether the job's min cannot run even on empty nodes, or within the job's own limits.
 func (p *pass) never(w *work, gang []*job.Slot) bool {
 	if !w.within(gang) {
-		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{p.shortage(w, gang)}})
+		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{p.shortage(w, gang)}})
 		return true
 	}
 	t := &txn{sp: p.space(w.spec.Provider).emptied()}
@@ -219,8 +232,7 @@ func (p *pass) never(w *work, gang []*job.Slot) bool {
 		t.undo()
 		return false
 	}
-	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []string{
-		fmt.Sprintf("It cannot run on these nodes even when they are empty. %s", p.shortage(w, gang))}})
+	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{job.Because(NeverFits).With(p.shortage(w, gang))}})
 	return true
 }
 
@@ -277,14 +289,10 @@ func (p *pass) queueOf(w *work, r *job.Role, passing bool) {
 	}
 	wait := Wait{Job: w.name, Role: r.Name, Passing: passing}
 	for _, text := range texts[:min(len(texts), textsNamed)] {
-		slots := job.Fold(r.Name, indices[text])
-		if n := len(indices[text]); n > 1 {
-			slots += fmt.Sprintf(" (%d slots)", n)
-		}
-		wait.Reasons = append(wait.Reasons, slots+": "+text)
+		wait.Reasons = append(wait.Reasons, job.Because(Queued, "slots", job.Fold(r.Name, indices[text]), "count", strconv.Itoa(len(indices[text])), "message", text))
 	}
 	if more := len(texts) - textsNamed; more > 0 {
-		wait.Reasons = append(wait.Reasons, fmt.Sprintf("and %d more reasons", more))
+		wait.Reasons = append(wait.Reasons, job.Because(MoreReasons, "count", strconv.Itoa(more)))
 	}
 	p.out.Waits = append(p.out.Waits, wait)
 }

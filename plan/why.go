@@ -1,25 +1,23 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-)
 
-// declarationChanged is why a slot is replaced that is declared otherwise than it was started.
-const declarationChanged = "its declaration changed"
+	"github.com/eltrain/eltrain/job"
+)
 
 // maxWhy is how many fields Why names: which others there are the plan shows.
 const maxWhy = 3
 
-// Why is a change's most telling reason in short, for a line of its own: of an edit with the names of what was edited. It is
-// "" if there is none.
-func (c *Change) Why() string {
+// Why is a change's most telling reason: of an edit with the names of what was edited. It is zero if there is none.
+func (c *Change) Why() job.Reason {
 	if len(c.Reasons) == 0 {
-		return ""
+		return job.Reason{}
 	}
-	why := strings.TrimSuffix(c.Reasons[0], ".")
-	if why != declarationChanged || c.Launch != nil || len(c.Fields) == 0 { // the Fields of a start are all of its
+	why := c.Reasons[0]
+	if why.Code != DeclarationChanged || c.Launch != nil || len(c.Fields) == 0 { // the Fields of a start are all of its
 		return why
 	}
 	var names []string
@@ -29,8 +27,9 @@ func (c *Change) Why() string {
 			names = append(names, name)
 		}
 	}
-	if more := len(names) - maxWhy; more > 0 {
-		names = append(names[:maxWhy], fmt.Sprintf("%d more", more))
+	more := ""
+	if left := len(names) - maxWhy; left > 0 {
+		names, more = names[:maxWhy], strconv.Itoa(left)
 	}
-	return why + ": " + strings.Join(names, ", ")
+	return job.Because(why.Code, "fields", strings.Join(names, ", "), "more", more)
 }

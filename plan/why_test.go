@@ -16,19 +16,20 @@ func TestALineSaysWhatWasEdited(t *testing.T) {
 		}
 		return out
 	}
+	edited := []job.Reason{job.Because(DeclarationChanged)}
 	for _, test := range []struct {
 		change Change
 		want   string
 	}{
 		{Change{}, ""},
-		{Change{Reasons: []string{"its node n1 was removed.", "more"}, Fields: fields("role.worker.command")}, "its node n1 was removed"},
-		{Change{Reasons: []string{declarationChanged}}, "its declaration changed"},
-		{Change{Reasons: []string{declarationChanged}, Fields: fields("role.worker.command", "checkpoint.signal")}, "its declaration changed: command, checkpoint.signal"},
-		{Change{Reasons: []string{declarationChanged}, Fields: fields("role.worker.a", "role.worker.b", "role.worker.c", "role.worker.d", "role.worker.e")}, "its declaration changed: a, b, c, 2 more"},
-		{Change{Reasons: []string{declarationChanged}, Fields: fields("role.worker.command"), Launch: &job.Launch{}}, "its declaration changed"},
+		{Change{Reasons: []job.Reason{job.Because(NodeGone, "node", "n1"), job.Because(NoRoomToReturn)}, Fields: fields("role.worker.command")}, "node_gone(node=n1)"},
+		{Change{Reasons: edited}, "declaration_changed"},
+		{Change{Reasons: edited, Fields: fields("role.worker.command", "checkpoint.signal")}, `declaration_changed(fields="command, checkpoint.signal")`},
+		{Change{Reasons: edited, Fields: fields("role.worker.a", "role.worker.b", "role.worker.c", "role.worker.d", "role.worker.e")}, `declaration_changed(fields="a, b, c" more=2)`},
+		{Change{Reasons: edited, Fields: fields("role.worker.command"), Launch: &job.Launch{}}, "declaration_changed"},
 	} {
 		test.change.Slot = slot
-		if got := test.change.Why(); got != test.want {
+		if got := test.change.Why().String(); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}

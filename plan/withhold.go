@@ -70,10 +70,10 @@ func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) 
 
 // Withhold lets recorded jobs go on as they were last applied, whatever is declared of them now. why gives the
 // reason of each, by the name in the records.
-func Withhold(in Input, why map[string]string) Input {
+func Withhold(in Input, why map[string]job.Reason) Input {
 	in.Jobs, in.Moved, in.Withheld = slices.Clone(in.Jobs), maps.Clone(in.Moved), maps.Clone(in.Withheld)
 	if in.Withheld == nil {
-		in.Withheld = map[string]string{}
+		in.Withheld = map[string]job.Reason{}
 	}
 	for name, reason := range why {
 		spec := in.Records[name].Spec
@@ -91,12 +91,12 @@ func Withhold(in Input, why map[string]string) Input {
 // withheld makes a job that is not what the files say, or may say, Degraded, with the reason. What is withheld waits for
 // nothing: no waiting brings it about.
 func (p *pass) withheld(w *work) {
-	if why := p.in.Withheld[w.name]; why != "" && w.active() && !p.frozen[w.name] {
+	if why, held := p.in.Withheld[w.name]; held && w.active() && !p.frozen[w.name] {
 		p.holdBack(w.name, "", why)
 	}
 	for _, r := range p.out.Refusals {
 		if r.Job == w.name && w.active() {
-			p.wait(w, "", r.Detail)
+			p.wait(w, "", r.Reason)
 		}
 	}
 }

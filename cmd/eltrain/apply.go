@@ -422,7 +422,7 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 // lost are the jobs, by name, that the plan ends because they are in the files no more.
 func (m *master) lost(facts *view.PlanFacts) []string {
 	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
-		return facts.Input.Withheld[name] != "" || slices.Contains(facts.Plan.Kept, name)
+		return !facts.Input.Withheld[name].IsZero() || slices.Contains(facts.Plan.Kept, name)
 	})
 }
 

@@ -82,10 +82,14 @@ func (s *session) refused(cfg *lang.Config, refusals []plan.Refusal) bool {
 	var diags hcl.Diagnostics
 	for _, r := range refusals {
 		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: r.Summary, Detail: r.Detail, Subject: lineOf(cfg, sourceOf(cfg, r.Job)),
+			Severity: hcl.DiagError, Summary: view.Words{}.Headline(r.Reason.Code), Detail: view.Sentence(r.Reason), Subject: lineOf(cfg, sourceOf(cfg, r.Job)),
 		})
 	}
-	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
+	shown := view.DiagnoseHCL(diags, cfg.Files)
+	for i := range shown {
+		shown[i].ReasonCode = &refusals[i].Reason
+	}
+	s.diagnose(shown...)
 	return len(diags) > 0
 }
 

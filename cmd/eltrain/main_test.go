@@ -577,12 +577,12 @@ func TestConclude(t *testing.T) {
 	interrupted, cancel := context.WithCancel(context.Background())
 	cancel()
 	ended := func(phase job.JobPhase) plan.Plan {
-		return plan.Plan{Records: job.Records{"a": {Spec: job.Job{Name: "a"}, Phase: phase, Incidents: []job.Incident{{Cause: job.ProcessFailed, Evidence: []string{"exit code 3"}}}}}}
+		return plan.Plan{Records: job.Records{"a": {Spec: job.Job{Name: "a"}, Phase: phase, Incidents: []job.Incident{{Cause: job.ProcessFailed, Evidence: said("exit code 3")}}}}}
 	}
 	waiting := ended(job.JobPending)
-	waiting.Waits = []plan.Wait{{Job: "a", Role: "w", Reasons: []string{"2 gpu are wanted, 1 is available"}}}
+	waiting.Waits = []plan.Wait{{Job: "a", Role: "w", Reasons: said("2 gpu are wanted, 1 is available")}}
 	elsewhere := ended(job.JobRunning) // as it was last seen
-	elsewhere.Waits = []plan.Wait{{Job: "a", Never: true, Reasons: []string{"It runs in another namespace."}}}
+	elsewhere.Waits = []plan.Wait{{Job: "a", Never: true, Reasons: said("It runs in another namespace.")}}
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		args applyArgs
@@ -814,4 +814,13 @@ func TestOptionsNameThisVersion(t *testing.T) {
 	if !diags.HasErrors() {
 		t.Error("files for a later version are accepted")
 	}
+}
+
+// said are reasons in somebody's own words.
+func said(texts ...string) []job.Reason {
+	reasons := make([]job.Reason, len(texts))
+	for i, text := range texts {
+		reasons[i] = job.Because(job.Verbatim, "message", text)
+	}
+	return reasons
 }

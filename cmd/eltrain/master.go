@@ -49,9 +49,9 @@ type master struct {
 	worlds   *ledger
 	asked    *webhook
 	renewals *renewals
-	inForce  *lang.Config      // what was read last without errors
-	saved    *planfile.File    // the plan that is carried out; nil if it is made anew
-	withheld map[string]string // of the plan that was shown: jobs that -max-destroy holds back, with the reason
+	inForce  *lang.Config          // what was read last without errors
+	saved    *planfile.File        // the plan that is carried out; nil if it is made anew
+	withheld map[string]job.Reason // of the plan that was shown: jobs that -max-destroy holds back, with the reason
 }
 
 // newMaster does nothing yet.
@@ -507,8 +507,8 @@ func left(last plan.Plan) error {
 func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
-		if w.Held && !slices.Equal(w.Reasons, []string{m.withheld[w.Job]}) {
-			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", w.Reasons...))
+		if w.Held && !slices.ContainsFunc(w.Reasons, m.withheld[w.Job].Equal) {
+			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", m.redactor.Sentences(w.Reasons)...))
 		}
 	}
 	return out
@@ -535,7 +535,7 @@ func (m *master) problems(last plan.Plan) []view.Diagnostic {
 		is := fmt.Sprintf("%s is %s", j.Address, j.Phase)
 		switch {
 		case !scope.Touches(name):
-		case unhealthy[j.Phase] && m.withheld[name] != "":
+		case unhealthy[j.Phase] && !m.withheld[name].IsZero():
 			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
 		case unhealthy[j.Phase]:
 			out = append(out, m.problem(name, is, j.Reasons...))

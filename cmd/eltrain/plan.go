@@ -339,7 +339,7 @@ func (d *directory) setup(a planning, stored state.State) apply.Setup {
 		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.config), Keep: a.keep, MaxDestroy: a.maxDestroy,
 			Rerun: a.rerun, Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly},
 		Files: apply.Files{Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Outputs: a.outputs(d)},
-		State: stored, NewUID: a.newUID,
+		State: stored, NewUID: a.newUID, Words: view.Words{},
 	}
 }
 

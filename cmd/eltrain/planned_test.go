@@ -220,8 +220,8 @@ func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
 // What must not be done is told in one way, also where it is found only once the lock is held: each where the files ask
 // for it.
 func TestRefusalsAreToldInOneWay(t *testing.T) {
-	refusal := plan.Refusal{Job: "a", Summary: "Instance cannot be destroyed", Detail: "job.a must stay."}
-	want := "\nError: Instance cannot be destroyed\n\njob.a must stay.\n"
+	refusal := plan.Refusal{Job: "a", Reason: job.Because(plan.ImportAmbiguous, "id", "x", "uid", "1", "other", "2")}
+	want := "\nError: Ambiguous import\n\nTwo jobs have something that is called \"x\". Import by the job's UID: 1 or 2.\n"
 	for _, saved := range []*planfile.File{nil, {}} {
 		s := newScreenless("")
 		m := &master{session: &s.session, inForce: &lang.Config{Files: map[string]*hcl.File{}}, saved: saved}
@@ -267,7 +267,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 		"destroyed": {args: applyArgs{planning: planning{destroy: true}}, want: "Destroy complete! Resources: 0 destroyed."},
 		"watched":   {args: applyArgs{planning: planning{watch: true}}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
 		"failed":    {last: failed},
-		"held back": {args: applyArgs{planning: planning{destroy: true}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: []string{"It goes as a whole."}}}}},
+		"held back": {args: applyArgs{planning: planning{destroy: true}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: said("It goes as a whole.")}}}},
 	} {
 		s := newScreenless("")
 		var out strings.Builder

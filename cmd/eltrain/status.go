@@ -206,7 +206,7 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	if errors.Is(err, apply.ErrNoMaster) {
 		var stored state.State
 		if stored, err = d.store.Read(ctx); err == nil {
-			live = apply.NewPlanner(apply.Setup{State: stored, NewUID: newUID}, d.providers, nil).Offline(ctx, time.Now())
+			live = apply.NewPlanner(apply.Setup{State: stored, NewUID: newUID, Words: view.Words{}}, d.providers, nil).Offline(ctx, time.Now())
 		}
 	}
 	if err != nil {

@@ -1,7 +1,7 @@
 package view
 
 import (
-	"fmt"
+	"cmp"
 	"strings"
 
 	"github.com/eltrain/eltrain/apply"
@@ -9,64 +9,55 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// conditionTexts say what holds, by code: a summary and, where it is other than the error or message, its detail.
-var conditionTexts = map[job.Code]func(c *conditions.Condition) (summary, detail string){
-	apply.ProviderUnobserved: func(c *conditions.Condition) (string, string) {
-		return "Provider " + subject(c) + " cannot be observed", ""
-	},
-	apply.NotPublished: func(c *conditions.Condition) (string, string) {
-		return "The agents of provider " + subject(c) + " cannot be told where the service is", ""
-	},
-	apply.NotPrepared: func(c *conditions.Condition) (string, string) {
-		return "Job " + subject(c) + " cannot be prepared", ""
-	},
-	apply.HeldUp:      func(c *conditions.Condition) (string, string) { return "Job " + subject(c) + " is held up", "" },
-	apply.Refused:     func(c *conditions.Condition) (string, string) { return c.About, "" },
-	apply.CheckFailed: func(c *conditions.Condition) (string, string) { return c.About, "" },
-	apply.FilesInvalid: func(*conditions.Condition) (string, string) {
-		return "The configuration has errors; the last good one stays in force", ""
-	},
-	apply.FilesUnsteady: func(*conditions.Condition) (string, string) {
-		return "The files are not read while they are being written", ""
-	},
-	apply.FilesDoubtful: func(*conditions.Condition) (string, string) {
-		return "The files may be half of what was to be written", ""
-	},
-	apply.RemovedMisnamed: func(*conditions.Condition) (string, string) { return apply.MisnamedTrouble, "" },
-	apply.NotStored: func(*conditions.Condition) (string, string) {
-		return "The state cannot be stored; nothing is changed until it can", ""
-	},
-	apply.NotChronicled: func(*conditions.Condition) (string, string) { return "A decision could not be journalled", "" },
-	apply.NotStopped: func(c *conditions.Condition) (string, string) {
-		which := c.About
-		if n := c.Reason.Args["slots"]; n != "1" {
-			which += ", first of " + n
-		}
-		return "What was told to leave could not be stopped", fmt.Sprintf("%s: %s. The next run tries it again.", which, c.Reason.Args["error"])
-	},
-	apply.OutputLeftOut: func(c *conditions.Condition) (string, string) {
-		lines := c.Reason.Args["lines"] + " lines were"
-		if c.Reason.Args["lines"] == "1" {
-			lines = "1 line was"
-		}
-		return "Not all was shown", "The output took nothing for a while, and " + lines + " left out. `eltrain events` has what happened."
-	},
+// conditionSummaries say what holds in a few words, by code: ${name} is what it is about, without its kind.
+var conditionSummaries = map[job.Code]string{
+	apply.ProviderUnobserved: "Provider ${name} cannot be observed",
+	apply.NotPublished:       "The agents of provider ${name} cannot be told where the service is",
+	apply.PreparationRefused: "Job ${name} cannot be prepared",
+	apply.Delayed:            "Job ${name} is held up",
+	apply.FilesUnusable:      "The configuration has errors; the last good one stays in force",
+	apply.FilesUnsteady:      "The files are not read while they are being written",
+	apply.FilesDoubtful:      "The files may be half of what was to be written",
+	apply.RemovedMisnamed:    apply.MisnamedTrouble,
+	apply.NotStored:          "The state cannot be stored; nothing is changed until it can",
+	apply.NotChronicled:      "A decision could not be journalled",
+	apply.NotStopped:         "What was told to leave could not be stopped",
+	apply.OutputLeftOut:      "Not all was shown",
 }
 
-// subject is what a condition is about, without its kind: "gpt" of job.gpt.
-func subject(c *conditions.Condition) string {
-	_, name, _ := strings.Cut(c.About, ".")
-	return name
-}
-
-// conditionText is a condition for a person.
+// conditionText is a condition for a person: a summary, and in its detail what others said of it.
 func conditionText(c *conditions.Condition) (summary, detail string) {
-	text, known := conditionTexts[c.Reason.Code]
-	if !known {
-		return c.About, c.Reason.String()
+	_, name, _ := strings.Cut(c.About, ".")
+	summary, known := conditionSummaries[c.Reason.Code]
+	switch {
+	case known:
+		summary = strings.ReplaceAll(summary, "${name}", name)
+	case headlines[c.Reason.Code] != "": // a refusal
+		return headlines[c.Reason.Code] + ": " + c.About, Sentence(c.Reason)
+	default: // a condition in the files, under its own name
+		summary = c.About
 	}
-	if summary, detail = text(c); detail == "" {
-		detail = c.Reason.Args["error"] + c.Reason.Args["message"]
+	switch c.Reason.Code {
+	case apply.NotStopped, apply.OutputLeftOut:
+		return summary, Sentence(c.Reason)
 	}
-	return summary, detail
+	return summary, cmp.Or(c.Reason.Args["message"], Sentence(c.Reason))
+}
+
+// notStopped says which slots could not be stopped.
+func notStopped(r job.Reason, _ []string) string {
+	which := r.Args["slot"]
+	if n := r.Args["count"]; n != "1" {
+		which += ", first of " + n
+	}
+	return which + ": " + r.Args["message"] + ". The next run tries it again."
+}
+
+// leftOut says how much of the output is missing.
+func leftOut(r job.Reason, _ []string) string {
+	lines := "lines were"
+	if r.Args["count"] == "1" {
+		lines = "line was"
+	}
+	return "The output took nothing for a while, and " + r.Args["count"] + " " + lines + " left out. `eltrain events` has what happened."
 }

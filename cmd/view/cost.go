@@ -65,6 +65,8 @@ type Exchange struct {
 	Resources string   `json:"resources,omitempty"` // "2 cpu, 8 nvidia.com/gpu"
 	Ranks     []int    `json:"ranks,omitempty"`     // of those that are given up and in the world
 	Reasons   []string `json:"reasons,omitempty"`
+
+	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
 }
 
 // costs are the jobs of which the plan costs anything, in the plan's order.
@@ -108,15 +110,15 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 		switch {
 		case ofJob(c):
 		case c.Action == plan.Create && next != nil:
-			more.add(next.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
+			more.add(next.Slot(c.Slot.Role, c.Slot.Index), c.Reasons)
 		case c.Action == plan.Delete && goesOn:
-			less.add(rec.Slot(c.Slot.Role, c.Slot.Index), b.redactor.Texts(c.Reasons))
+			less.add(rec.Slot(c.Slot.Role, c.Slot.Index), c.Reasons)
 			if rank, in := ranks[c.Slot]; in {
 				less.ranks = append(less.ranks, rank)
 			}
 		}
 	}
-	cost.GivesUp, cost.Takes = less.sum(), more.sum()
+	cost.GivesUp, cost.Takes = less.sum(b.redactor), more.sum(b.redactor)
 	return cost
 }
 
@@ -281,24 +283,24 @@ type exchange struct {
 	slots   int
 	amount  job.Resources
 	ranks   []int
-	reasons []string
+	reasons []job.Reason
 }
 
-func (e *exchange) add(s *job.Slot, reasons []string) {
+func (e *exchange) add(s *job.Slot, reasons []job.Reason) {
 	e.slots++
 	if s != nil {
 		e.amount = e.amount.Add(s.Reserved)
 	}
-	if len(reasons) > 0 && !slices.Contains(e.reasons, reasons[0]) && len(e.reasons) < maxReasons {
+	if len(reasons) > 0 && !slices.ContainsFunc(e.reasons, reasons[0].Equal) && len(e.reasons) < maxReasons {
 		e.reasons = append(e.reasons, reasons[0])
 	}
 }
 
-func (e *exchange) sum() *Exchange {
+func (e *exchange) sum(r *Redactor) *Exchange {
 	if e.slots == 0 {
 		return nil
 	}
-	sum := &Exchange{Slots: e.slots, Ranks: slices.Sorted(slices.Values(e.ranks)), Reasons: e.reasons}
+	sum := &Exchange{Slots: e.slots, Ranks: slices.Sorted(slices.Values(e.ranks)), Reasons: r.Sentences(e.reasons), ReasonCodes: r.Reasons(e.reasons)}
 	if !e.amount.Equal(job.Resources{}) {
 		sum.Resources = e.amount.String()
 	}

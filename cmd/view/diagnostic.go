@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // Diagnostic is one error or warning, shaped as Terraform's machine-readable form, so that tools written
@@ -23,6 +25,8 @@ type Diagnostic struct {
 	Address  string   `json:"address,omitempty"` // of the job that it is about, if it is about one
 	Range    *Range   `json:"range,omitempty"`
 	Snippet  *Snippet `json:"snippet,omitempty"`
+
+	ReasonCode *job.Reason `json:"reason_code,omitempty"` // the detail in a code, where it has one; see docs/reasons.md
 }
 
 // Range is a half-open piece of a file.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -16,7 +17,7 @@ func WriteEvent(s Screen, r *Redactor, n job.Notice) {
 // notice is where and what, in one line; under an incident its evidence.
 func (s Screen) notice(n job.Notice, r *Redactor) string {
 	if n.Incident == nil {
-		return located(n, r.Text(n.Message))
+		return located(n, r.Text(noticeText(&n)))
 	}
 	in := incidentStatus(*n.Incident, r)
 	var b strings.Builder
@@ -29,6 +30,14 @@ func (s Screen) notice(n job.Notice, r *Redactor) string {
 		b.WriteString("\n    " + strings.ReplaceAll(e, "\n", "\n    "))
 	}
 	return b.String()
+}
+
+// noticeText is what a notice says: in its own words, if it was journalled with some.
+func noticeText(n *job.Notice) string {
+	if n.Message == "" && !n.Reason.IsZero() {
+		return Sentence(n.Reason)
+	}
+	return n.Message
 }
 
 // toldByChanges tells whether a run that shows its changes has told of a notice by them.
@@ -50,7 +59,7 @@ func located(n job.Notice, text string) string {
 // incidentText is an incident in a line: "process killed in worker[2] -> restart in place".
 func incidentText(in IncidentStatus) string {
 	text := spaced(string(in.Cause))
-	if culprits := shortCulprits(in); len(culprits) > 0 {
+	if culprits := shortCulprits(in.slots); len(culprits) > 0 {
 		text += " in " + strings.Join(culprits, ", ")
 	}
 	if in.Action != "" {
@@ -85,17 +94,38 @@ func WriteEventJSON(w io.Writer, r *Redactor, n job.Notice) error {
 	return enc.Encode(eventOf(n, r))
 }
 
-// eventOf is a notice without sensitive values, and without what only the state is to know of its incident.
-func eventOf(n job.Notice, r *Redactor) job.Notice {
-	n.Message = r.Text(n.Message)
-	if n.Incident != nil {
-		in := *n.Incident
-		in.Told = false
-		in.Evidence = make([]string, len(n.Incident.Evidence))
-		for i, e := range n.Incident.Evidence {
-			in.Evidence[i] = r.Text(e)
+// event is a notice as JSON.
+type event struct {
+	Seq        uint64         `json:"seq,omitempty"`
+	Time       time.Time      `json:"time"`
+	Type       string         `json:"type"`
+	Address    string         `json:"address,omitempty"`
+	Message    string         `json:"message"`
+	ReasonCode job.Reason     `json:"reason_code,omitzero"` // the message in a code; see docs/reasons.md
+	Incident   *eventIncident `json:"incident,omitempty"`
+}
+
+// eventIncident is a notice's incident, without what only the state is to know of it.
+type eventIncident struct {
+	Time          time.Time     `json:"time"`
+	Cause         job.Cause     `json:"cause"`
+	Culprits      []job.Address `json:"culprits"`
+	Action        job.Action    `json:"action"`
+	Evidence      []string      `json:"evidence"`
+	EvidenceCodes []job.Reason  `json:"evidence_codes"` // the evidence in codes; see docs/reasons.md
+	Generation    int           `json:"generation,omitempty"`
+	Confidence    float64       `json:"confidence"`
+	Added         time.Time     `json:"added,omitzero"`
+}
+
+// eventOf is a notice without sensitive values.
+func eventOf(n job.Notice, r *Redactor) event {
+	e := event{Seq: n.Seq, Time: n.Time, Type: n.Type, Address: n.Address, Message: r.Text(noticeText(&n)), ReasonCode: n.Reason.Map(r.Text)}
+	if in := n.Incident; in != nil {
+		e.Incident = &eventIncident{
+			Time: in.Time, Cause: in.Cause, Culprits: in.Culprits, Action: in.Action, Evidence: r.Sentences(in.Evidence),
+			EvidenceCodes: r.Reasons(in.Evidence), Generation: in.Generation, Confidence: in.Confidence, Added: in.Added,
 		}
-		n.Incident = &in
 	}
-	return n
+	return e
 }

@@ -9,8 +9,10 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 )
 
+// notices are those of an older version, whose sentences are all that is known, and of this one.
 func notices() []job.Notice {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	worker := job.Address{Job: "mnist", Role: "worker", Index: 2}
@@ -18,11 +20,11 @@ func notices() []job.Notice {
 		{Seq: 1, Time: at, Type: "world_formed", Address: "job.mnist", Message: "world formed: generation 2, 4 of 4 slots, 4 processes"},
 		{Seq: 2, Time: at.Add(time.Second), Type: "rejected", Address: worker.String(), Message: "Running -> Failing"},
 		{Seq: 3, Time: at.Add(2 * time.Second), Type: "incident", Address: worker.String(), Message: "process killed", Incident: &job.Incident{
-			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: []string{"signal: killed", "last line: s3cret\nand \x07more"}, Confidence: 1}},
+			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: said("signal: killed", "last line: s3cret\nand \x07more"), Confidence: 1}},
 		{Seq: 4, Time: at.Add(3 * time.Second), Type: "incident", Address: "job.mnist", Message: "job.mnist failed", Incident: &job.Incident{
-			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []string{"exit code 1"}, Confidence: 1}},
-		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Message: "cannot be launched: no quota for s3cret"},
-		{Seq: 6, Time: at.Add(5 * time.Second), Type: "removed", Address: "job.mnist.worker[3]", Message: "is removed: its role is to have at most 3 slots"},
+			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []job.Reason{job.Because(plan.ExitCode, "code", "1")}, Confidence: 1}},
+		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Reason: job.Because(apply.LaunchRefused, "message", "no quota for s3cret")},
+		{Seq: 6, Time: at.Add(5 * time.Second), Type: "removed", Address: "job.mnist.worker[3]", Reason: job.Because(apply.SlotsRemoved, "count", "1").With(job.Because(plan.AboveMost, "most", "3"))},
 		{Seq: 7, Time: at.Add(6 * time.Second), Type: "destroyed", Address: "job.mnist", Message: "is destroyed: it is not in the files any more"},
 	}
 }
@@ -51,7 +53,7 @@ func TestEvents(t *testing.T) {
 	if strings.Contains(text.String()+machine.String(), "s3cret") {
 		t.Error("events show a secret")
 	}
-	if n := notices()[2]; !strings.Contains(n.Incident.Evidence[1], "s3cret") {
+	if n := notices()[2]; !strings.Contains(n.Incident.Evidence[1].Args["message"], "s3cret") {
 		t.Error("the notice itself was changed")
 	}
 }

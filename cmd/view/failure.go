@@ -8,58 +8,67 @@ import (
 	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
-// failure is the last incident of a job that failed, in a line: what failed where, how it ended, and its last words. It is
-// "" if it had none. All of the evidence is with the incident.
-func failure(record *job.Record, r *Redactor) string {
+// failure is the last incident of a job that failed: what failed where, with the evidence on the first slot that it names. It
+// is zero if it had none. All of the evidence is with the incident.
+func failure(record *job.Record) job.Reason {
 	if len(record.Incidents) == 0 {
-		return ""
+		return job.Reason{}
 	}
-	last := incidentStatus(record.Incidents[len(record.Incidents)-1], r)
-	text := spaced(string(last.Cause))
-	if culprits := shortCulprits(last); len(culprits) > 0 {
-		text += " in " + strings.Join(culprits, ", ")
+	last := &record.Incidents[len(record.Incidents)-1]
+	why := job.Because(jobFailedBy, "cause", string(last.Cause), "slots", strings.Join(shortCulprits(last.Culprits), ", "))
+	if len(last.Evidence) == 0 || len(last.Culprits) == 0 {
+		return why.With(last.Evidence...)
 	}
-	for _, part := range toldBy(last) {
+	slot, n := last.Culprits[0].Short(), 0
+	if last.Evidence[0].Code == job.Verbatim { // of an older version: which slot the others are of is not known
+		n = 1
+	}
+	for n < len(last.Evidence) && last.Evidence[n].Args["slot"] == slot {
+		n++
+	}
+	if n == 0 { // it begins with what is of no slot
+		n = len(last.Evidence)
+	}
+	return why.With(last.Evidence[:n]...)
+}
+
+// failureText is a failure in a line, with its last words. of are the texts of its evidence.
+func failureText(r job.Reason, of []string) string {
+	text := spaced(r.Args["cause"])
+	if slots := r.Args["slots"]; slots != "" {
+		text += " in " + slots
+	}
+	for _, part := range toldBy(r.Of, of) {
 		text += ": " + part
 	}
 	return text
 }
 
-// The evidence of an exit, as plan writes it, each line after the slot that it is of.
-const (
-	saidInFile = "error file: " // what the process wrote to its error file
-	saidLast   = "output: "     // one of its last lines of output
-)
-
 // maxSaid bounds what a line on a failure quotes of a process, in bytes.
 const maxSaid = 300
 
-// toldBy is what an incident's evidence says of the first slot that it names: how it ended, and its last words if there are
-// any.
-func toldBy(in IncidentStatus) (parts []string) {
-	if len(in.Evidence) == 0 {
+// toldBy is what evidence says of the first slot that it names: how it ended, and its last words if there are any.
+func toldBy(evidence []job.Reason, texts []string) (parts []string) {
+	if len(evidence) == 0 {
 		return nil
 	}
-	slot := ""
-	if at, _, named := strings.Cut(in.Evidence[0], ": "); named && len(in.Culprits) > 0 && strings.HasSuffix(in.Culprits[0], "."+at) {
-		slot = at + ": "
-	}
 	var facts, output []string
-	said := ""
-	for _, line := range in.Evidence {
-		line, of := strings.CutPrefix(line, slot)
-		if !of {
-			break // another slot's
-		}
-		if message, is := strings.CutPrefix(line, saidInFile); is {
-			said = message
-		} else if one, is := strings.CutPrefix(line, saidLast); is {
-			output = append(output, one)
-		} else {
-			facts = append(facts, line)
+	slot, said := evidence[0].Args["slot"], ""
+	for i, e := range evidence {
+		own := e.Args["slot"] == slot
+		switch {
+		case own && e.Code == plan.ErrorFile:
+			said = e.Args["message"]
+		case own && e.Code == plan.Output:
+			output = append(output, e.Args["message"])
+		case slot != "":
+			facts = append(facts, strings.TrimPrefix(texts[i], slot+": "))
+		default:
+			facts = append(facts, texts[i])
 		}
 	}
 	if said == "" {
@@ -88,12 +97,11 @@ func lastWords(output []string) string {
 }
 
 // howToGoOn says how a job that failed is started anew. holder is who holds the state's lock; nil if nobody.
-func howToGoOn(holder *state.LockInfo) string {
+func howToGoOn(holder *state.LockInfo) job.Reason {
 	if holder == nil || !Watching(holder) {
-		return "To start it anew, with a new budget, run eltrain apply."
+		return job.Because(startAnew)
 	}
-	return "A watch does not start it anew by itself. Edit what its slots are started from, as command or env: the watch takes that up. " +
-		"If the files need no edit, interrupt the watch, run eltrain apply, and watch again."
+	return job.Because(editAnew)
 }
 
 // BudgetStatus is a job's budget of restarts, and what of it is spent.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -32,9 +33,18 @@ func TestAFailureIsToldInALine(t *testing.T) {
 	} {
 		in := job.Incident{Cause: test.cause, Culprits: []job.Address{{Job: "a", Role: "w", Index: 1}}}
 		for _, line := range test.evidence {
-			in.Evidence = append(in.Evidence, "w[1]: "+line)
+			what, value, _ := strings.Cut(line, ": ")
+			why := map[string]job.Reason{
+				"exit code 1": job.Because(plan.ExitCode, "slot", "w[1]", "code", "1"),
+				"exit code 3": job.Because(plan.ExitCode, "slot", "w[1]", "code", "3"),
+				"signal":      job.Because(plan.ExitSignal, "slot", "w[1]", "signal", value),
+				"error file":  job.Because(plan.ErrorFile, "slot", "w[1]", "message", value),
+				"output":      job.Because(plan.Output, "slot", "w[1]", "message", value),
+			}
+			in.Evidence = append(in.Evidence, why[what])
 		}
-		if got := failure(&job.Record{Incidents: []job.Incident{in}}, NewRedactor(nil)); got != test.want {
+		why := failure(&job.Record{Incidents: []job.Incident{in}})
+		if got := failureText(why, each(why.Of)); got != test.want {
 			t.Errorf("%s: %q, want %q", test.what, got, test.want)
 		}
 	}

@@ -685,7 +685,7 @@ func folded(reasons []string) []string {
 func planWaits(all []plan.Wait, r *Redactor) []PlanWait {
 	var out []PlanWait
 	for _, w := range all {
-		out = append(out, PlanWait{waitAddress(w), r.Texts(w.Reasons), w.Never, w.Held, w.Unheard})
+		out = append(out, PlanWait{waitAddress(w), r.Sentences(w.Reasons), r.Reasons(w.Reasons), w.Never, w.Held, w.Unheard})
 	}
 	return out
 }

@@ -146,8 +146,8 @@ func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
 // Of slots that reserve nothing no amount is told.
 func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	var e exchange
-	e.add(&job.Slot{}, []string{"its role is to have at most 2 slots"})
-	c := JobCost{Address: "job.a", GivesUp: e.sum()}
+	e.add(&job.Slot{}, []job.Reason{job.Because(plan.AboveMost, "most", "2")})
+	c := JobCost{Address: "job.a", GivesUp: e.sum(NewRedactor(nil))}
 	if got := c.sentences(); !slices.Equal(got, []string{"job.a: gives up 1 slot: its role is to have at most 2 slots."}) {
 		t.Errorf("it says %q", got)
 	}
@@ -197,7 +197,7 @@ func TestANoteOnNodesNeedsNodes(t *testing.T) {
 func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	for want, waits := range map[string][]plan.Wait{
 		"found no differences": nil,
-		"No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.": {{Job: "a", Unheard: true, Reasons: []string{"worker[0]: no process runs there any more."}}},
+		"No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.": {{Job: "a", Unheard: true, Reasons: said("worker[0]: no process runs there any more.")}},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Refresh: true}, Plan: plan.Plan{Waits: waits}}, NewRedactor(nil))
 		var text bytes.Buffer
@@ -344,9 +344,9 @@ func testMarkdownFits(t *testing.T, filling string) {
 		p.Records[name] = &job.Record{UID: name, Phase: job.JobFailed}
 		p.Changes = append(p.Changes, plan.Change{Action: plan.Delete, Job: name, UID: name, Slot: member.Slot, Stop: []int{1}})
 		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Job: name, Slot: job.Address{Job: name, Role: "wörker"},
-			Reasons: []string{"new job ```` with " + filling + ", <b>HTML</b>, | and @somebody"}})
-		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: []string{"it waits for @somebody <script> | `x` " + filling}},
-			plan.Wait{Job: name, Held: true, Reasons: []string{"it is held back"}})
+			Reasons: said("new job ```` with " + filling + ", <b>HTML</b>, | and @somebody")})
+		p.Waits = append(p.Waits, plan.Wait{Job: name, Reasons: said("it waits for @somebody <script> | `x` " + filling)},
+			plan.Wait{Job: name, Held: true, Reasons: said("it is held back")})
 	}
 	f.Plan = p
 	var out bytes.Buffer
@@ -439,14 +439,14 @@ func big(n int, reasons bool) *PlanModel {
 	for i := range n {
 		c := plan.Change{
 			Action: plan.Create, Job: "big", Slot: job.Address{Job: "big", Role: "worker", Index: i},
-			Reasons: []string{"new job"}, Node: fmt.Sprintf("n%d", i/8), Incarnation: 1,
+			Reasons: said("new job"), Node: fmt.Sprintf("n%d", i/8), Incarnation: 1,
 			Fields: []job.FieldChange{
 				{Path: "command", After: fmt.Sprintf(`["train", "--shard=%d"]`, i), Change: job.Replaces},
 				{Path: "resources.cpu", After: "8", Change: job.Replaces},
 			},
 		}
 		if reasons {
-			c.Reasons = []string{fmt.Sprintf("exit %d", i)}
+			c.Reasons = said(fmt.Sprintf("exit %d", i))
 		}
 		p.Changes = append(p.Changes, c)
 	}

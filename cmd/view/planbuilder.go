@@ -76,6 +76,14 @@ type planBuilder struct {
 	from      map[string]string                  // the names of jobs that are moved, by those that they get
 	forgotten map[string]bool                    // jobs that are left running and not looked after any more
 	seen      map[incarnationAt]*job.Incarnation // nil until asked for
+	told      toldReasons
+}
+
+// toldReasons are the reasons of the last change, as they are shown: the next one often has the same.
+type toldReasons struct {
+	of    []job.Reason
+	texts []string
+	codes []job.Reason
 }
 
 // incarnationAt is an incarnation's identity.
@@ -469,8 +477,11 @@ func replacePath(path string) []any {
 
 // planned is a change with its texts redacted.
 func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
+	if !slices.EqualFunc(c.Reasons, b.told.of, job.Reason.Equal) {
+		b.told = toldReasons{c.Reasons, b.redactor.Sentences(c.Reasons), b.redactor.Reasons(c.Reasons)}
+	}
 	return &PlannedChange{
-		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.redactor.Texts(c.Reasons),
+		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.told.texts, ReasonCodes: b.told.codes,
 		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
 		Wave: c.Wave, Follows: b.follows(c), remains: b.remains(c), index: c.Slot.Index, at: b.at[c],
 	}
@@ -549,15 +560,17 @@ func (b *planBuilder) drift() []ResourceChange {
 func (b *planBuilder) drifted(d *plan.Drift) ResourceChange {
 	index := d.Slot.Index
 	c := ObjectChange{Actions: acts(d.Action), AfterUnknown: map[string]bool{}, BeforeSensitive: false, AfterSensitive: false}
-	shown := &PlannedChange{Action: d.Action, Job: d.Slot.Job, Role: d.Slot.Role, UID: d.UID, Reasons: b.redactor.Texts(d.Reasons), index: index, drift: true}
+	shown := &PlannedChange{Action: d.Action, Job: d.Slot.Job, Role: d.Slot.Role, UID: d.UID, index: index, drift: true}
+	reasons := slices.Clip(d.Reasons)
 	was, is := map[string]any{}, map[string]any{}
 	for _, f := range d.Fields {
 		was[b.text(f.Path)], is[b.text(f.Path)] = orNull(f.Before), orNull(f.After)
 		shown.Fields = append(shown.Fields, FieldShown{Path: b.text(f.Path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), By: b.text(f.By)})
 		if f.By != "" {
-			shown.Reasons = append(shown.Reasons, b.text(f.Path+" was changed by "+f.By))
+			reasons = append(reasons, job.Because(changedBy, "path", f.Path, "by", f.By))
 		}
 	}
+	shown.Reasons, shown.ReasonCodes = b.redactor.Sentences(reasons), b.redactor.Reasons(reasons)
 	switch d.Action {
 	case plan.Delete:
 		c.Before, c.BeforeSensitive = b.slotObject(b.facts.Input.Records[d.Slot.Job], d.Slot, nil, false)

@@ -116,9 +116,12 @@ func (m *PlanModel) leftItems() []string {
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
-	Never   bool     `json:"never,omitempty"`   // no waiting helps, the declaration has to change; see plan.Wait
-	Held    bool     `json:"held,omitempty"`    // the plan's scope has only a part of what goes together, or -max-destroy holds it back
-	Unheard bool     `json:"unheard,omitempty"` // what ran has ended: an apply hears how, and does what follows
+
+	ReasonCodes []job.Reason `json:"reason_codes"` // the same in codes; see docs/reasons.md
+
+	Never   bool `json:"never,omitempty"`   // no waiting helps, the declaration has to change; see plan.Wait
+	Held    bool `json:"held,omitempty"`    // the plan's scope has only a part of what goes together, or -max-destroy holds it back
+	Unheard bool `json:"unheard,omitempty"` // what ran has ended: an apply hears how, and does what follows
 }
 
 // Unheard tells whether anything has ended of which only an apply hears how. It has something to do then, though the plan
@@ -171,10 +174,11 @@ type PlannedChange struct {
 	Job         string       `json:"job"`
 	Role        string       `json:"role,omitempty"`
 	UID         string       `json:"uid"`
-	From        string       `json:"from,omitempty"`    // its name so far, of a job that is moved
-	Import      string       `json:"import,omitempty"`  // the ID by which a job is imported
-	Reasons     []string     `json:"reasons,omitempty"` // most telling first
-	Fields      []FieldShown `json:"fields,omitempty"`  // for a creation all that is set, else what differs
+	From        string       `json:"from,omitempty"`         // its name so far, of a job that is moved
+	Import      string       `json:"import,omitempty"`       // the ID by which a job is imported
+	Reasons     []string     `json:"reasons,omitempty"`      // most telling first
+	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
+	Fields      []FieldShown `json:"fields,omitempty"`       // for a creation all that is set, else what differs
 	Node        string       `json:"node,omitempty"`
 	Incarnation int          `json:"incarnation,omitempty"`
 	Stop        []int        `json:"stop,omitempty"` // incarnations that are stopped for it

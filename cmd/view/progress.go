@@ -123,7 +123,7 @@ func (p *Progress) Shown(shown *plan.Plan) {
 	}
 	for _, w := range shown.Waits {
 		for _, why := range w.Reasons {
-			p.shown[why] = true
+			p.shown[Sentence(why)] = true
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	now := p.now()
 	current := map[string]bool{}
 	for _, w := range waits {
-		for _, text := range folded(p.redactor.Texts(w.Reasons)) {
+		for _, text := range folded(p.redactor.Sentences(w.Reasons)) {
 			if p.withheld[waitAddress(w)] == text { // a notice has told it
 				continue
 			}
@@ -178,10 +178,10 @@ func (p *Progress) Started(c *plan.Change) {
 // because is a change's most telling reason: while watching nobody was shown a plan.
 func (p *Progress) because(c *plan.Change) string {
 	why := c.Why()
-	if why == "" {
+	if why.IsZero() {
 		return ""
 	}
-	return " (" + p.redactor.Text(why) + ")"
+	return " (" + p.redactor.Text(strings.TrimSuffix(Sentence(why), ".")) + ")"
 }
 
 // Still tells that a change takes its time.
@@ -314,8 +314,8 @@ func (p *Progress) Noticed(n job.Notice) {
 	if toldByChanges(n) || n.Type == "withheld" && p.hold(n) {
 		return
 	}
-	if p.shown[n.Message] {
-		delete(p.shown, n.Message) // if it comes again, it is news
+	if text := noticeText(&n); p.shown[text] {
+		delete(p.shown, text) // if it comes again, it is news
 		return
 	}
 	p.tell(p.screen.notice(n, p.redactor))
@@ -325,12 +325,13 @@ func (p *Progress) Noticed(n job.Notice) {
 // errors hold back every job, and their warning was told once for all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid
-	over := strings.HasPrefix(n.Message, "over:")
+	text := noticeText(&n)
+	over := strings.HasPrefix(text, "over:")
 	covered = now || over && p.covered[n.Address]
 	delete(p.covered, n.Address)
 	delete(p.withheld, n.Address)
 	if !over {
-		p.withheld[n.Address] = p.redactor.Text(n.Message)
+		p.withheld[n.Address] = p.redactor.Text(text)
 	}
 	if now {
 		p.covered[n.Address] = true
@@ -340,7 +341,7 @@ func (p *Progress) hold(n job.Notice) (covered bool) {
 
 // Condition shows what is wrong, and that it is over.
 func (p *Progress) Condition(c conditions.Change) {
-	if c.Reason.Code == apply.FilesInvalid {
+	if c.Reason.Code == apply.FilesUnusable {
 		p.invalid = c.Type != conditions.Cleared
 	}
 	summary, detail := conditionText(&c.Condition)

@@ -39,10 +39,10 @@ func TestProgressOfEachAction(t *testing.T) {
 			change(plan.Delete, "worker", 3), {Action: plan.Update, Job: "mnist"}, {Action: plan.Delete, Job: "gone"},
 			change(plan.Replace, "worker", 4), // a planned one: it only stops, a Create follows
 		},
-		Waits: []plan.Wait{{Job: "big", Role: "worker", Reasons: []string{"8 gpu are wanted, 6 available"}}},
+		Waits: []plan.Wait{{Job: "big", Role: "worker", Reasons: said("8 gpu are wanted, 6 available")}},
 	}
 	p.Changes[1].Launch = &job.Launch{}
-	p.Changes[1].Reasons = []string{"node n3 is gone, s3cret.", "and more"}
+	p.Changes[1].Reasons = said("node n3 is gone, s3cret.", "and more")
 	c.Planned(p)
 	for i := range p.Changes {
 		c.Started(&p.Changes[i])
@@ -225,7 +225,7 @@ func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 func TestProgressOfWaitsTellsNews(t *testing.T) {
 	c := newClockwork()
 	waits := func(reasons ...string) *plan.Plan {
-		return &plan.Plan{Waits: []plan.Wait{{Job: "mnist", Role: "worker", Reasons: reasons}}}
+		return &plan.Plan{Waits: []plan.Wait{{Job: "mnist", Role: "worker", Reasons: said(reasons...)}}}
 	}
 	for left := 1000; left > 1; left-- {
 		c.Planned(waits(fmt.Sprintf("worker[%d-999] (%d slots): Unschedulable: 0/%d nodes are available", 1000-left, left, left)))
@@ -247,7 +247,7 @@ func TestProgressOfWaitsTellsNews(t *testing.T) {
 }
 
 func filesInvalid(why string) conditions.Change {
-	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "files", Reason: job.Because(apply.FilesInvalid, "error", why)}}
+	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "files", Reason: job.Because(apply.FilesUnusable, "message", why)}}
 }
 
 func TestProgressOfWatching(t *testing.T) {
@@ -258,7 +258,7 @@ func TestProgressOfWatching(t *testing.T) {
 	long := notices()[2]
 	long.Incident.Evidence = nil
 	for i := range 50 {
-		long.Incident.Evidence = append(long.Incident.Evidence, fmt.Sprintf("line %d", i))
+		long.Incident.Evidence = append(long.Incident.Evidence, said(fmt.Sprintf("line %d", i))...)
 	}
 	c.Noticed(long)
 	for range 12 {
@@ -289,7 +289,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	invalid := filesInvalid("replicas is no number.")
 	c.Condition(invalid)
 	told(why)
-	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: []string{why}}, {Job: "b", Reasons: []string{why}}, {Job: "c", Reasons: []string{why}}}})
+	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(why)}, {Job: "b", Reasons: said(why)}, {Job: "c", Reasons: said(why)}}})
 	invalid.Type = conditions.Cleared
 	c.Condition(invalid)
 	told("over: it is what the files say again")
@@ -304,7 +304,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c.out.Reset()
 	const held = "The files would have 2 slots of it removed, and -max-destroy=1 allows no more than that."
 	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: held})
-	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: []string{held, "No node has room."}}}})
+	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(held, "No node has room.")}}})
 	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: "over: it is what the files say again"})
 	for text, want := range map[string]int{"-max-destroy=1": 1, "No node has room": 1, "over:": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
@@ -341,8 +341,8 @@ func TestOnlyWhatMayLastIsLoud(t *testing.T) {
 	var out bytes.Buffer
 	p := NewProgress(Screen{Writer: &out, Colour: true}, NewRedactor(nil), time.Now)
 	p.Planned(&plan.Plan{Waits: []plan.Wait{
-		{Job: "a", Reasons: []string{"It is queued."}, Passing: true},
-		{Job: "b", Reasons: []string{"No node has room."}},
+		{Job: "a", Reasons: said("It is queued."), Passing: true},
+		{Job: "b", Reasons: said("No node has room.")},
 	}})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 || strings.Contains(lines[0], string(yellow)) || !strings.Contains(lines[1], string(yellow)) {

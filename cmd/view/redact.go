@@ -85,6 +85,10 @@ func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 	for i := range out {
 		d := &out[i]
 		d.Summary, d.Detail = r.Hide(d.Summary), r.Hide(d.Detail)
+		if d.ReasonCode != nil {
+			why := d.ReasonCode.Map(r.Hide)
+			d.ReasonCode = &why
+		}
 		if d.Snippet == nil {
 			continue
 		}

@@ -17,10 +17,12 @@ type RoleSize struct {
 	Min      int      `json:"min"`
 	Max      int      `json:"max"`
 	Reasons  []string `json:"reasons,omitempty"` // why it is made smaller
+
+	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
 }
 
 func roleSize(s *plan.Size, r *Redactor) RoleSize {
-	return RoleSize{"job." + s.Job + "." + s.Role, s.Replicas, s.Before, s.Now, s.Min, s.Max, r.Texts(s.Reasons)}
+	return RoleSize{"job." + s.Job + "." + s.Role, s.Replicas, s.Before, s.Now, s.Min, s.Max, r.Sentences(s.Reasons), r.Reasons(s.Reasons)}
 }
 
 func (b *planBuilder) sizes() []RoleSize {
@@ -61,6 +63,8 @@ func (m *PlanModel) kept() []string {
 type FailedJob struct {
 	Address string `json:"address"`
 	Reason  string `json:"reason,omitempty"` // its last incident
+
+	ReasonCode *job.Reason `json:"reason_code,omitempty"` // the same in a code; see docs/reasons.md
 	// Anew: the plan starts it again, as another job. A watch does not by itself.
 	Anew bool `json:"starts_anew"`
 }
@@ -78,7 +82,12 @@ func (b *planBuilder) failed() []FailedJob {
 			}
 		}
 		if failed != nil {
-			out = append(out, FailedJob{"job." + name, failure(failed, b.redactor), next != nil && next.UID != failed.UID})
+			f := FailedJob{Address: "job." + name, Anew: next != nil && next.UID != failed.UID}
+			if why := failure(failed); !why.IsZero() {
+				why = why.Map(b.redactor.Text)
+				f.Reason, f.ReasonCode = failureText(why, each(why.Of)), &why
+			}
+			out = append(out, f)
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
-const StatusFormat = "1.3"
+const StatusFormat = "1.4"
 
 // WatchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
 const WatchOperation = "apply -watch"
@@ -63,7 +62,8 @@ type JobStatus struct {
 	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint that its output told of
 	Loss           *float64         `json:"loss,omitempty"`            // nil if it is not known; 0 is a loss
 	StepsPerSecond float64          `json:"steps_per_second"`
-	Reasons        []string         `json:"reasons"` // why it is not what was asked for
+	Reasons        []string         `json:"reasons"`      // why it is not what was asked for
+	ReasonCodes    []job.Reason     `json:"reason_codes"` // the same in codes; see docs/reasons.md
 	Roles          []RoleStatus     `json:"roles"`
 	Slots          []SlotStatus     `json:"slots"`
 	Incidents      []IncidentStatus `json:"incidents"` // oldest first
@@ -107,6 +107,10 @@ type IncidentStatus struct {
 	Culprits []string   `json:"culprits"`
 	Action   job.Action `json:"action"`
 	Evidence []string   `json:"evidence"`
+
+	EvidenceCodes []job.Reason `json:"evidence_codes"` // the same in codes; see docs/reasons.md
+
+	slots []job.Address // Culprits
 }
 
 // GoodputStatus is where the wall time went, in seconds.
@@ -185,7 +189,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	record := f.Records[name]
 	j := JobStatus{
 		Address: "job." + name, UID: record.UID, Provider: record.Spec.Provider, Phase: record.Phase,
-		Reasons: []string{}, Roles: []RoleStatus{}, Slots: []SlotStatus{}, Incidents: []IncidentStatus{},
+		Reasons: []string{}, ReasonCodes: []job.Reason{}, Roles: []RoleStatus{}, Slots: []SlotStatus{}, Incidents: []IncidentStatus{},
 		Budget: budgetStatus(record, f.Snapshot.At), Goodput: GoodputStatus{record.Goodput.Wall, record.Goodput.Productive, record.Goodput.Lost},
 	}
 	ranks := j.world(newestWorld(name, f))
@@ -230,12 +234,12 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		j.Incidents = append(j.Incidents, incidentStatus(in, r))
 	}
 	if len(gone) > 0 && !record.Phase.Ended() {
-		j.Reasons = append(j.Reasons, fmt.Sprintf("%s no longer there, and no master has looked since.", isAre(gone)))
+		j.because("", goneReason(gone), r)
 		if j.Phase == job.JobRunning {
 			j.Phase = job.JobDegraded
 		}
 	}
-	j.Reasons = append(j.Reasons, reasons(name, record, j, f, r)...)
+	j.reasons(name, record, f, r)
 	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
 	return j
 }
@@ -288,7 +292,7 @@ func idle(s *job.Slot, in *job.Incarnation) bool {
 	return s.Phase == job.Running && in != nil && in.State == job.Up && in.Idle && in.Member == nil
 }
 
-func isAre(slots []job.Address) string {
+func goneReason(slots []job.Address) job.Reason {
 	byRole := map[string][]int{}
 	for _, a := range slots {
 		byRole[a.Role] = append(byRole[a.Role], a.Index)
@@ -297,10 +301,11 @@ func isAre(slots []job.Address) string {
 	for _, role := range slices.Sorted(maps.Keys(byRole)) {
 		names = append(names, fold(role, byRole[role]))
 	}
-	if len(slots) == 1 {
-		return names[0] + " is"
+	several := ""
+	if len(slots) > 1 {
+		several = "true"
 	}
-	return strings.Join(names, " and ") + " are"
+	return job.Because(slotsGone, "slots", strings.Join(names, " and "), "several", several)
 }
 
 func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *Redactor) SlotStatus {
@@ -346,55 +351,68 @@ func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
 	return &out
 }
 
-// reasons are why a job is not what was asked for: what its newest plan waits for, and why it failed.
-func reasons(name string, record *job.Record, j JobStatus, f Facts, r *Redactor) []string {
-	var out []string
+// because adds a reason why the job is not what was asked for. It is of a role, or of the job if that is "".
+func (j *JobStatus) because(role string, why job.Reason, r *Redactor) {
+	text := Sentence(why)
+	if role != "" && !strings.HasPrefix(text, role+"[") {
+		text = role + ": " + text
+	}
+	j.Reasons = append(j.Reasons, r.Text(text))
+	j.ReasonCodes = append(j.ReasonCodes, ofRole(role, why).Map(r.Text))
+}
+
+// ofRole is a reason with the role that it is of.
+func ofRole(role string, why job.Reason) job.Reason {
+	if role == "" || why.Args["role"] != "" {
+		return why
+	}
+	args := map[string]string{"role": role}
+	maps.Copy(args, why.Args)
+	why.Args = args
+	return why
+}
+
+// reasons adds why a job is not what was asked for: what its newest plan waits for, and why it failed.
+func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redactor) {
+	before := len(j.Reasons)
 	for _, w := range f.Waits {
 		if w.Job != name {
 			continue
 		}
-		for _, text := range w.Reasons {
-			if w.Role != "" && !strings.HasPrefix(text, w.Role+"[") {
-				text = w.Role + ": " + text
-			}
-			out = append(out, r.Text(text))
+		for _, why := range w.Reasons {
+			j.because(w.Role, why, r)
 		}
 	}
 	if record.Phase == job.JobFailed {
-		if text := failure(record, r); text != "" {
-			out = append(out, "Failed: "+text)
+		if why := failure(record); !why.IsZero() {
+			j.because("", why, r)
 		}
-		out = append(out, howToGoOn(f.Holder))
+		j.because("", howToGoOn(f.Holder), r)
 	}
-	if len(out) > 0 || record.Phase.Ended() {
-		return out
+	if len(j.Reasons) > before || record.Phase.Ended() {
+		return
 	}
 	for _, role := range j.Roles {
 		if role.Running < role.Desired {
-			out = append(out, fmt.Sprintf("%s: %d of %d slots run.", role.Name, role.Running, role.Desired))
+			j.because("", job.Because(slotsMissing, "role", role.Name, "running", itoa(role.Running), "desired", itoa(role.Desired)), r)
 		}
 	}
-	return out
 }
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
-	out := IncidentStatus{Time: in.Time, Cause: in.Cause, Action: in.Action, Culprits: []string{}, Evidence: []string{}}
+	out := IncidentStatus{Time: in.Time, Cause: in.Cause, Action: in.Action, Culprits: []string{}, slots: in.Culprits,
+		Evidence: r.Sentences(in.Evidence), EvidenceCodes: r.Reasons(in.Evidence)}
 	for _, c := range in.Culprits {
 		out.Culprits = append(out.Culprits, c.String())
-	}
-	for _, e := range in.Evidence {
-		out.Evidence = append(out.Evidence, r.Text(e))
 	}
 	return out
 }
 
-// shortCulprits are an incident's culprits within their job, like ones folded.
-func shortCulprits(in IncidentStatus) []string {
+// shortCulprits are slots within their job, like ones folded.
+func shortCulprits(slots []job.Address) []string {
 	byRole := map[string][]int{}
-	for _, text := range in.Culprits {
-		if a, err := job.ParseAddress(text); err == nil {
-			byRole[a.Role] = append(byRole[a.Role], a.Index)
-		}
+	for _, a := range slots {
+		byRole[a.Role] = append(byRole[a.Role], a.Index)
 	}
 	var out []string
 	for _, role := range slices.Sorted(maps.Keys(byRole)) {

@@ -129,7 +129,7 @@ func (p *StreamProgress) Started(c *plan.Change) {
 	p.open[d], p.flying[d] = true, true
 	delete(p.done, d)
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",
-		hook(c, map[string]any{"reasons": p.redactor.Texts(c.Reasons)}))
+		hook(c, map[string]any{"reasons": p.redactor.Sentences(c.Reasons), "reason_codes": p.redactor.Reasons(c.Reasons)}))
 }
 
 // Still tells that a change takes its time.

@@ -25,11 +25,11 @@ func TestStreamProgress(t *testing.T) {
 	s.Refreshing("j", known)
 	s.Refreshed("j", known)
 	p := Both{Quiet{}, NewStreamProgress(s, NewRedactor([]job.Job{{Secrets: []string{secret}}}))}
-	start := plan.Change{Action: plan.Create, Job: "j", Provider: "local", Slot: job.Address{Job: "j", Role: "worker", Index: 3}, Node: "n1", Incarnation: 1, Reasons: []string{"new, with " + secret}}
+	start := plan.Change{Action: plan.Create, Job: "j", Provider: "local", Slot: job.Address{Job: "j", Role: "worker", Index: 3}, Node: "n1", Incarnation: 1, Reasons: said("new, with " + secret)}
 	forget := plan.Change{Action: plan.Delete, Job: "gone", UID: "u9"}
-	p.Planned(&plan.Plan{Changes: []plan.Change{start, forget}, Waits: []plan.Wait{{Job: "j", Role: "ps", Reasons: []string{"2 are wanted and 1 fits."}}}, Sizes: []plan.Size{
+	p.Planned(&plan.Plan{Changes: []plan.Change{start, forget}, Waits: []plan.Wait{{Job: "j", Role: "ps", Reasons: said("2 are wanted and 1 fits.")}}, Sizes: []plan.Size{
 		{Job: "j", Role: "worker", Replicas: 2, Before: 3, Now: 4, Min: 2, Max: 8},
-		{Job: "k", Role: "worker", Replicas: 2, Before: 4, Now: 2, Min: 2, Max: 8, Reasons: []string{"job.j waits, with " + secret}},
+		{Job: "k", Role: "worker", Replicas: 2, Before: 4, Now: 2, Min: 2, Max: 8, Reasons: said("job.j waits, with " + secret)},
 		{Job: "l", Role: "worker", Replicas: 2, Before: 5, Now: 5, Min: 2, Max: 8}, // nothing was decided
 	}})
 	p.Started(&start)
@@ -40,8 +40,8 @@ func TestStreamProgress(t *testing.T) {
 	p.Finished(&start, 12*time.Second, nil)
 	p.Noticed(job.Notice{Time: at, Type: "world_formed", Address: "job.j", Message: "generation 1"})
 	p.Noticed(job.Notice{Time: at, Type: "incident", Address: "job.j", Message: "it failed", Incident: &job.Incident{Time: at, Told: true,
-		Cause: job.ProcessFailed, Culprits: []job.Address{start.Slot}, Action: job.RestartInPlace, Evidence: []string{"exit 1: " + secret}}})
-	unstored := conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "store", Reason: job.Because(apply.NotStored, "error", "disk full, "+secret)}}
+		Cause: job.ProcessFailed, Culprits: []job.Address{start.Slot}, Action: job.RestartInPlace, Evidence: said("exit 1: " + secret)}})
+	unstored := conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "store", Reason: job.Because(apply.NotStored, "message", "disk full, "+secret)}}
 	p.Condition(unstored)
 	unstored.Type = conditions.Cleared
 	p.Condition(unstored)
@@ -63,7 +63,7 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	a, b, again := slot(0), slot(1), slot(0)
 	again.Incarnation++
 	p.Planned(&plan.Plan{Changes: []plan.Change{a}})
-	p.Planned(&plan.Plan{Changes: []plan.Change{a}, Waits: []plan.Wait{{Job: "j", Reasons: []string{"No room."}}}})
+	p.Planned(&plan.Plan{Changes: []plan.Change{a}, Waits: []plan.Wait{{Job: "j", Reasons: said("No room.")}}})
 	p.Started(&a)
 	p.Planned(&plan.Plan{Changes: []plan.Change{a, b}})
 	p.Started(&b)
@@ -100,20 +100,20 @@ func TestStreamTellsAWaitOnce(t *testing.T) {
 		out.Reset()
 		next := &plan.Plan{}
 		for _, why := range reasons {
-			next.Waits = append(next.Waits, plan.Wait{Job: "j", Role: "worker", Reasons: []string{why}})
+			next.Waits = append(next.Waits, plan.Wait{Job: "j", Role: "worker", Reasons: said(why)})
 		}
 		p.Planned(next)
 		return strings.Count(out.String(), `"planned_wait"`)
 	}
-	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: []string{"No room."}}}}}, NewRedactor(nil)))
+	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: said("No room.")}}}}, NewRedactor(nil)))
 	// What is held back is held back in both.
-	held := plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: []string{"Its files have errors."}, Held: true}, {Job: "j", Reasons: []string{"No room."}, Unheard: true}, {Job: "j", Reasons: []string{"No node."}, Never: true}}}
-	s.Plan(NewPlan(PlanFacts{Input: plan.Input{Withheld: map[string]string{"j": "Its files have errors."}}, Plan: held}, NewRedactor(nil)))
+	held := plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: said("Its files have errors."), Held: true}, {Job: "j", Reasons: said("No room."), Unheard: true}, {Job: "j", Reasons: said("No node."), Never: true}}}
+	s.Plan(NewPlan(PlanFacts{Input: plan.Input{Withheld: map[string]job.Reason{"j": said("Its files have errors.")[0]}}, Plan: held}, NewRedactor(nil)))
 	out.Reset()
 	if p.Planned(&held); out.Len() > 0 {
 		t.Errorf("what was shown is told again:\n%s", out.String())
 	}
-	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: []string{"No room."}}}}}, NewRedactor(nil)))
+	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: said("No room.")}}}}, NewRedactor(nil)))
 	for i, step := range []struct {
 		reasons []string
 		want    int
@@ -152,7 +152,7 @@ func TestStreamReconcilesOnce(t *testing.T) {
 			t.Errorf("%s: %v, want %d and %d", when, got, starts, completes)
 		}
 	}
-	p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: []string{"No room."}}}})
+	p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: said("No room.")}}})
 	expect("a plan that only waits", 0, 0)
 	p.Planned(&plan.Plan{Changes: []plan.Change{a, b, later}})
 	p.Started(&a)
@@ -177,7 +177,7 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	p.Started(&c)
 	p.Finished(&c, 0, nil)
 	expect("one of two", 2, 1)
-	p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: []string{"No room."}}}}) // d is overtaken
+	p.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: said("No room.")}}}) // d is overtaken
 	expect("overtaken", 2, 2)
 	restart := change(plan.Restart, "worker", 5) // in place: the same incarnation each time
 	for n := range 2 {

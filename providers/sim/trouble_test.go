@@ -118,7 +118,7 @@ func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	if phase := live.Records["a"].Phase; phase != job.JobDegraded {
 		t.Errorf("status says %s of a job that cannot be healed", phase)
 	}
-	if len(live.Waits) == 0 || live.Waits[0].Job != "a" || !strings.HasPrefix(live.Waits[0].Reasons[0], "The state cannot be stored; nothing is changed until it can: ") {
+	if len(live.Waits) == 0 || live.Waits[0].Job != "a" || live.Waits[0].Reasons[0].Code != apply.NotStored {
 		t.Errorf("status does not say why: %+v", live.Waits)
 	}
 	w.broken = nil

@@ -315,8 +315,16 @@ type teller struct{ w *world }
 
 func (v teller) Planned(p *plan.Plan) {
 	for _, x := range p.Waits {
-		v.w.say("job.%s waits: %s", x.Job, strings.Join(x.Reasons, " "))
+		v.w.say("job.%s waits: %s", x.Job, join(x.Reasons, " "))
 	}
+}
+
+func join(reasons []job.Reason, between string) string {
+	var texts []string
+	for _, r := range reasons {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, between)
 }
 
 func (v teller) Started(c *plan.Change) {
@@ -326,7 +334,7 @@ func (v teller) Started(c *plan.Change) {
 	}
 	why := ""
 	if len(c.Reasons) > 0 {
-		why = " (" + strings.Join(c.Reasons, "; ") + ")"
+		why = " (" + join(c.Reasons, "; ") + ")"
 	}
 	v.w.say("plan: %s %s%s", c.Action, name, why)
 }

@@ -37,7 +37,7 @@ func Records(slots int) job.Records {
 		},
 		Counts:    map[string]int{"worker": slots},
 		Charges:   []time.Time{at.Add(time.Hour)},
-		Incidents: []job.Incident{{Time: at, Cause: job.OutOfMemory, Culprits: []job.Address{{Job: "gpt", Role: "worker"}}, Action: job.RestartInPlace, Evidence: []string{"signal: killed"}, Confidence: 0.9}},
+		Incidents: []job.Incident{{Time: at, Cause: job.OutOfMemory, Culprits: []job.Address{{Job: "gpt", Role: "worker"}}, Action: job.RestartInPlace, Evidence: []job.Reason{job.Because("exit_signal", "slot", "worker[0]", "signal", "killed")}, Confidence: 0.9}},
 		Goodput:   job.Goodput{Wall: 100.25, Productive: 99.125, Lost: job.LostTime{Restart: 1.125}, Reached: 510, Saved: job.Saved{Step: 500, Generation: 2}},
 		World:     job.World{Generation: 3, Formed: at, MasterAddr: "10.0.0.1", MasterPort: 29500},
 	}

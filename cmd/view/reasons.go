@@ -1,0 +1,455 @@
+package view
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// What the status and the plan's drift find.
+const (
+	slotsGone    job.Code = "slots_gone"         // slots are no longer there, and no master has looked since
+	slotsMissing job.Code = "slots_missing"      // fewer slots of a role run than are to
+	jobFailedBy  job.Code = "job_failed_by"      // the job failed; the incident that ended it
+	startAnew    job.Code = "start_anew"         // how a job that failed is started anew
+	editAnew     job.Code = "start_anew_watched" // the same, while a watch runs
+	changedBy    job.Code = "changed_by"         // somebody changed an attribute
+)
+
+// Sentence is a reason for a person. It is not redacted.
+func Sentence(r job.Reason) string {
+	say, known := sentences[r.Code]
+	if !known {
+		return r.String() // of a newer version
+	}
+	return say(r, each(r.Of))
+}
+
+func each(reasons []job.Reason) []string {
+	texts := make([]string, len(reasons))
+	for i, r := range reasons {
+		texts[i] = Sentence(r)
+	}
+	return texts
+}
+
+// Sentences are reasons for a person, without sensitive values.
+func (r *Redactor) Sentences(reasons []job.Reason) []string {
+	texts := each(reasons)
+	for i := range texts {
+		texts[i] = r.Text(texts[i])
+	}
+	return texts
+}
+
+// Reasons are reasons without sensitive values; an empty list, and not nil, if there are none.
+func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
+	if len(reasons) == 0 {
+		return []job.Reason{}
+	}
+	return job.MapReasons(reasons, r.Text)
+}
+
+// sentence makes a reason's text. of are the texts of its parts.
+type sentence func(r job.Reason, of []string) string
+
+// says is a text with arguments: ${name} is one as it is, ${name:q} in quotes, ${name:slots} a number of slots; ${of} are the
+// parts.
+func says(text string) sentence {
+	if !strings.Contains(text, "$") {
+		return func(job.Reason, []string) string { return text }
+	}
+	if text == "${message}" {
+		return func(r job.Reason, _ []string) string { return r.Args["message"] }
+	}
+	return func(r job.Reason, of []string) string {
+		return os.Expand(text, func(key string) string {
+			name, as, _ := strings.Cut(key, ":")
+			switch {
+			case name == "of":
+				return strings.Join(of, " ")
+			case as == "q":
+				return strconv.Quote(r.Args[name])
+			case as == "slots":
+				return plural(number(r, name), "slot")
+			}
+			return r.Args[name]
+		})
+	}
+}
+
+// fact is a text of evidence, after the slot that it is of.
+func fact(text string) sentence { return ofSlot(says(text)) }
+
+func ofSlot(say sentence) sentence {
+	return func(r job.Reason, of []string) string {
+		if slot := r.Args["slot"]; slot != "" {
+			return slot + ": " + say(r, of)
+		}
+		return say(r, of)
+	}
+}
+
+// number is an argument that is one.
+func number(r job.Reason, name string) int {
+	n, _ := strconv.Atoi(r.Args[name])
+	return n
+}
+
+// either is a text for when an argument is there, and one for when it is not.
+func either(arg, with, without string) sentence {
+	there, missing := says(with), says(without)
+	return func(r job.Reason, of []string) string {
+		if r.Args[arg] != "" {
+			return there(r, of)
+		}
+		return missing(r, of)
+	}
+}
+
+var sentences = map[job.Code]sentence{
+	job.Verbatim: says("${message}"),
+
+	// Why a slot is started, stopped or replaced, or a job removed.
+	plan.DeclarationChanged: editedFields,
+	plan.ReplaceRequested:   says("its replacement was asked for"),
+	plan.Edited:             func(_ job.Reason, of []string) string { return "it was edited: " + strings.Join(of, ", ") },
+	plan.EditedAttribute:    either("by", "${path} by ${by}", "${path}"),
+	plan.Superseded:         says("it is replaced"),
+	plan.JobEnded:           func(r job.Reason, _ []string) string { return "the job " + ended(r) },
+	plan.AgentOutlivesJob:   says("the job succeeded, and its agent has not ended"),
+	plan.StoppedBefore:      says("it was stopped before, and runs"),
+	plan.EarlierDecision:    says("an earlier plan decided so"),
+	plan.RoleSucceeded:      says("another slot of its role has succeeded"),
+	plan.NotDeclared:        says("it is not declared any more"),
+	plan.DestroyRequested:   says("destroy was asked for"),
+	plan.RoleNotDeclared:    says("role ${role} is not declared any more"),
+	plan.AboveMost:          says("its role is to have at most ${most:slots}"),
+	plan.GivesWay:           says("it waits in vain, and job.${job} fits without it"),
+	plan.MakesRoom:          says("job.${job} waits and fits with ${role} at ${to} instead of ${from} slots"),
+	plan.Shrunk:             says("${of}: ${from} -> ${to} slots"),
+	plan.Scaled:             says("scaled within ${min}..${max}: ${from} -> ${to} slots"),
+	plan.MemoryEnlarged:     says("memory ${from} -> ${to} after running out of it"),
+	plan.NoRoomToReturn:     says("no node has room for it: it starts anew once one has"),
+	plan.NodeDrained:        says("node ${node} is drained (${message})"),
+	plan.NodeOverloaded:     says("node ${node} has less than it holds"),
+	plan.JobLimits:          says("the job's limits"),
+	plan.RoleMax:            says("at most ${most:slots}"),
+	plan.NoRoomForMore:      says("no node has room for more"),
+	plan.Stray:              says("it belongs to an earlier job of this name, or to none"),
+	plan.NothingRuns:        says("nothing of it runs any more"),
+	plan.Remains:            says("remains of an earlier job"),
+	plan.MoreReasons:        either("count", "and ${count} more reasons", "and more"),
+
+	// How a slot was lost.
+	plan.LeaseLost:     says("it was silent for the whole lease"),
+	plan.NodeGone:      ofSlot(either("node", "its node ${node} was removed", "its node was removed")),
+	plan.Preempted:     fact("it was preempted"),
+	plan.Evicted:       fact("it was evicted"),
+	plan.Deleted:       fact("somebody deleted it"),
+	plan.NodeFailed:    says("its node could not start it"),
+	plan.LaunchFailed:  says("its agent did not register"),
+	plan.AgentLeft:     fact("its agent was asked to go"),
+	plan.AgentGone:     ofSlot(either("signal", "its agent ended: signal: ${signal}", "its agent ended")),
+	plan.OutOfMemory:   says("it ran out of memory"),
+	plan.StartFailed:   says("it could not be started"),
+	plan.ProcessKilled: says("a process ended by signal: ${signal}"),
+	plan.ProcessFailed: says("a process ended with exit code ${code}"),
+	plan.PlaceLost:     says("it lost its place"),
+
+	// Evidence.
+	plan.SilentForLease:   fact("not heard of for the whole lease"),
+	plan.NotRegistered:    fact("its agent runs and has not registered: does it reach the service?"),
+	plan.NodeRemoved:      fact("node ${node} was removed"),
+	plan.NodeCannotStart:  fact("node ${node} could not start it: ${message}"),
+	plan.CannotStart:      fact("could not be started: ${message}"),
+	plan.KilledForMemory:  fact("killed by the kernel for memory"),
+	plan.ExitSignal:       fact("signal: ${signal}"),
+	plan.ExitCode:         fact("exit code ${code}"),
+	plan.ErrorFile:        fact("error file: ${message}"),
+	plan.Output:           fact("output: ${message}"),
+	plan.Reported:         fact("${message}"),
+	plan.NodeTrouble:      fact("node ${node}: ${message}"),
+	plan.NoWorldFormed:    says("no world formed for ${timeout}"),
+	plan.AgentNotThere:    fact("its agent has not registered"),
+	plan.NoPlace:          fact("it has no place"),
+	plan.NotStarting:      fact("${message}"),
+	plan.EndedWell:        says("it has ended well"),
+	plan.Gone:             says("nothing of it is there any more"),
+	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} and is not recorded", "incarnation ${incarnation} runs on no node yet and is not recorded"),
+	plan.NewerIncarnation: says("incarnation ${incarnation} was started, and ${recorded} is recorded"),
+
+	// What is not as asked for.
+	plan.NoRoom:    shortage,
+	plan.NeverFits: says("It cannot run on these nodes even when they are empty. ${of}"),
+	plan.AboveLimits: func(_ job.Reason, of []string) string {
+		return "Wanted: " + strings.Join(of, ", ") + ". Its limits leave no room for that."
+	},
+	plan.StillStopping:         says("Slots of it are still being stopped. Once they have ended, ${count:slots} start anew, if they fit; a plan counts them from then on."),
+	plan.ReplacementTooLarge:   says("What is to replace its slots does not fit on the nodes; it runs on as it was."),
+	plan.RetryWaits:            retryWaits,
+	plan.Queued:                queued,
+	plan.EndedUnheard:          says("${slots}: no process runs there any more. Why, their agents tell a master, and an apply goes on from there."),
+	plan.StuckOnDrained:        stuckOnDrained,
+	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
+	plan.ProviderRefuses:       says("${message}"),
+	plan.NameInUse:             says("A job of this name runs there already, managed under the state ${state:q}. Give this one another name or its provider another namespace, or use that state to take the job over."),
+	plan.ImageMissing:          says("Role ${role} has no image, and provider ${provider:q} runs nothing without. Give the role an image, or the provider one for all its roles."),
+	plan.ImageUnsupported:      says("Role ${role} has an image, and provider ${provider:q} runs none. Leave image out or choose another provider."),
+	plan.PodUnsupported:        says("Role ${role} has a pod overlay, and provider ${provider:q} has no pods. Leave pod out or choose another provider."),
+	plan.MoveBlocked:           says("It could not move to job.${to}: a job is there already. Both go on as they are. Take one of the two out of the state with eltrain state rm, give the moved block another name, or remove the block to have job.${job} destroyed."),
+	plan.AtOtherSite:           atOtherSite,
+	plan.NotPruned:             says("job.${job} is not in the files any more, and is left only because of -prune=false: an apply without it removes it."),
+	plan.EndsWhole:             says("It ends as a whole: what would be left of its gang could not train. Target job.${job}, or leave all of it out."),
+	plan.StartsWhole:           says("It starts as a whole: the min of all its roles together, or nothing. Target job.${job}, or leave all of it out."),
+	plan.RoleUpdatesWhole:      says("What its role is declared as now is taken up by all slots of the role together. Target job.${job}.${role}, or leave all of it out."),
+	plan.FailsWhole:            says("It is to be given up (${of}), and is so as a whole. Target job.${job}, or leave all of it out."),
+	plan.NotRunningOutOfScope:  either("more", "${slots} and ${more} more"+outOfScope, "${slots}"+outOfScope),
+
+	// The parts of a shortage.
+	plan.Wanted:           either("extra", "${count} ${role} with ${each} each, and ${extra} for what else is in its pod", "${count} ${role} with ${each} each"),
+	plan.NodeFree:         nodeWith("${free} free"),
+	plan.NodeNothingFree:  nodeWith("nothing free"),
+	plan.NodeFull:         nodeIs(" ", "full with ${most:slots}"),
+	plan.NodeClosed:       nodeIs(" ", "${message}"),
+	plan.NodeBarred:       nodeIs(": ", "${message}"),
+	plan.NotForRole:       says("not for ${role}: ${message}"),
+	plan.MoreNodes:        says("and ${count} more nodes"),
+	plan.MoreUselessNodes: says("and ${count} more nodes that are no use"),
+
+	// Why what is asked for is refused. Their headlines are below.
+	plan.PreventDestroy:           says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, " + narrowScope),
+	plan.PreventDestroyUndeclared: says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, declare it again, with lifecycle.prevent_destroy disabled, and apply that first: what counts is what was last applied."),
+	plan.PreventDestroyMove:       says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for it to be destroyed under provider ${from:q} and created under ${to:q}. To avoid this error and continue with the plan, " + narrowScope),
+	plan.ImportConflict:           says("${id:q} and ${other:q} belong to two jobs that run. Slots can only be imported together with the others of their job."),
+	plan.ImportOtherProvider:      says("${id:q} runs under provider ${runs_under:q}, and job.${job} is declared with provider ${provider:q}."),
+	plan.ImportJobToSlot:          says("${id:q} is a whole job. Import it to job.${job}."),
+	plan.ImportOtherSlot:          says("${id:q} was launched as ${slot} and cannot become ${to}: a slot keeps its place in the job."),
+	plan.ImportAmbiguous:          says("Two jobs have something that is called ${id:q}. Import by the job's UID: ${uid} or ${other}."),
+	plan.ImportNotFound:           says("While attempting to import an existing object to ${to:q}, the provider detected that nothing runs with the id ${id:q}. Only what eltrain has launched and still runs can be imported; check the id, and that the provider is configured for the place where it runs."),
+	plan.ImportManaged:            says("eltrain is already managing what runs with the id ${id:q}, as job.${as}. To give it another name, write a moved block."),
+	plan.ImportDuplicate:          says("What runs with the id ${id:q} is imported to job.${as} already."),
+
+	// What notices tell, and why a job failed.
+	plan.PhaseEntered:      says("${phase}"),
+	plan.StartsAnew:        says("starts anew: it had ${phase}"),
+	plan.JobFailed:         says("Failed: ${of}"),
+	plan.Incident:          says("${cause}: ${action}"),
+	plan.EventRejected:     says("${message}"),
+	plan.SlotFailed:        says("a slot failed"),
+	plan.WorldBrokeTooLate: says("${slot} cannot go on: its world broke after another slot of its role had succeeded"),
+	plan.FailedTooLate:     says("${slot} failed after another slot of its role had succeeded"),
+	plan.SlotCannotStart:   says("${slot} cannot be started"),
+	plan.RestartsSpent:     says("${restarts} restarts within ${window} are spent"),
+
+	// What the loop finds.
+	apply.LaunchRefused:      refused("cannot be launched"),
+	apply.StopRefused:        refused("cannot be stopped"),
+	apply.MendingRefused:     refused("cannot be mended"),
+	apply.RemovalRefused:     refused("cannot be removed"),
+	apply.PreparationRefused: refused("cannot be prepared"),
+	apply.Delayed:            says("${message}"),
+	apply.NotStored:          says("The state cannot be stored; nothing is changed until it can: ${message}"),
+	apply.LeftFiles:          says("It is not in the files any more, which is believed once nobody has written there for ${after}, unless it comes back."),
+	apply.FilesUnusable:      says("${message}"),
+	apply.AboveMaxDestroy:    aboveMaxDestroy,
+	apply.SlotsRemoved:       whatBecame("removed"),
+	apply.SlotsReplaced:      whatBecame("replaced"),
+	apply.ProviderUnobserved: says("${message}"),
+	apply.NotPublished:       says("${message}"),
+	apply.CheckFailed:        says("${message}"),
+	apply.FilesUnsteady:      says("${message}"),
+	apply.FilesDoubtful:      says("${message}"),
+	apply.RemovedMisnamed:    says("${message}"),
+	apply.NotChronicled:      says("${message}"),
+	apply.NotStopped:         notStopped,
+	apply.OutputLeftOut:      leftOut,
+
+	// What the status and the plan's drift find.
+	slotsGone:    either("several", "${slots} are no longer there, and no master has looked since.", "${slots} is no longer there, and no master has looked since."),
+	slotsMissing: says("${role}: ${running} of ${desired} slots run."),
+	jobFailedBy:  func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
+	startAnew:    says("To start it anew, with a new budget, run eltrain apply."),
+	editAnew: says("A watch does not start it anew by itself. Edit what its slots are started from, as command or env: the watch takes that up. " +
+		"If the files need no edit, interrupt the watch, run eltrain apply, and watch again."),
+	changedBy: says("${path} was changed by ${by}"),
+}
+
+// headlines are the summaries of refusals.
+var headlines = map[job.Code]string{
+	plan.PreventDestroy:           cannotBeDestroyed,
+	plan.PreventDestroyUndeclared: cannotBeDestroyed,
+	plan.PreventDestroyMove:       cannotBeDestroyed,
+	plan.ImportConflict:           "Conflicting imports",
+	plan.ImportOtherProvider:      "Import from another provider",
+	plan.ImportJobToSlot:          "Import of a job to a slot",
+	plan.ImportOtherSlot:          "Import to another slot",
+	plan.ImportAmbiguous:          "Ambiguous import",
+	plan.ImportNotFound:           "Cannot import non-existent remote object",
+	plan.ImportManaged:            "Resource already managed by eltrain",
+	plan.ImportDuplicate:          "Duplicate import",
+}
+
+const (
+	cannotBeDestroyed = "Instance cannot be destroyed"
+	narrowScope       = "either disable lifecycle.prevent_destroy or reduce the scope of the plan using the -target option."
+	outOfScope        = ": not running, and not in scope. Its world may not form without. Target job.${job} to have all of it healed."
+)
+
+// Words writes reasons for what tells people in its own way. See apply.Words.
+type Words struct{}
+
+var _ apply.Words = Words{}
+
+// Sentence is a reason for a person. It is not redacted.
+func (Words) Sentence(r job.Reason) string { return Sentence(r) }
+
+// Headline is what a refusal is called in a few words.
+func (Words) Headline(code job.Code) string { return headlines[code] }
+
+func editedFields(r job.Reason, _ []string) string {
+	const changed = "its declaration changed"
+	switch fields, more := r.Args["fields"], r.Args["more"]; {
+	case fields == "":
+		return changed
+	case more == "":
+		return changed + ": " + fields
+	default:
+		return changed + ": " + fields + ", " + more + " more"
+	}
+}
+
+// ended is how a job ended, by its phase.
+func ended(r job.Reason) string {
+	switch phase := job.JobPhase(r.Args["phase"]); phase {
+	case job.JobSucceeded, job.JobFailed:
+		return strings.ToLower(string(phase))
+	}
+	return "was canceled"
+}
+
+func shortage(r job.Reason, of []string) string {
+	var wanted, available []string
+	for i, part := range r.Of {
+		if part.Code == plan.Wanted {
+			wanted = append(wanted, of[i])
+		} else {
+			available = append(available, of[i])
+		}
+	}
+	if available == nil {
+		available = []string{"no node"}
+	}
+	return "Wanted: " + strings.Join(wanted, ", ") + ". Available: " + strings.Join(available, "; ") + "."
+}
+
+// nodeWith is what a node has, or several have each.
+func nodeWith(text string) sentence {
+	has := says(text)
+	return func(r job.Reason, of []string) string {
+		if node := r.Args["node"]; node != "" {
+			return node + " " + has(r, nil) + exceptions(of)
+		}
+		return r.Args["count"] + " nodes with " + has(r, nil) + " each" + exceptions(of)
+	}
+}
+
+// nodeIs is why a node, or several, are no use.
+func nodeIs(separator, text string) sentence {
+	is := says(text)
+	return func(r job.Reason, of []string) string {
+		if node := r.Args["node"]; node != "" {
+			return node + separator + is(r, nil) + exceptions(of)
+		}
+		return r.Args["count"] + " nodes: " + is(r, nil)
+	}
+}
+
+// exceptions are the roles that a node is not for.
+func exceptions(of []string) string {
+	if len(of) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(of, "; ") + ")"
+}
+
+func retryWaits(r job.Reason, of []string) string {
+	return fmt.Sprintf("It %s, and starts anew once there is room: unlike a new job it takes no places from others of its priority. %s eltrain apply -replace=job.%s starts it as a new one.",
+		ended(r), strings.Join(of, " "), r.Args["job"])
+}
+
+func queued(r job.Reason, _ []string) string {
+	slots := r.Args["slots"]
+	if n := number(r, "count"); n > 1 {
+		slots += " (" + plural(n, "slot") + ")"
+	}
+	return slots + ": " + r.Args["message"]
+}
+
+func stuckOnDrained(r job.Reason, _ []string) string {
+	nodes, more := r.Args["nodes"], r.Args["more"]
+	what := "Node " + nodes + " is"
+	if more != "" {
+		what = "Nodes " + nodes + " and " + more + " more are"
+	} else if strings.Contains(nodes, ", ") {
+		what = "Nodes " + nodes + " are"
+	}
+	if slot := r.Args["slot"]; slot != "" {
+		return what + " drained, and no other node has room for " + slot + ": it stays."
+	}
+	return what + " drained, and no other node has room for the " + r.Args["count"] + " slots there: they stay."
+}
+
+func atOtherSite(r job.Reason, _ []string) string {
+	what := " to have the job destroyed"
+	if r.Args["declared"] == "true" {
+		what = ", or destroy the job there first"
+	}
+	return fmt.Sprintf("It was launched at %s, and its provider %q is at %s now: it is left as it is. Point the provider back there%s; "+
+		"or, where that is no more, as a namespace that was deleted, take it out of the state with eltrain state rm.",
+		r.Args["site"], r.Args["provider"], r.Args["provider_site"], what)
+}
+
+// refused is that something does not succeed: of slots, of a job, or of what a notice is about.
+func refused(what string) sentence {
+	slots, others := says("${slots} "+what+": ${message}"), either("job", "It "+what+": ${message}", what+": ${message}")
+	return func(r job.Reason, of []string) string {
+		if r.Args["slots"] != "" {
+			return slots(r, of)
+		}
+		return others(r, of)
+	}
+}
+
+func aboveMaxDestroy(r job.Reason, _ []string) string {
+	all := r.Args["all"] + " in all"
+	if r.Args["unseen"] != "" {
+		all = "up to " + all + " with what cannot be seen now"
+	}
+	commit := ""
+	if r.Args["commit"] != "" {
+		commit = " (commit " + r.Args["commit"] + ")"
+	}
+	return fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%s allows no more than that: it goes on as it was last applied. "+
+		"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.",
+		commit, plural(number(r, "count"), "slot"), all, r.Args["max_destroy"])
+}
+
+// whatBecame is what was done to slots, and why.
+func whatBecame(of string) sentence {
+	return func(r job.Reason, why []string) string {
+		text := "is " + of
+		if number(r, "count") > 1 {
+			text = "are " + of
+		}
+		if len(why) > 0 {
+			text += ": " + strings.TrimSuffix(why[0], ".")
+		}
+		return text
+	}
+}
