@@ -110,15 +110,24 @@ func (s *simulated) kill(index int) {
 }
 
 // quiet is a service that no agent speaks to.
-type quiet struct{ wake chan struct{} }
+type quiet struct {
+	wake    chan struct{}
+	observe func() map[string]elastic.Facts // nil: it knows nothing
+}
 
-func (quiet) SetReady()                         {}
-func (quiet) Set(string, elastic.Desired)       {}
-func (quiet) Remove(string)                     {}
-func (quiet) Gone(job.Address, int)             {}
-func (quiet) Changes() uint64                   { return 1 }
-func (quiet) Observe() map[string]elastic.Facts { return nil }
-func (q quiet) Wake() <-chan struct{}           { return q.wake }
+func (quiet) SetReady()                   {}
+func (quiet) Set(string, elastic.Desired) {}
+func (quiet) Remove(string)               {}
+func (quiet) Gone(job.Address, int)       {}
+func (quiet) Changes() uint64             { return 1 }
+func (q quiet) Wake() <-chan struct{}     { return q.wake }
+
+func (q quiet) Observe() map[string]elastic.Facts {
+	if q.observe == nil {
+		return nil
+	}
+	return q.observe()
+}
 
 // recorder is a view that keeps what it is told.
 type recorder struct {
@@ -208,7 +217,7 @@ func newDriven(t *testing.T, change func(*Setup, *Parts)) *driven {
 	lock, err := store.Lock(t.Context(), state.LockInfo{}, 0)
 	must(t, err)
 	s := Setup{Files: Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 2))}}, NewUID: func(name string) string { return "u" + name }}
-	p := Parts{Store: store, Lock: lock, Journal: d.journal, Service: quiet{make(chan struct{}, 1)}, View: d.view,
+	p := Parts{Store: store, Lock: lock, Journal: d.journal, Service: quiet{wake: make(chan struct{}, 1)}, View: d.view,
 		Providers: map[string]providers.Provider{"local": d.provider}}
 	change(&s, &p)
 	d.store = p.Store
@@ -250,16 +259,25 @@ type losable struct {
 func (l *losable) Lost() <-chan struct{} { return l.lost }
 func (l *losable) Why() error            { return l.why }
 
-// A lost lock ends what is in flight at once, and begins nothing, also while the loop waits for a provider for long.
+// A lost lock ends what is in flight at once, and begins nothing, also while the loop is busy for long.
 func TestALostLockGroundsAllAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost := make(chan struct{})
+		lost, flying, landed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		looking, look := make(chan struct{}), make(chan struct{})
 		d := newDriven(t, func(_ *Setup, p *Parts) {
 			p.Parallelism = 1
 			p.Lock = &losable{p.Lock, lost, errors.New("it could not be renewed: the token may have expired")}
+			p.Service = quiet{observe: func() map[string]elastic.Facts {
+				select {
+				case <-flying:
+					looking <- struct{}{}
+					<-look
+				default:
+				}
+				return nil
+			}}
 		})
 		var launches atomic.Int32
-		flying, landed := make(chan struct{}), make(chan struct{})
 		d.provider.launch = func(ctx context.Context, _ job.Launch) error {
 			if launches.Add(1) == 1 {
 				close(flying)
@@ -268,22 +286,15 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 			}
 			return nil
 		}
-		looking, look := make(chan struct{}), make(chan struct{})
-		d.provider.observe = func(_ context.Context, seen *providers.Observation) (*providers.Observation, error) {
-			select {
-			case <-flying:
-				looking <- struct{}{}
-				<-look
-			default:
-			}
-			return seen, nil
-		}
 		d.begin(t)
 		<-flying
-		d.mail.post(Woken{})
-		<-looking
+		<-looking // the next turn, or how training goes
+		begun := time.Now()
 		close(lost)
 		<-landed
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the launch was ended after %v", took)
+		}
 		synctest.Wait()
 		close(look)
 		if err := <-d.over; !errors.Is(err, ErrLockLost) || !strings.Contains(err.Error(), "the token may have expired") {

@@ -1,8 +1,10 @@
 package apply
 
 import (
+	"reflect"
 	"testing"
 
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -31,5 +33,33 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 	other := *seen
 	if l.sight.see("local", Sight{Observation: &other}, nil); !l.sight.fresh {
 		t.Error("another observation is no news")
+	}
+}
+
+// The service is told of a job by the name that its agents know, and what it knows is of the job as it is called now.
+func TestTheServiceKnowsAJobByTheNameOfItsAgents(t *testing.T) {
+	slot := func(name string) job.Address { return job.Address{Job: name, Role: "worker"} }
+	world := func(name string) job.World {
+		return job.World{Generation: 1, Members: []job.WorldMember{{Slot: slot(name), Incarnation: 1}}}
+	}
+	desired := func(name string) elastic.Desired {
+		return elastic.Desired{UID: "u", World: world(name), Want: job.Want{Unranked: []job.Address{slot(name)}}, Slots: []elastic.DesiredSlot{{Address: slot(name)}}}
+	}
+	facts := func(name string) map[string]elastic.Facts {
+		return map[string]elastic.Facts{name: {UID: "u", World: world(name), Members: []elastic.MemberFacts{{Slot: slot(name)}}}}
+	}
+	n := namesOf(job.Records{"now": {UID: "u", Launched: "before"}})
+	given, known := desired("now"), facts("before")
+	if name, d := n.toService("now", given); name != "before" || !reflect.DeepEqual(d, desired("before")) {
+		t.Errorf("it is told of %s: %+v", name, d)
+	}
+	if got := n.fromService(known); !reflect.DeepEqual(got, facts("now")) {
+		t.Errorf("it knows %+v", got)
+	}
+	if !reflect.DeepEqual(given, desired("now")) || !reflect.DeepEqual(known, facts("before")) {
+		t.Error("what was given is renamed")
+	}
+	if got := n.now("u", "before"); got != "now" || n.launched("u", "now") != "before" || n.now("v", "other") != "other" || n.launched("v", "other") != "other" {
+		t.Errorf("it is called %s", got)
 	}
 }

@@ -82,7 +82,7 @@ type scenario struct {
 	failing   map[string]error // by kind of effect, or by the beginning of an effect's ID
 	holding   map[string]bool  // kinds of effects
 	held      []Outcome
-	asked     map[ID]asked    // by what is held
+	asked     map[ID]asked    // by what is held or queued
 	later     []Again         // what is tried again, once it is time
 	queueing  map[string]bool // kinds of effects
 	queued    []Effect
@@ -421,6 +421,7 @@ func (s *scenario) step(events ...Event) {
 			}
 			if s.queueing[e.ID().Kind] {
 				s.queued = append(s.queued, e)
+				s.asked[e.ID()] = asked{e, textOf(e)}
 				continue
 			}
 			o := s.carryOut(e)

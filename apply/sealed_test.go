@@ -277,3 +277,39 @@ func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
 		must(t, d.end())
 	})
 }
+
+// What was seen already is sealed anew when more of it is sensitive.
+func TestWhatWasSeenIsSealedOnceItIsSensitive(t *testing.T) {
+	const password, other = "hunter2hunter2", "hunter3hunter3"
+	synctest.Test(t, func(t *testing.T) {
+		sealer := newSealer(t)
+		f := newFollowing(t, func(s *Setup, p *Parts) {
+			p.Sealer, s.Files.Jobs = sealer, sealer.Jobs([]job.Job{withPassword(password)})
+		})
+		told := &providers.Observation{Places: providers.Anywhere, Delayed: map[string]string{"ua": "no volume for " + other}}
+		f.provider.observe = func(context.Context, *providers.Observation) (*providers.Observation, error) { return told, nil }
+		f.begin(t)
+		synctest.Wait()
+		f.say(Files{Jobs: sealer.Jobs([]job.Job{withPassword(other)})}, nil)
+		text, err := json.Marshal(f.Live())
+		must(t, err)
+		if !strings.Contains(string(text), "no volume for ") || strings.Contains(string(text), other) {
+			t.Errorf("it is known as %s", text)
+		}
+		must(t, f.end())
+	})
+}
+
+// So is why a provider cannot be asked for a plan.
+func TestWhatAPlanFailsWithIsSealed(t *testing.T) {
+	const password = "hunter2hunter2"
+	sealer := newSealer(t)
+	jobs := sealer.Jobs([]job.Job{withPassword(password)})
+	provider := newSimulated()
+	failure := errors.New("the token " + password + " is refused")
+	provider.observe = func(context.Context, *providers.Observation) (*providers.Observation, error) { return nil, failure }
+	planner := NewPlanner(Setup{Files: Files{Jobs: jobs}}, map[string]providers.Provider{"local": provider}, sealer)
+	if _, err := planner.Preview(t.Context(), jobtest.Epoch); !errors.Is(err, failure) || strings.Contains(err.Error(), password) {
+		t.Errorf("it says %v", err)
+	}
+}
