@@ -40,6 +40,7 @@ var rooms = map[string][]string{
 	"internal/atomicfile":    {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
+	"internal/soak":          {}, // for tests
 	"apply":                  {"job", "plan", "elastic", "providers", "state", "internal/atomicfile"},
 	"cmd/view":               {"job", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},

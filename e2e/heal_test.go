@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // steps of 40 ms: some 16 seconds of training, enough for a fault and its healing in the middle on a machine that is busy.
@@ -269,6 +271,7 @@ func TestBelowMinItWaitsAndGoesOn(t *testing.T) {
 }
 
 func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
+	soak.Only(t)
 	faults := map[string]func(t *testing.T, j jobStatus){
 		"nothing":        func(t *testing.T, j jobStatus) {},
 		"process killed": func(t *testing.T, j jobStatus) { kill(t, syscall.SIGKILL, j.slot("worker[2]").PID) },
@@ -426,6 +429,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 // Masters come and go every few hundred milliseconds, between one fault and the next. What the last one finds
 // is one job, each of its slots once, and it ends right.
 func TestMastersKilledAgainAndAgain(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4, lease: "5s", budget: 100})
 	s.watch()
 	s.awaitWorld("mnist", 4, 1)

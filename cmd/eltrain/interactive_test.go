@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and in the place of
@@ -22,6 +24,7 @@ var interactiveShells = []struct{ name, file, settings string }{
 
 // In real shells Tab completes commands, options, addresses and files, once -install-autocomplete was typed.
 func TestCompletionInShells(t *testing.T) {
+	soak.Only(t)
 	for _, shell := range interactiveShells {
 		t.Run(shell.name, func(t *testing.T) {
 			path, err := exec.LookPath(shell.name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // The kills that e2e has for processes of one machine, and those that only a cluster knows.
@@ -583,6 +584,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 
 // The next master completes what the one before has begun to heal, wherever it was killed in that, and does nothing twice.
 func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
+	soak.Only(t)
 	agentKilled := func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(1))) }
 	for name, c := range map[string]struct {
 		fault    func(s *site.Demo, j site.Job)
@@ -637,6 +639,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 // Masters come and go, between one fault and the next. What the last one finds is one job, each of its slots once, and
 // it ends right.
 func TestMastersKilledAgainAndAgain(t *testing.T) {
+	soak.Only(t)
 	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
 	s.SetSteps(long)

@@ -13,6 +13,7 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/testbed"
@@ -155,6 +156,7 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 // By age a gang that lost a member goes before any job that waits, however small: its PodGroup kept its age. The plugin
 // drf, which goes by what jobs hold, has to be told so; plan says what it does otherwise.
 func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	stock := cluster.VolcanoConfiguration(t)
 	byAge := strings.Replace(stock, "- name: drf\n", "- name: drf\n    enableJobOrder: false\n", 1)
@@ -321,6 +323,7 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 }
 
 func TestASchedulerThatIsDown(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	w := newWork(t, cluster, nil)
 	running, g := group("before", 1, core), group("down", 2, core)
@@ -382,6 +385,7 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 // A field that a job asks for and the server does not know is told with both named, before anything is made. Once
 // Volcano is upgraded the job goes on; HyperNodes are then labels of nodes.
 func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	w := newWork(t, cluster, func(c *Config) { c.NetworkTopology = &NetworkTopology{Mode: "soft", HighestTier: 2} })
 	w.observe()
@@ -410,6 +414,7 @@ func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 }
 
 func TestAClusterWithoutVolcano(t *testing.T) {
+	soak.Only(t)
 	if testing.Short() {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
 	"github.com/eltrain/eltrain/testbed"
@@ -251,6 +252,7 @@ func TestTenThousandSlotsFitTheHead(t *testing.T) {
 // A crash between any two requests of a write leaves the old state or the new one, and what it left is
 // removed by the next holder's first write.
 func TestCrashBetweenAnyTwoRequests(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	for after := 0; ; after++ {
 		p := newPlace(t)

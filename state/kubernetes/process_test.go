@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
 	"github.com/eltrain/eltrain/testbed"
@@ -100,6 +101,7 @@ func (c *child) number(what string) (n uint64) {
 // Two masters: the second one waits, and takes over within the lease after the first was killed. All that
 // the first said was stored is there.
 func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
+	soak.Only(t)
 	p := newPlace(t)
 	first := p.child()
 	epoch := first.number("epoch")
@@ -149,6 +151,7 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 // An API server that is slow to answer does not keep a dead master's jobs without one: what passes between two looks
 // counts, though each takes a quarter of the lease.
 func TestASlowAPIServerDelaysNoTakeOver(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	p := newPlace(t)
 	dead := p.lock(p.open())
@@ -204,6 +207,7 @@ func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 // An API server that is killed and comes back within the lease costs nobody the lock, and a write that it hits
 // is done once it is back.
 func TestAPIServerRestart(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	real(t)
 	own := testbed.Start(t, testbed.Options{})
@@ -250,6 +254,7 @@ func TestAPIServerRestart(t *testing.T) {
 
 // Without an API server nothing hangs, and the holder knows in time that it leads no more.
 func TestAPIServerGone(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	real(t)
 	own := testbed.Start(t, testbed.Options{})
