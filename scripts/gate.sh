@@ -17,6 +17,12 @@ adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
 }
 
+# The folders of pure, deterministic or contract, for the checks of the repository.
+folders() {
+	local -n packages=$1
+	$go list -f '{{.Dir}}' "${packages[@]}" | sed "s#^$PWD/##; s#^$PWD\$#.#"
+}
+
 setup() {
 	./scripts/test-deps.sh
 	make --no-print-directory build testbed
@@ -44,9 +50,11 @@ tier3() {
 	(cd e2e/policy && $go test -race -count 1 ./...)
 }
 
-# One package at a time: each takes a small machine whole.
+# One control plane for all, which the packages have in turns: each takes a small machine whole.
 tier4() {
-	$go test -count 1 -timeout 20m -p 1 "${contract[@]}"
+	$go -C testbed build -o ../bin/share ./share
+	bin/share -volcano-conf e2e/volcano/testdata/preempting.conf \
+		$go test -count 1 -timeout 20m -p 1 "${contract[@]}"
 	tested || testbed
 }
 
@@ -108,5 +116,5 @@ each() {
 case ${1:-gate} in
 gate) each setup static tier1 tier2 tier3 tier4 ;;
 soak) each setup tier5 ;;
-*) "$1" ;;
+*) "$@" ;;
 esac

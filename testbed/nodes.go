@@ -67,9 +67,8 @@ func (c *Cluster) addNodes(ctx context.Context, count int, node KWOKNode) ([]str
 	writers.SetLimit(nodeWriters)
 	var names []string
 	for range count {
-		c.nodesMade++
-		name := fmt.Sprintf("%s-%d", prefix, c.nodesMade-1)
-		names = append(names, name)
+		name := fmt.Sprintf("%s-%d", prefix, len(c.kwokNodes))
+		c.kwokNodes, names = append(c.kwokNodes, name), append(names, name)
 		object := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				kwokLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",

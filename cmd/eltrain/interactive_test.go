@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -85,9 +86,6 @@ func TestCompletionInShells(t *testing.T) {
 	}
 }
 
-// shellBound is how long a shell may take for a line; nothing is timed by it.
-const shellBound = 30 * time.Second
-
 // interactive is a shell at a terminal.
 type interactive struct {
 	t      *testing.T
@@ -150,7 +148,7 @@ func (sh *interactive) shows(want string) {
 		}
 		return at >= 0
 	}
-	for deadline := time.Now().Add(shellBound); !found(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); !found(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
@@ -163,7 +161,7 @@ func (sh *interactive) ends() {
 	sh.t.Helper()
 	select {
 	case <-sh.ended:
-	case <-time.After(shellBound):
+	case <-time.After(hang.Bound):
 		sh.t.Fatal("the shell does not end")
 	}
 }

@@ -99,7 +99,7 @@ func (s *Site) Objects() []string {
 	enter("service", names(services.Items), err)
 	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).List(ctx, all)
 	enter("poddisruptionbudget", names(budgets.Items), err)
-	if s.Cluster.VolcanoScheduler != nil {
+	if s.Cluster.HasVolcano() {
 		groups, err := s.Cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(ctx, ours)
 		s.OK(err)
 		enter("podgroup", names(groups.Items), err)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -28,7 +29,7 @@ import (
 )
 
 // awaited bounds every wait of these tests: a restarted API server takes some seconds on a busy machine.
-const awaited = 60 * time.Second
+const awaited = hang.Bound
 
 const shipped = "../../deploy/base/rbac.yaml"
 

@@ -139,10 +139,8 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w.until("said to wait", func(o providers.Observation) bool {
 		return slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.Number == 2 && i.Waiting != "" })
 	})
-	begun := time.Now()
 	w.cluster.AddNodes(t, 1, fourCores)
 	o = w.until("formed again", func(o providers.Observation) bool { return w.up(o, g) == 4 })
-	t.Logf("formed again %s after a node was added", time.Since(begun).Round(time.Millisecond))
 	if n := w.up(o, other); n > 0 {
 		t.Errorf("%d of a gang that waits came first", n)
 	}
@@ -369,6 +367,7 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 }
 
 func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
+	soak.Only(t)
 	w := newWork(t, newBed(t), nil)
 	w.observe()
 	if c := w.p.Capabilities(); c.Refused != "" || len(c.Caveats) != 2 || !strings.HasPrefix(c.Caveats[0], "The scheduler's plugin drf serves jobs that hold less first") ||

@@ -181,7 +181,7 @@ func TestASlowAPIServerDelaysNoTakeOver(t *testing.T) {
 func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.options.Lease = DefaultLease
+	p.options.Lease = 2 * enough
 	l := p.lock(p.open())
 	got := make(chan error, 1)
 	go func() {
@@ -192,15 +192,11 @@ func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 		got <- err
 	}()
 	time.Sleep(time.Second) // it waits by now, which makes the test harder; without it, it passes too
-	released := time.Now()
 	if err := l.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(released); took > DefaultLease/2 {
-		t.Errorf("taken over %v after the release", took)
 	}
 }
 
