@@ -4,8 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +56,38 @@ func TestContractTestsMeasureNoTime(t *testing.T) {
 			t.Errorf("%s: %s measures how long something takes", file, f.Name.Name)
 		}
 	})
+}
+
+// unbounded are the tests of tiers 3 and 4 that wait with a bound of their own, and why.
+var unbounded = map[string]string{
+	"apply": "its loop becomes a value: see the simulator",
+}
+
+// What ends the hang of a wait in tiers 3 and 4 is the same everywhere: hang.Bound, not a number of somebody's.
+func TestWaitsHaveOneBound(t *testing.T) {
+	number := regexp.MustCompile(`^(\d+ \* )?time\.(Minute|Hour)$|^\d\d+ \* time\.Second$`)
+	for _, tier := range []string{"adapters", "contract"} {
+		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
+			if unbounded[filepath.Dir(file)] != "" || len(calls(f, "synctest", "Test")) > 0 || len(calls(f, "soak", "Only")) > 0 {
+				return
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, is := n.(*ast.CallExpr)
+				if !is || len(call.Args) == 0 {
+					return true
+				}
+				switch name := types.ExprString(call.Fun); name {
+				case "time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout":
+					for _, a := range call.Args {
+						if wait := types.ExprString(a); number.MatchString(wait) {
+							t.Errorf("%s: %s: %s of %s", file, f.Name.Name, name, wait)
+						}
+					}
+				}
+				return true
+			})
+		})
+	}
 }
 
 // functionsOf visits the functions of a tier's test files.

@@ -65,9 +65,18 @@ type site struct {
 	ended  chan struct{} // closed when master has ended
 }
 
+// notShort skips a test that trains with -short.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("trains: not with -short")
+	}
+}
+
 // newSite makes a directory with the training script and these files.
 func newSite(t *testing.T, files map[string]string) *site {
 	t.Helper()
+	notShort(t)
 	s := &site{t: t, dir: t.TempDir()}
 	script, err := os.ReadFile("../examples/mnist-local/train.py")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// steps of 40 ms: some 16 seconds of training, enough for a fault and its healing in the middle on a machine that is busy.
-const steps = 400
+// steps of 40 ms: some 12 seconds of training, enough for a fault and its healing in the middle on a machine that is busy.
+const steps = 300
 
 // jobOptions vary the job that these tests run.
 type jobOptions struct {
@@ -167,6 +167,7 @@ func TestAgentAskedToGoSaysSo(t *testing.T) {
 }
 
 func TestRankZeroLost(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -180,6 +181,7 @@ func TestRankZeroLost(t *testing.T) {
 }
 
 func TestTwoLostAtOnce(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -190,6 +192,7 @@ func TestTwoLostAtOnce(t *testing.T) {
 }
 
 func TestOneLostWhileAWorldForms(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -317,6 +320,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 }
 
 func TestNodeChangesWhileNoMasterRuns(t *testing.T) {
+	soak.Only(t)
 	const long = 2 * steps // while masters come and go
 	s := site4(t, jobOptions{min: 2, max: 4, script: fmt.Sprintf(`"--steps=%d"`, long)})
 	s.watch()
@@ -368,6 +372,7 @@ func TestMissingCommandFailsAtOnce(t *testing.T) {
 }
 
 func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newSite(t, map[string]string{
 		"a.hcl":     jobOptions{name: "a", min: 2, max: 2}.text(),

@@ -17,9 +17,15 @@ adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
 }
 
-# The folders of pure, deterministic or contract, for the checks of the repository.
+# The folders of pure, deterministic, adapters or contract, for the checks of the repository.
 folders() {
-	local -n packages=$1
+	local packages
+	case $1 in
+	pure) packages=("${pure[@]}") ;;
+	deterministic) packages=("${deterministic[@]}") ;;
+	adapters) packages=($(adapters)) ;;
+	contract) packages=("${contract[@]}") ;;
+	esac
 	$go list -f '{{.Dir}}' "${packages[@]}" | sed "s#^$PWD/##; s#^$PWD\$#.#"
 }
 

@@ -130,6 +130,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 
 // One job's pods are lost again and again; another's, under the same master, never notice.
 func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
