@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +26,7 @@ const (
 	nodeWriters = 16
 
 	// leverTimeout bounds the wait for what a lever does.
-	leverTimeout = 60 * time.Second
+	leverTimeout = kubelet.Bound
 )
 
 // KWOKNode says what a node has that pretends. What is empty is 32 cpus, 256 GiB and 110 pods.

@@ -132,9 +132,8 @@ const (
 	controllersPort = 10257
 	schedulerPort   = 10259
 
-	// startTimeout bounds the wait for a cluster, or for one component started again. Three to five seconds are
-	// usual; the rest is for a machine that compiles or trains beside it.
-	startTimeout = 90 * time.Second
+	// startTimeout bounds the wait for a cluster, or for one component started again.
+	startTimeout = kubelet.Bound
 )
 
 // Start brings a cluster up for one test and takes it down after it. The test is skipped with -short. When it
