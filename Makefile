@@ -4,13 +4,7 @@ GO      ?= go
 BIN     := bin/eltrain
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
-# The testbed and e2e/policy are modules of their own, with the root module's staticcheck.
-STATICCHECK = $$($(GO) tool -n staticcheck)
-
-# Each of these brings up control planes of its own, which take a small machine whole: one package at a time.
-CLUSTERED := $(addprefix github.com/eltrain/eltrain/,deploy e2e/faults e2e/kubernetes e2e/volcano providers/kubernetes providers/volcano state/kubernetes)
-
-.PHONY: help build demo test testbed check bench fuzz deps clean
+.PHONY: help build demo test soak testbed check bench fuzz deps clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -22,23 +16,18 @@ demo: build ## a real elastic job on this machine: plan, train, heal, grow, end
 	./examples/demo.sh $(CURDIR)/$(BIN)
 
 check: ## format, vet, staticcheck, layering, fast tests
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	@./scripts/gate.sh static
 	$(GO) test -short ./...
-	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -short ./...
+	cd testbed && $(GO) test -short ./...
 
 testbed: ## etcd, Kubernetes, KWOK and Volcano for the tests: built once, kept in the user's cache
 	cd testbed && $(GO) run ./build
 
-test: deps build testbed ## everything, with the race detector, real PyTorch and real Kubernetes; does its own set-up
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	staticcheck=$(STATICCHECK) && cd testbed && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race -timeout 20m ./...
-	staticcheck=$(STATICCHECK) && cd e2e/policy && $(GO) vet ./... && $$staticcheck ./... && $(GO) test -race ./...
-	WITH_TORCH=1 WITH_SHELLS=1 WITH_PTRACE=1 $(GO) test -race -timeout 45m $(filter-out $(CLUSTERED),$(shell $(GO) list ./...))
-	WITH_TORCH=1 $(GO) test -race -timeout 45m -p 1 $(CLUSTERED)
+test: ## the gate: set-up, static checks, tiers 1 to 4 with real PyTorch and real Kubernetes; says what each took
+	@./scripts/gate.sh
+
+soak: ## what is too long for the gate: servers that die, kills at every step, shells; SOAK=2h goes on for so long
+	@./scripts/gate.sh soak
 
 deps: # what the tests need besides Go: python3, curl, zsh, fish, and Debian's PyTorch
 	@./scripts/test-deps.sh

@@ -34,7 +34,7 @@ var rooms = map[string][]string{
 	"state/file":             {"job", "state", "internal/atomicfile"},
 	"providers":              {"job"},
 	"providers/providertest": {"job", "providers"},
-	"providers/podtest":      {"job", "providers", "testbed"},
+	"providers/podtest":      {"job", "providers", "testbed", "internal/hang"},
 	"providers/local":        {"job", "providers", "internal/atomicfile"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents speak the service's language
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
@@ -44,6 +44,8 @@ var rooms = map[string][]string{
 	"internal/atomicfile":    {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
+	"internal/soak":          {}, // for tests
+	"internal/hang":          {}, // for tests
 	"conditions":             {"job"},
 	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
@@ -54,7 +56,7 @@ var rooms = map[string][]string{
 	"examples":               {},
 	"deploy":                 {},
 	"e2e":                    {"internal/trainlog"},
-	"e2e/site":               {"testbed", "internal/trainlog"}, // what the next three share
+	"e2e/site":               {"testbed", "internal/trainlog", "internal/hang"}, // what the next three share
 	"e2e/faults":             {"testbed", "e2e/site"},
 	"e2e/kubernetes":         {"testbed", "e2e/site"},
 	"e2e/volcano":            {"testbed", "e2e/site"},

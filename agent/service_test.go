@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
 // patience bounds every wait in these tests. It is long because CI machines are slow, and never waited out
 // unless something is broken.
-const patience = time.Minute
+const patience = hang.Bound
 
 // fakeService speaks the wire of elastic with one member, as a script tells it to: a test gives orders and
 // awaits reports. elastic.Server decides for itself, so it cannot be brought into every corner.

@@ -49,6 +49,7 @@ import (
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/lang"
 	provider "github.com/eltrain/eltrain/providers/kubernetes"
@@ -86,7 +87,26 @@ func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
 	}
 }
 
-const namespace = "eltrain"
+// The namespaces of the installation, and of a second one beside it.
+const (
+	namespace       = "eltrain"
+	secondNamespace = "two"
+)
+
+// start gives a cluster without these namespaces, and takes them away after the test.
+func start(t *testing.T, options testbed.Options) *testbed.Cluster {
+	t.Helper()
+	c := testbed.Use(t, options)
+	t.Cleanup(func() {
+		namespaces := c.Admin().CoreV1().Namespaces()
+		for _, name := range []string{namespace, secondNamespace} {
+			eventually(t, "namespace "+name+" is gone", func() bool {
+				return apierrors.IsNotFound(namespaces.Delete(context.Background(), name, metav1.DeleteOptions{}))
+			})
+		}
+	})
+	return c
+}
 
 // install applies objects in their order, as the cluster's administrator, and before them their namespaces. Fields that
 // the API server does not know are errors.
@@ -149,7 +169,7 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind string, into 
 // What is installed is accepted by a real API server, and eltrain's account can then do what eltrain does: no
 // less and no more.
 func TestInstallation(t *testing.T) {
-	c := testbed.Start(t, testbed.Options{})
+	c := start(t, testbed.Options{})
 	objects := build(t, ".")
 	install(t, c, objects)
 	install(t, c, objects) // an installation that is applied again
@@ -191,7 +211,7 @@ func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured
 	}
 	fitTogether(t, objects)
 	install(t, c, objects)
-	rights(t, c, "two")
+	rights(t, c, secondNamespace)
 	rights(t, c, namespace)
 }
 
@@ -731,7 +751,7 @@ func (m *master) end() {
 }
 
 // patience bounds waits for what must come.
-const patience = time.Minute
+const patience = hang.Bound
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
@@ -744,7 +764,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // With TLS the service answers nobody who does not encrypt, and the jobs' agents are given what vouches for it.
 func TestMasterWithTLS(t *testing.T) {
-	c := testbed.Start(t, testbed.Options{})
+	c := start(t, testbed.Options{})
 	objects := build(t, "tls")
 	install(t, c, objects)
 	pod := masterPod(t, objects)
@@ -837,7 +857,7 @@ func admits(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructur
 // The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
 // second one waits and takes over without a pod made anew, and destroy leaves nothing behind but the state.
 func TestMasterAndItsSuccessor(t *testing.T) {
-	c := testbed.Start(t, testbed.Options{Nodes: 3})
+	c := start(t, testbed.Options{Nodes: 3})
 	objects := build(t, ".")
 	install(t, c, objects)
 	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})

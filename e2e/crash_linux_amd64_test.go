@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // destroyed checks that after a run was killed a destroy leaves nothing.
@@ -67,6 +69,7 @@ func before(n int, step string) string { return fmt.Sprintf("killed before step 
 // A run that is killed with SIGKILL, before each step that it makes, leaves no lock that somebody must break and nothing
 // that the state forgot; what runs, runs once.
 func TestKilledAtEveryStepOfACreation(t *testing.T) {
+	soak.Only(t)
 	atEveryStep(t, func(*crashing) {}, func(c *crashing, n int) string {
 		step := c.killedBefore(n, "apply", "-auto-approve")
 		c.settled(before(n, step))
@@ -76,6 +79,7 @@ func TestKilledAtEveryStepOfACreation(t *testing.T) {
 }
 
 func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
+	soak.Only(t)
 	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
 		c.edit()
 		step := c.killedBefore(n, "apply", "-auto-approve")
@@ -86,6 +90,7 @@ func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
 
 // What a destroy that was killed had begun is completed by the next, or made good by an apply.
 func TestKilledAtEveryStepOfADestruction(t *testing.T) {
+	soak.Only(t)
 	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
 		step := c.killedBefore(n, "destroy", "-auto-approve")
 		if n/shards%2 == 0 {

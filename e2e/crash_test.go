@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // twoRoles has three slots in two waves, which need next to nothing. Each program holds a lock of its slot as long as it
@@ -183,6 +185,7 @@ func (c *crashing) neverTwice(moment string) {
 
 // Between its steps a run waits, for agents as a rule. There it is killed at some moments that a clock says.
 func TestKilledBetweenTheSteps(t *testing.T) {
+	soak.Only(t)
 	if testing.Short() {
 		t.Skip("some fifty runs of eltrain")
 	}

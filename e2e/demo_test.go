@@ -9,12 +9,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // demo runs examples/demo.sh as `make demo` does, with a temporary directory of its own, which it has to
 // leave empty. interrupt is given what it has printed so far, and tells when to press Ctrl-C.
 func demo(t *testing.T, interrupt func(printed string) bool) (printed string, code int) {
 	t.Helper()
+	notShort(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*bound)
 	defer cancel()
 	temp := t.TempDir()
@@ -85,6 +88,7 @@ func TestDemoTellsTheWholeStory(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	printed, code := demo(t, func(printed string) bool { return strings.Contains(printed, "Healed: three train again") })
 	if code != 130 {

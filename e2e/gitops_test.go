@@ -42,6 +42,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
+	notShort(t)
 	page, err := os.ReadFile(gitopsPage)
 	if err != nil {
 		t.Fatal(err)

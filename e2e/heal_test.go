@@ -8,10 +8,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// steps of 40 ms: some 16 seconds of training, enough for a fault and its healing in the middle on a machine that is busy.
-const steps = 400
+// steps of 40 ms: some 12 seconds of training, enough for a fault and its healing in the middle on a machine that is busy.
+const steps = 300
 
 // jobOptions vary the job that these tests run.
 type jobOptions struct {
@@ -165,6 +167,7 @@ func TestAgentAskedToGoSaysSo(t *testing.T) {
 }
 
 func TestRankZeroLost(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -178,6 +181,7 @@ func TestRankZeroLost(t *testing.T) {
 }
 
 func TestTwoLostAtOnce(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -188,6 +192,7 @@ func TestTwoLostAtOnce(t *testing.T) {
 }
 
 func TestOneLostWhileAWorldForms(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)
@@ -269,6 +274,7 @@ func TestBelowMinItWaitsAndGoesOn(t *testing.T) {
 }
 
 func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
+	soak.Only(t)
 	faults := map[string]func(t *testing.T, j jobStatus){
 		"nothing":        func(t *testing.T, j jobStatus) {},
 		"process killed": func(t *testing.T, j jobStatus) { kill(t, syscall.SIGKILL, j.slot("worker[2]").PID) },
@@ -314,6 +320,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 }
 
 func TestNodeChangesWhileNoMasterRuns(t *testing.T) {
+	soak.Only(t)
 	const long = 2 * steps // while masters come and go
 	s := site4(t, jobOptions{min: 2, max: 4, script: fmt.Sprintf(`"--steps=%d"`, long)})
 	s.watch()
@@ -365,6 +372,7 @@ func TestMissingCommandFailsAtOnce(t *testing.T) {
 }
 
 func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newSite(t, map[string]string{
 		"a.hcl":     jobOptions{name: "a", min: 2, max: 2}.text(),
@@ -426,6 +434,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 // Masters come and go every few hundred milliseconds, between one fault and the next. What the last one finds
 // is one job, each of its slots once, and it ends right.
 func TestMastersKilledAgainAndAgain(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4, lease: "5s", budget: 100})
 	s.watch()
 	s.awaitWorld("mnist", 4, 1)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // What a job costs that trains and to which nothing happens.
@@ -20,6 +22,7 @@ const quiet = 35 * time.Second
 const clockTick = 10 * time.Millisecond
 
 func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
+	soak.Only(t)
 	s := site4(t, jobOptions{min: 2, max: 4, lease: "45s", script: `"--steps=100000", "--step-ms=50"`})
 	s.watch()
 	before := s.awaitWorld("mnist", 4, 1)

@@ -14,6 +14,7 @@ import (
 // stays is outside.
 func exchanged(t *testing.T) (s *site, revision func(name, text string)) {
 	t.Helper()
+	notShort(t)
 	root := t.TempDir()
 	t.Setenv("ELTRAIN_DATA_DIR", filepath.Join(root, "home", "run"))
 	s = &site{t: t, dir: filepath.Join(root, "current", "jobs")}

@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 const exitPeerLost = 17
@@ -67,6 +69,7 @@ func TestLossDoesNotDependOnTheWorld(t *testing.T) {
 }
 
 func TestTorchLossDoesNotDependOnTheWorld(t *testing.T) {
+	soak.Only(t)
 	testLossDoesNotDependOnTheWorld(t, torch(t), 1, 2, 3)
 }
 
@@ -116,6 +119,7 @@ func TestLostPeerEndsTheWorldAndTheNextResumes(t *testing.T) {
 }
 
 func TestTorchLostPeerEndsTheWorldAndTheNextResumes(t *testing.T) {
+	soak.Only(t)
 	testLostPeer(t, torch(t), 2)
 }
 
@@ -160,6 +164,7 @@ func TestSignalMakesACheckpoint(t *testing.T) {
 }
 
 func TestTorchSignalMakesACheckpoint(t *testing.T) {
+	soak.Only(t)
 	testSignalMakesACheckpoint(t, torch(t))
 }
 
@@ -195,6 +200,7 @@ func TestCrashWritesTheErrorFile(t *testing.T) {
 }
 
 func TestTorchCrashWritesTheErrorFile(t *testing.T) {
+	soak.Only(t)
 	testCrash(t, torch(t))
 }
 

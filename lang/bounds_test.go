@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -82,18 +81,13 @@ func parseBriefly(src string) (*Config, hcl.Diagnostics) {
 	return l.run(map[string][]byte{"job.hcl": []byte(src)})
 }
 
-// TestBombs holds that each is refused, and soon.
+// TestBombs holds that each is refused, and soon: the bound is that of the tests of the package.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range bombs {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			start := time.Now()
 			cfg, diags := parseBriefly(tt.src)
-			// Undisturbed and without the race detector it is well below a second.
-			if took := time.Since(start); took > time.Minute {
-				t.Errorf("took %s", took)
-			}
 			if tt.want == "" {
 				return // its size is legal; that it ends is the test
 			}

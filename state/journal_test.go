@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -469,7 +470,7 @@ func TestOpenJournalSaysWhatFailed(t *testing.T) {
 func follow(t *testing.T, dir string, from uint64, n int) (got <-chan string, damage <-chan []Damage) {
 	entries, damages := make(chan string, n), make(chan []Damage, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 		defer cancel()
 		var damaged []Damage
 		r := Reader{Dir: dir, Damaged: func(d Damage) { damaged = append(damaged, d) }}
@@ -592,7 +593,7 @@ func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {
 func TestFollowIsToldAtOnce(t *testing.T) {
 	dir := memoryDir(t)
 	j := openJournal(t, dir, JournalOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hang.Bound)
 	defer cancel()
 	const n = 10
 	appendAll(t, j, entry("go"))

@@ -29,6 +29,9 @@ const (
 	certificateLife = 24 * time.Hour
 	// issuer is who signs ServiceAccounts' tokens, and whom they are for.
 	issuer = "https://kubernetes.default.svc"
+	// The keys' files. Who shares the cluster reads them: for the servers and the tokens that a test makes.
+	authorityKey = "ca.key"
+	accountsKey  = "accounts.key"
 	// clockSkew is for how long after its end the API server still takes a token (the leeway of its JWT library).
 	clockSkew = time.Minute
 )
@@ -178,12 +181,17 @@ func (c *Cluster) makeCredentials() error {
 	if err != nil {
 		return err
 	}
+	authorityPEM, err := encodeKey(c.ca.key)
+	if err != nil {
+		return err
+	}
 	token, volcanoToken := rand.Text(), rand.Text()
 	files := map[string][]byte{
 		"ca.crt":        c.ca.pem,
+		authorityKey:    authorityPEM,
 		"apiserver.crt": certificate,
 		"apiserver.key": key,
-		"accounts.key":  accountPEM,
+		accountsKey:     accountPEM,
 		"tokens.csv": fmt.Appendf(nil, "%s,testbed,testbed,system:masters\n%s,%[3]s,%[3]s,system:masters\n",
 			token, volcanoToken, volcanoUser),
 	}
@@ -198,6 +206,11 @@ func (c *Cluster) makeCredentials() error {
 	if err := c.writeKubeconfig(c.volcanoKubeconfig(), "https://"+c.Address(), "default", volcanoToken); err != nil {
 		return err
 	}
+	return c.makeClients()
+}
+
+// makeClients makes the administrator's.
+func (c *Cluster) makeClients() (err error) {
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig()); err != nil {
 		return err
 	}

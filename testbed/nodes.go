@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +26,7 @@ const (
 	nodeWriters = 16
 
 	// leverTimeout bounds the wait for what a lever does.
-	leverTimeout = 60 * time.Second
+	leverTimeout = kubelet.Bound
 )
 
 // KWOKNode says what a node has that pretends. What is empty is 32 cpus, 256 GiB and 110 pods.
@@ -67,9 +66,8 @@ func (c *Cluster) addNodes(ctx context.Context, count int, node KWOKNode) ([]str
 	writers.SetLimit(nodeWriters)
 	var names []string
 	for range count {
-		c.nodesMade++
-		name := fmt.Sprintf("%s-%d", prefix, c.nodesMade-1)
-		names = append(names, name)
+		name := fmt.Sprintf("%s-%d", prefix, len(c.kwokNodes))
+		c.kwokNodes, names = append(c.kwokNodes, name), append(names, name)
 		object := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				kwokLabel: "true", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",

@@ -32,8 +32,8 @@
 // With Options.ProcessNodes pods run for real, as processes of this machine. Their nodes have levers of their own in
 // c.Kubelet: power off, evict.
 //
-// Tests of one package share a cluster by New in TestMain and Close after m.Run. A cluster is up after some five
-// seconds and takes about 600 MB. It has a loopback address of its own, so that any number run side by side, and
+// Tests of one package share a cluster by New in TestMain and Close after m.Run; by Shared, several packages that leave
+// its servers alone and take turns. A cluster is up after some five seconds and takes about 600 MB. It has a loopback address of its own, so that any number run side by side, and
 // its processes die with the process that started it, however that ends.
 package testbed
 
@@ -45,6 +45,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,7 +109,8 @@ type Cluster struct {
 
 	address  string // this cluster's own loopback address
 	reserved net.Listener
-	dir      string
+	dir      string // what all who use the cluster share
+	own      string // what this process alone uses; dir where the cluster is its own
 	ca       *authority
 	accounts *tokenSigner
 	admin    *rest.Config
@@ -118,7 +120,7 @@ type Cluster struct {
 	launcher *launcher
 
 	volcanoDir string // its programs and what belongs to them
-	nodesMade  int    // numbers the KWOK nodes
+	kwokNodes  []string
 	kubeletLog *os.File
 }
 
@@ -130,20 +132,24 @@ const (
 	controllersPort = 10257
 	schedulerPort   = 10259
 
-	// startTimeout bounds the wait for a cluster, or for one component started again. Three to five seconds are
-	// usual; the rest is for a machine that compiles or trains beside it.
-	startTimeout = 90 * time.Second
+	// startTimeout bounds the wait for a cluster, or for one component started again.
+	startTimeout = kubelet.Bound
 )
 
 // Start brings a cluster up for one test and takes it down after it. The test is skipped with -short. When it
 // fails, the end of each component's log is shown.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
+	return start(t, New, options)
+}
+
+func start(t testing.TB, make func(Options) (*Cluster, error), options Options) *Cluster {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}
 	began := time.Now()
-	c, err := New(options)
+	c, err := make(options)
 	if err != nil {
 		t.Fatalf("testbed: %v", err)
 	}
@@ -174,22 +180,26 @@ func New(options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, reserved.Close())
 	}
-	c := &Cluster{address: address, reserved: reserved, dir: dir, options: options, launcher: newLauncher()}
-	if err := c.bringUp(binaries); err != nil {
+	c := &Cluster{address: address, reserved: reserved, dir: dir, own: dir, options: options, launcher: newLauncher()}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	err = c.bringUp(ctx, binaries)
+	if err == nil {
+		err = c.populate(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, c.Logs()), c.Close())
 	}
 	return c, nil
 }
 
-func (c *Cluster) bringUp(binaries string) error {
+func (c *Cluster) bringUp(ctx context.Context, binaries string) error {
 	if err := c.makeCredentials(); err != nil {
 		return err
 	}
 	if err := c.configure(binaries); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
 	// An API server without etcd fills its log, and a controller manager without an API server gives up after 10 s, which
 	// a busy machine needs at times. The others start together.
 	for _, component := range []*Component{c.Etcd, c.APIServer} {
@@ -211,9 +221,11 @@ func (c *Cluster) bringUp(binaries string) error {
 			return err
 		}
 	}
-	if err := c.startVolcano(ctx); err != nil {
-		return err
-	}
+	return c.startVolcano(ctx)
+}
+
+// populate gives the cluster the nodes that the options ask for.
+func (c *Cluster) populate(ctx context.Context) error {
 	if _, err := c.addNodes(ctx, c.options.Nodes, c.options.Node); err != nil {
 		return err
 	}
@@ -225,14 +237,14 @@ func (c *Cluster) startKubelet(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if c.kubeletLog, err = os.Create(c.path("kubelet.log")); err != nil {
+	if c.kubeletLog, err = os.Create(filepath.Join(c.own, "kubelet.log")); err != nil {
 		return err
 	}
 	c.Kubelet, err = kubelet.Start(ctx, kubelet.Options{
 		Config: c.Config(),
 		Nodes:  c.options.ProcessNodes,
 		Images: c.options.Images,
-		Dir:    c.path("kubelet"),
+		Dir:    filepath.Join(c.own, "kubelet"),
 		Log:    slog.New(slog.NewTextHandler(c.kubeletLog, nil)),
 	})
 	if err != nil {
@@ -256,7 +268,8 @@ func (c *Cluster) components() []*Component {
 	return all
 }
 
-// Close kills the components and what the process nodes run, waits for their ends, and removes what they wrote.
+// Close kills the components and what the process nodes run, waits for their ends, and removes what they wrote. Of a
+// shared cluster it takes away the nodes that this process brought.
 func (c *Cluster) Close() error {
 	var errs []error
 	if c.Kubelet != nil {
@@ -264,6 +277,9 @@ func (c *Cluster) Close() error {
 	}
 	if c.kubeletLog != nil {
 		errs = append(errs, c.kubeletLog.Close())
+	}
+	if c.shared() {
+		return errors.Join(append(errs, c.removeNodes(), removeUnmounted(c.own))...)
 	}
 	// Clients first: they would only complain about the API server.
 	all := c.components()
@@ -278,11 +294,11 @@ func (c *Cluster) Close() error {
 // Logs returns the end of each component's log.
 func (c *Cluster) Logs() string {
 	var b strings.Builder
-	for _, component := range c.components() {
-		fmt.Fprintf(&b, "--- %s\n%s", component.name, logTail(component.log))
-	}
-	if c.kubeletLog != nil {
-		fmt.Fprintf(&b, "--- process kubelet\n%s", logTail(c.kubeletLog.Name()))
+	for _, dir := range slices.Compact([]string{c.dir, c.own}) {
+		logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // its only error is of the pattern
+		for _, log := range logs {
+			fmt.Fprintf(&b, "--- %s\n%s", strings.TrimSuffix(filepath.Base(log), ".log"), logTail(log))
+		}
 	}
 	return b.String()
 }
@@ -296,6 +312,9 @@ func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 
 // Dynamic returns a client that may do everything with any resource: Volcano's, say PodGroups and Queues.
 func (c *Cluster) Dynamic() dynamic.Interface { return c.dynamic }
+
+// Dir returns the folder of what the cluster is made of: SharedEnv names it.
+func (c *Cluster) Dir() string { return c.dir }
 
 // AdminKubeconfig returns the path of the administrator's kubeconfig, for tools.
 func (c *Cluster) AdminKubeconfig() string { return c.path("admin.kubeconfig") }

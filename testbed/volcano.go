@@ -160,6 +160,9 @@ func (c *Cluster) startVolcano(ctx context.Context) error {
 	return c.awaitQueue(ctx, "default", "Open")
 }
 
+// HasVolcano reports whether Volcano runs in the cluster.
+func (c *Cluster) HasVolcano() bool { return c.options.Volcano != nil }
+
 // VolcanoConfiguration returns the Volcano scheduler's configuration as it is now, to be edited and given to
 // ConfigureVolcano.
 func (c *Cluster) VolcanoConfiguration(t T) string {

@@ -10,6 +10,7 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -64,7 +65,7 @@ func grow(t *testing.T, dir string, n int) {
 			}
 			return k
 		}
-		for deadline := time.Now().Add(time.Minute); running() != n; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(hang.Bound); running() != n; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the watch never has %d slots running: %s", n, eltrain(t, dir, "status").out)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 const consoleJobs = `
@@ -114,7 +115,7 @@ func TestConsoleAtATerminal(t *testing.T) {
 		if code != exitDone {
 			t.Errorf("exit code %d", code)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(hang.Bound):
 		t.Fatal("Ctrl-D does not end the console")
 	}
 	if text := s.out.String(); !strings.Contains(text, "[\n  4,\n  2,\n]\n") || !strings.Contains(text, "\n2\n") {
@@ -131,7 +132,7 @@ func readPrompt(t *testing.T, keys *os.File) {
 	shown := make([]byte, 4096)
 	var all strings.Builder
 	for !strings.HasSuffix(all.String(), prompt) && !strings.HasSuffix(all.String(), promptRest) {
-		if err := keys.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		if err := keys.SetReadDeadline(time.Now().Add(hang.Bound)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 			t.Fatal(err)
 		}
 		n, err := keys.Read(shown)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // outcome is what a run of the binary left.
@@ -534,7 +536,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	watching := func() bool {
 		return strings.Contains(eltrain(t, dir, "status").out, fmt.Sprintf("(pid %d)", watch.Process.Pid))
 	}
-	for deadline := time.Now().Add(time.Minute); !watching(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); !watching(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("status never tells of the master")
 		}
@@ -583,7 +585,7 @@ func TestFailedJobIsAnError(t *testing.T) {
 	if err := watch.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); eltrain(t, dir, "status").code == exitDone; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); eltrain(t, dir, "status").code == exitDone; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("status never finds the job failed")
 		}

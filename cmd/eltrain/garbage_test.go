@@ -6,6 +6,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // percent is how much the heap may grow now.
@@ -50,7 +52,7 @@ func TestTheGarbageOfAMasterIsBoundedAnewAfterEachCollection(t *testing.T) {
 		if living() < leastHeap {
 			continue
 		}
-		for end := time.Now().Add(20 * time.Second); !within(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(hang.Bound); !within(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d bytes live, and may grow by %d %%", living(), percent())
 			}

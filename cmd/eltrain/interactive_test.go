@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and in the place of
@@ -22,6 +25,7 @@ var interactiveShells = []struct{ name, file, settings string }{
 
 // In real shells Tab completes commands, options, addresses and files, once -install-autocomplete was typed.
 func TestCompletionInShells(t *testing.T) {
+	soak.Only(t)
 	for _, shell := range interactiveShells {
 		t.Run(shell.name, func(t *testing.T) {
 			path, err := exec.LookPath(shell.name)
@@ -81,9 +85,6 @@ func TestCompletionInShells(t *testing.T) {
 		})
 	}
 }
-
-// shellBound is how long a shell may take for a line; nothing is timed by it.
-const shellBound = 30 * time.Second
 
 // interactive is a shell at a terminal.
 type interactive struct {
@@ -147,7 +148,7 @@ func (sh *interactive) shows(want string) {
 		}
 		return at >= 0
 	}
-	for deadline := time.Now().Add(shellBound); !found(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); !found(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
@@ -160,7 +161,7 @@ func (sh *interactive) ends() {
 	sh.t.Helper()
 	select {
 	case <-sh.ended:
-	case <-time.After(shellBound):
+	case <-time.After(hang.Bound):
 		sh.t.Fatal("the shell does not end")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/state/file"
 )
 
@@ -60,7 +61,7 @@ func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
 	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
-	r.SetReadDeadline(time.Now().Add(20 * time.Second))
+	r.SetReadDeadline(time.Now().Add(hang.Bound))
 	var said bytes.Buffer
 	for b := make([]byte, 4096); !strings.Contains(said.String(), "Watching."); {
 		n, err := r.Read(b)
@@ -99,7 +100,7 @@ func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	interrupt()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(hang.Bound):
 		t.Fatal("two interrupts do not end it")
 	}
 	if code := cmd.ProcessState.ExitCode(); code != exitError {
@@ -134,7 +135,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(hang.Bound):
 		t.Fatalf("it goes on to ask:\n%s", said.String())
 	}
 	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was begun.", "Apply cancelled.")

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // pipeIn makes a pipe in a directory.
@@ -60,7 +62,7 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Opening waits for the writer, so it comes after it or at the same time. If the writer has given up, another ends that.
-	late := time.AfterFunc(time.Minute, func() {
+	late := time.AfterFunc(hang.Bound, func() {
 		if w, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
 			syscall.Close(w)
 		}
@@ -117,7 +119,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 func awaitWriter(t *testing.T, pid int, path string) {
 	t.Helper()
 	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hang.Bound); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		entries, _ := os.ReadDir(descriptors)
 		for _, e := range entries {
 			if to, err := os.Readlink(filepath.Join(descriptors, e.Name())); err == nil && to == path {
@@ -149,7 +151,7 @@ func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 	go func() { cmd.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(hang.Bound):
 		cmd.Process.Kill()
 		<-ended
 		t.Fatal("SIGTERM does not end it")

@@ -25,6 +25,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -484,7 +485,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
 	var obeying sync.WaitGroup
 	obeying.Go(func() {
-		for deadline := time.Now().Add(30 * time.Second); !s.asking.Load(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Error("nobody is asked")
 				break // the interrupt ends the question all the same
@@ -622,7 +623,7 @@ func TestConclude(t *testing.T) {
 }
 
 func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	defer cancel()
 	store := memory.New()
 	d := directory{store: store}
@@ -661,7 +662,7 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 }
 
 func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	defer cancel()
 	store := memory.New()
 	held, err := store.Lock(ctx, state.LockInfo{Operation: "apply -watch", Who: "ada@lovelace"}, 0)

@@ -15,6 +15,7 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -75,16 +76,13 @@ func killLeft(t *testing.T, dir string) {
 			ending = append(ending, agent.PID)
 		}
 	}
-	for end := time.Now().Add(endBound); slices.ContainsFunc(ending, alive); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hang.Bound); slices.ContainsFunc(ending, alive); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("agents %v do not end", ending)
 		}
 	}
 	eltrain(t, dir, "plan")
 }
-
-// endBound is more than the agents' grace of a second.
-const endBound = 30 * time.Second
 
 func allAlive(t *testing.T, pids []int) {
 	t.Helper()
@@ -175,7 +173,7 @@ func TestForgottenJobRunsOn(t *testing.T) {
 	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	eltrain(t, dir, "plan").check(t, exitDone, "# job.a will no longer be managed by eltrain, but will not be destroyed", "Warning: Some objects will no longer be managed by eltrain", "\n - job.a\n")
 	watch(t, dir, func(func() string) {
-		deadline := time.Now().Add(time.Minute)
+		deadline := time.Now().Add(hang.Bound)
 		for !strings.Contains(eltrain(t, dir, "status").out, "nothing heals, scales or stops it") {
 			if time.Now().After(deadline) {
 				t.Fatal("the watch never forgets the job")
@@ -347,7 +345,7 @@ func TestPreventDestroy(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, refused)
 	samePIDs(t, dir, pids)
 	out := watch(t, dir, func(func() string) {
-		deadline := time.Now().Add(time.Minute)
+		deadline := time.Now().Add(hang.Bound)
 		for {
 			shown := eltrain(t, dir, "status").out
 			if strings.Contains(shown, "job.a  Degraded") && strings.Contains(shown, "job.b  Running") && strings.Contains(shown, "prevent_destroy") {

@@ -15,6 +15,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -76,7 +77,7 @@ func killAgent(t *testing.T, dir string, s slotStatus) {
 	if err := syscall.Kill(s.AgentPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); ; time.Sleep(50 * time.Millisecond) {
 		o := eltrain(t, dir, "plan")
 		if strings.Contains(o.out, "its agent ended") {
 			return

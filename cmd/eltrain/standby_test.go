@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
@@ -83,7 +84,7 @@ func (w *watchProcess) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(time.Minute):
+	case <-time.After(hang.Bound):
 		t.Fatal("the watch does not end")
 	}
 	return w.cmd.ProcessState.ExitCode()
@@ -91,7 +92,7 @@ func (w *watchProcess) code(t *testing.T) int {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

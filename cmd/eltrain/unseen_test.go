@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 const sleepers = `job "tiny" {
@@ -41,7 +42,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 		before = append(before, pid)
 	}
 	healthy := func() bool { return strings.Contains(eltrain(t, dir, "status", "-json").out, `"healthy": true`) }
-	for end := time.Now().Add(time.Minute); healthy(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(hang.Bound); healthy(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("status never finds that nothing runs")
 		}

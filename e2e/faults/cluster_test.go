@@ -20,12 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
 )
 
 // While etcd is restarted nothing can be written or read. The master waits, training goes on, and ends as if
 // nothing had been.
 func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
+	soak.Only(t)
 	c := rough.start(t)
 	s := newTrial(t, c)
 	s.Write("job.hcl", settings+provider()+s.training(2, 2))
@@ -51,6 +53,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 // An API server that dies and comes back costs a job nothing: it trains on in the same generation, under the same master.
 // An agent that is killed meanwhile is replaced once.
 func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
+	soak.Only(t)
 	c := rough.start(t)
 	s := newTrial(t, c)
 	s.Write("job.hcl", settings+provider()+s.training(workers, workers))
@@ -81,6 +84,7 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 // An API server that dies while it is asked for the next pod of a slot has made that pod or has not. Either way there is one
 // in the end.
 func TestAPIServerKilledAmidHealing(t *testing.T) {
+	soak.Only(t)
 	c := rough.start(t)
 	all := []*stopped{{kind: "post pods"}, {kind: "post pods", done: true}}
 	victims := map[*stopped]corev1.Pod{}
@@ -126,6 +130,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 
 // One job's pods are lost again and again; another's, under the same master, never notice.
 func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
@@ -311,6 +316,7 @@ func TestNamespaceMadeAnew(t *testing.T) {
 // A token that expires under a master: training goes on, the master says what is wrong and loses its lock, and
 // the next one, with a new token, finds all as it was.
 func TestTokenExpires(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
@@ -382,6 +388,7 @@ func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 // Watches that break all the time are opened again, and what happened between is not missed: a pod that is deleted just
 // after they broke is seen to be deleted, not found to be silent, and replaced once.
 func TestWatchesBreakAllTheTime(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	g := s.Through()

@@ -86,11 +86,12 @@ type bed struct {
 	once    sync.Once
 	cluster *testbed.Cluster
 	err     error
+	bringUp func(testbed.Options) (*testbed.Cluster, error)
 }
 
 // calm is for faults that one namespace alone feels. The components of rough are killed: who asks for it is not
 // parallel to another who does.
-var calm, rough bed
+var calm, rough = bed{bringUp: testbed.Shared}, bed{bringUp: testbed.New}
 
 // processNodes take every pod of a run of the whole package at once.
 var processNodes = []string{"process-1", "process-2"}
@@ -114,7 +115,7 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 				corev1.ResourceCPU: resource.MustParse("500"), corev1.ResourceMemory: resource.MustParse("500Gi"), corev1.ResourcePods: resource.MustParse("500"),
 			}})
 		}
-		b.cluster, b.err = testbed.New(testbed.Options{ProcessNodes: nodes, Images: map[string]kubelet.Image{
+		b.cluster, b.err = b.bringUp(testbed.Options{ProcessNodes: nodes, Images: map[string]kubelet.Image{
 			hostImage:   {Mounts: mounts},
 			helloImage:  {},
 			masterImage: image,
@@ -134,7 +135,7 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 // minute before its next try, as client-go has it, and so the next test's pods would wait.
 func startOwn(t *testing.T) *testbed.Cluster {
 	t.Helper()
-	own := new(bed)
+	own := &bed{bringUp: testbed.New}
 	t.Cleanup(func() {
 		if err := own.close(t.Failed() && testing.Verbose()); err != nil {
 			t.Error(err)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // standby is another master of the same state, in a directory of its own, that waits for the lock.
@@ -81,6 +82,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 // A master that hangs for longer than its lease, and wakes in the middle of what another has begun to heal meanwhile, does
 // nothing of that a second time: it finds that it leads no more, and ends.
 func TestMasterHangsAndWakes(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.counting(workers))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // relay is the address that agents are told; it passes requests on to the master. Which agents reach it is the
@@ -102,6 +103,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 // the others for as long as their leases last. Then they are replaced, the zombies end, and the job ends as if nothing had
 // been.
 func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	listen := loopback.Free(t)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // told is how long after a renewal the new certificate may be served: the kubelet's way to the master, its look at the
@@ -106,6 +107,7 @@ func (s *trial) trusted() string {
 // Secret and no more. Agents that trust the one before go on, every agent hears of the next one, and no training process is
 // started again.
 func TestRenewedCertificate(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))

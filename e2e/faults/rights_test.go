@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -134,6 +135,7 @@ const atOnce = 12
 // Without any one of its verbs eltrain says which is lacking, or does without; and with the right back the next
 // command does what was left undone.
 func TestEachRightThatIsLackingIsNamed(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	c := calm.start(t)
 	var all []*lacking

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -220,6 +221,7 @@ func (r round) complete(t *testing.T, all []*stopped) {
 // A master that is killed after any of its writes leaves what the next one completes: the same job, no pod made
 // twice, nothing started twice. So does one that heals, and one that destroys.
 func TestMasterKilledAfterEachWrite(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	c := calm.start(t)
 	rounds := ofALife(t, c)
@@ -240,6 +242,7 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 // An API server that is killed before or after any write of a master, and comes back, costs time and nothing
 // else.
 func TestAPIServerKilledAtEachWrite(t *testing.T) {
+	soak.Only(t)
 	for name, done := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
 			c := startOwn(t)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
@@ -76,6 +77,7 @@ const torchPython = "/usr/bin/python3"
 const torchSteps = 750
 
 func TestTorchPodDeletedEndsWithTheLossOfAnUndisturbedRun(t *testing.T) {
+	soak.Only(t)
 	if os.Getenv("WITH_TORCH") == "" {
 		if out, err := exec.Command(torchPython, "-c", "import torch").CombinedOutput(); err != nil {
 			t.Skipf("no PyTorch for %s (apt-get install python3-torch): %v\n%s", torchPython, err, out)

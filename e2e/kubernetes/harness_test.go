@@ -21,6 +21,11 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// These tests wait far more than they work, for steps of 20 ms and each other's pods, also where there are two cores.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(run(m))
 }
 
@@ -38,7 +43,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if cluster, err = testbed.New(testbed.Options{}); err != nil {
+	if cluster, err = testbed.Shared(testbed.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // The kills that e2e has for processes of one machine, and those that only a cluster knows.
@@ -83,12 +84,11 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(2)
 	agent, trainer := s.AgentOf(victim), s.TrainerOf(victim)
-	silent := time.Now()
 	site.Kill(t, syscall.SIGSTOP, agent, trainer)
 	after := s.Await("training with another pod", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(2).Name != victim.Name
 	})
-	atTheLease(s, silent, victim, after.Worker(2))
+	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
 	site.Gone(t, trainer)
@@ -97,6 +97,7 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 }
 
 func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
+	soak.Only(t)
 	s := newDemo(t, 4)
 	s.NotByLease()
 	s.Together()
@@ -115,6 +116,7 @@ func TestRankZeroAndAnotherAgentKilledAtOnce(t *testing.T) {
 }
 
 func TestOneLostWhileAWorldForms(t *testing.T) {
+	soak.Only(t)
 	s := newDemo(t, 4)
 	s.Together()
 	s.Watch()
@@ -436,22 +438,11 @@ func TestOutOfMemoryItGetsMore(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-const (
-	lease = 5 * time.Second // of the example's job
-	// leaseSlack is how much later than that the next pod may be made: for what is still to be done then, on a machine
-	// that is busy. Kubernetes gives a node up 50 s after its last word here, and that is at most 10 s old when the node
-	// falls silent. What comes within half of the 40 s is not for a word of Kubernetes.
-	leaseSlack = 15 * time.Second
-)
-
-// atTheLease checks when the next pod of a slot that fell silent was made: at the lease, and not after Kubernetes had given
-// its node up.
-func atTheLease(s *site.Demo, silent time.Time, lost, next site.Slot) {
+// beforeKubernetes checks that the next pod of a slot that fell silent was made before Kubernetes had given its node up,
+// some 40 s after its last word.
+func beforeKubernetes(s *site.Demo, lost, next site.Slot) {
 	s.T.Helper()
 	made := s.Pod(next.Name).CreationTimestamp
-	if after := made.Sub(silent); after > lease+leaseSlack {
-		s.T.Errorf("pod %s was made %v after its slot fell silent, and the lease is %v", next.Name, after, lease)
-	}
 	if seen := s.NotReadySince(lost.Node); !seen.IsZero() && seen.Before(&made) {
 		s.T.Errorf("pod %s was made at %v, and Kubernetes knew at %v that %s is lost", next.Name, made, seen, lost.Node)
 	}
@@ -464,7 +455,6 @@ func TestNodeThatLosesItsPowerIsLeftAtTheLease(t *testing.T) {
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(2)
-	silent := time.Now()
 	s.OK(s.Kubelet.PowerOff(victim.Node))
 	after := s.Await("training without the lost node", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(2).Name != victim.Name
@@ -472,7 +462,7 @@ func TestNodeThatLosesItsPowerIsLeftAtTheLease(t *testing.T) {
 	if now := after.Worker(2); now.Node == victim.Node {
 		t.Errorf("%+v is on the lost node", now)
 	}
-	atTheLease(s, silent, victim, after.Worker(2))
+	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
 	s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
@@ -487,13 +477,12 @@ func TestNodeCutOffAndItsZombieIsFenced(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	victim := before.Worker(0)
 	agent, trainer := s.AgentOf(victim), s.TrainerOf(victim)
-	silent := time.Now()
 	s.OK(s.Kubelet.Disconnect(victim.Node))
 	site.Kill(t, syscall.SIGSTOP, agent, trainer)
 	after := s.Await("training without the lost node", func(j site.Job) bool {
 		return j.Trains(4, before.Generation+1) && j.Worker(0).Name != victim.Name
 	})
-	atTheLease(s, silent, victim, after.Worker(0))
+	beforeKubernetes(s, victim, after.Worker(0))
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "lease_lost", []site.Slot{victim})
 	site.Kill(t, syscall.SIGCONT, trainer, agent) // the agent last: once it runs, it ends the other
@@ -550,6 +539,7 @@ func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
 }
 
 func TestFaultWhileNoMasterRuns(t *testing.T) {
+	soak.Only(t)
 	for name, fault := range map[string]func(s *site.Demo, j site.Job){
 		"agent killed": func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(1))) },
 		"pod deleted":  func(s *site.Demo, j site.Job) { s.DeletePod(j.Worker(1).Name, site.AtOnce()) },
@@ -583,6 +573,7 @@ func TestFaultWhileNoMasterRuns(t *testing.T) {
 
 // The next master completes what the one before has begun to heal, wherever it was killed in that, and does nothing twice.
 func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
+	soak.Only(t)
 	agentKilled := func(s *site.Demo, j site.Job) { site.Kill(s.T, syscall.SIGKILL, s.AgentOf(j.Worker(1))) }
 	for name, c := range map[string]struct {
 		fault    func(s *site.Demo, j site.Job)
@@ -637,6 +628,7 @@ func TestMasterKilledInTheMiddleOfHealing(t *testing.T) {
 // Masters come and go, between one fault and the next. What the last one finds is one job, each of its slots once, and
 // it ends right.
 func TestMastersKilledAgainAndAgain(t *testing.T) {
+	soak.Only(t)
 	const long = 4 * site.Steps // while masters come and go
 	s := newDemo(t, 4)
 	s.SetSteps(long)
@@ -664,6 +656,7 @@ func TestMastersKilledAgainAndAgain(t *testing.T) {
 
 // Two masters of one state in the cluster: one leads, the other is there when it dies.
 func TestStandbyTakesOverWithinTheLease(t *testing.T) {
+	soak.Only(t)
 	s := newDemo(t, 4)
 	s.SetSteps(8 * site.Steps)
 	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")

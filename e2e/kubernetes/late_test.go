@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -20,6 +21,7 @@ const late = 300 * time.Millisecond
 // Agents tell of an end by their own connections, before the cluster says whose deed it was. There is one incident for
 // it all the same, it names the cluster's cause and the slot that the cluster meant, and nobody else is replaced.
 func TestNewsOfTheClusterThatComeLateAreWaitedFor(t *testing.T) {
+	soak.Only(t)
 	for name, fault := range map[string]struct {
 		cause string
 		do    func(s *site.Demo, victim site.Slot) // to worker[1]

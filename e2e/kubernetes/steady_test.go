@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // quiet is longer than the pause after which the loop looks at everything without being woken, 30 s.
@@ -17,6 +18,7 @@ const settled = 5 * time.Second
 // A job that trains and to which nothing happens costs the API server no write of the whole master, provider, state and
 // service, but for the renewals of its lock.
 func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
+	soak.Only(t)
 	s := newDemo(t, 4)
 	s.SetSteps(100 * site.Steps)
 	s.SetLease(15 * time.Second)

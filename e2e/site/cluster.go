@@ -99,7 +99,7 @@ func (s *Site) Objects() []string {
 	enter("service", names(services.Items), err)
 	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.Namespace).List(ctx, all)
 	enter("poddisruptionbudget", names(budgets.Items), err)
-	if s.Cluster.VolcanoScheduler != nil {
+	if s.Cluster.HasVolcano() {
 		groups, err := s.Cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(ctx, ours)
 		s.OK(err)
 		enter("podgroup", names(groups.Items), err)
@@ -137,9 +137,8 @@ func (s *Site) Renewed(state string) {
 }
 
 // TakenOver waits until a lock of which the holder was just stopped is another's, who has waited since before it was
-// Renewed. It checks that it was taken over not before its lease was over, and within another after that. A tenth of that
-// are the looks that the next one takes; the rest is a busy API server's. The lease counts from the last renewal, which may
-// have been on its way when its holder was stopped.
+// Renewed. It checks that it was not taken over before its lease was over. That counts from the last renewal, which may have
+// been on its way when its holder was stopped.
 func (s *Site) TakenOver(state string) {
 	s.T.Helper()
 	left := s.Lease(state)
@@ -158,7 +157,7 @@ func (s *Site) TakenOver(state string) {
 		left = taken
 		return false
 	})
-	if after := taken.AcquireTime.Sub(left.RenewTime.Time); after < lease || after > 2*lease {
+	if after := taken.AcquireTime.Sub(left.RenewTime.Time); after < lease {
 		s.T.Errorf("a lock of %v was taken over %v after it was renewed last", lease, after)
 	}
 	if *taken.LeaseTransitions != *left.LeaseTransitions+1 {

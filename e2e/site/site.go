@@ -25,13 +25,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/testbed"
 )
 
 const (
-	// Bound is how long anything may take before a test says that it does not happen. The machines are shared and
-	// slow, and a dozen masters come up at once; nothing is timed by it.
-	Bound = 90 * time.Second
+	// Bound is how long anything may take.
+	Bound = hang.Bound
 	// Poll is the pause between two looks.
 	Poll = 50 * time.Millisecond
 )

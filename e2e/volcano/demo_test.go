@@ -17,6 +17,7 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -182,6 +183,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 // Ranks go through the network of HyperNodes as a depth-first walk of its tree does, not by the names of nodes. Where pods
 // then are placed is not proven here: the scheduler that can be built is older than HyperNodes, and eltrain says so.
 func TestRanksFollowTheNetwork(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	site.Needed(t)
 	own := newCharted(t)

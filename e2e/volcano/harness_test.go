@@ -6,6 +6,7 @@
 package volcano
 
 import (
+	_ "embed"
 	"flag"
 	"fmt"
 	"os"
@@ -46,21 +47,9 @@ func newCharted(t *testing.T) *testbed.Cluster {
 
 // preempting is a configuration of the scheduler with which a higher priority takes what others have above their min, and a
 // queue what it deserves; docs/volcano.md says why each line is there.
-const preempting = `actions: "enqueue, allocate, preempt, reclaim, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: drf
-    enableJobOrder: false
-    enablePreemptable: false
-  - name: predicates
-  - name: capacity
-  - name: nodeorder
-  - name: binpack
-`
+//
+//go:embed testdata/preempting.conf
+var preempting string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -86,7 +75,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if cluster, err = testbed.New(testbed.Options{Volcano: &testbed.Volcano{Configuration: preempting}}); err != nil {
+	if cluster, err = testbed.Shared(testbed.Options{Volcano: &testbed.Volcano{Configuration: preempting}}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

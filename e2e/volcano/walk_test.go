@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // The first gang, as docs/volcano.md has it: every command of it, on a cluster with Volcano as its chart installs it.
 func TestThePageLeadsToAGang(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	site.Needed(t)
 	page := site.OpenPage(t, filepath.Join("..", "..", "docs", "volcano.md"), "## The first gang")

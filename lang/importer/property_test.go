@@ -161,7 +161,7 @@ func FuzzManifests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) {
 		start := time.Now()
 		r := Manifests("in.yaml", bytes.NewReader(src), Checks{})
-		if took := time.Since(start); took > mostTime {
+		if took := time.Since(start); took > 2*time.Minute {
 			t.Errorf("took %s", took)
 		}
 		checkResult(t, r)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -38,7 +39,7 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	j.look <- old()
 	newer := lookedNow(time.Now().Add(time.Hour))
 	meanwhile <- func() { <-j.look; j.look <- newer }
-	bounded, end := context.WithTimeout(t.Context(), time.Minute)
+	bounded, end := context.WithTimeout(t.Context(), hang.Bound)
 	defer end()
 	if err := p.anchored(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
 		t.Errorf("of an anchor that is not there it says %v", err)
@@ -58,7 +59,7 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 		if err == nil {
 			t.Error("given up, and of an anchor that is not there, it says nothing")
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(hang.Bound):
 		t.Error("it waits on although it was given up")
 		j.look <- old()
 		<-ended

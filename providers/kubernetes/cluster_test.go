@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/podtest"
@@ -647,6 +648,7 @@ func TestAWebhookThatRefusesTheFirstThree(t *testing.T) {
 
 // The API server is killed and started again while pods are created: each is there once, and none is missing.
 func TestTheAPIServerIsKilledWhilePodsAreCreated(t *testing.T) {
+	soak.Only(t)
 	w := newPaperwork(t)
 	const n = 60
 	w.prepare(job.GroupRole{Role: "worker", Min: n})

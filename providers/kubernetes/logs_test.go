@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -38,6 +39,7 @@ func TestATailGoesBackOverIncarnations(t *testing.T) {
 
 // Who follows a log sees each line once, whatever becomes of the API server meanwhile.
 func TestFollowingSurvivesTheAPIServer(t *testing.T) {
+	soak.Only(t)
 	bed.start(t)
 	w := newWork(t, bed.cluster, nil)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/podtest"
@@ -35,7 +36,6 @@ type processBed struct {
 	err     error
 	dir     string
 	cluster *testbed.Cluster
-	kubelet *kubelet.Kubelet
 }
 
 const (
@@ -68,21 +68,12 @@ func (b *processBed) bringUp(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build eltrain-agent: %w\n%s", err, out)
 	}
-	if b.cluster, err = testbed.New(testbed.Options{}); err != nil {
-		return err
-	}
 	images[realImage] = podtest.AgentImage(real)
-	b.kubelet, err = kubelet.Start(ctx, kubelet.Options{
-		Config: b.cluster.Config(), Dir: filepath.Join(b.dir, "kubelet"), Log: slog.New(slog.DiscardHandler),
-		Nodes: []kubelet.Node{podtest.Node(processNode)}, Images: images,
-	})
+	b.cluster, err = testbed.Shared(testbed.Options{ProcessNodes: []kubelet.Node{podtest.Node(processNode)}, Images: images})
 	return err
 }
 
 func (b *processBed) close() {
-	if b.kubelet != nil {
-		b.kubelet.Close()
-	}
 	if b.cluster != nil {
 		if err := b.cluster.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -106,7 +97,7 @@ func TestConformance(t *testing.T) {
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		namespace := bed.cluster.Namespace(t)
 		config := bed.config(t, namespace)
-		return podtest.Harness(t, bed.kubelet, namespace, processNode, func() (providers.Provider, error) {
+		return podtest.Harness(t, bed.cluster.Kubelet, namespace, processNode, func() (providers.Provider, error) {
 			return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
 		})
 	})
@@ -179,7 +170,7 @@ const mostResident = 25 << 20
 // residentOf is the resident memory of a pod's agent, in bytes.
 func residentOf(t *testing.T, namespace, pod string) int {
 	t.Helper()
-	pid, err := bed.kubelet.PID(namespace, pod, mainContainer)
+	pid, err := bed.cluster.Kubelet.PID(namespace, pod, mainContainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +200,7 @@ type work struct {
 func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)
-	w := &work{T: t, cluster: cluster, namespace: namespace, bound: time.Minute, config: Config{
+	w := &work{T: t, cluster: cluster, namespace: namespace, bound: hang.Bound, config: Config{
 		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
 		Image:      podtest.HostImage, AgentImage: podtest.StandInImage,
 	}}

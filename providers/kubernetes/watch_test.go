@@ -21,13 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/testbed"
 )
 
 // awaited bounds every wait of these tests: a restarted API server takes some seconds on a busy machine.
-const awaited = 60 * time.Second
+const awaited = hang.Bound
 
 const shipped = "../../deploy/base/rbac.yaml"
 
@@ -127,6 +129,7 @@ func count(o *providers.Observation, state job.IncarnationState) int {
 
 // TestWatch is what the watches make of a real API server, with the scheduler and the controllers behind it.
 func TestWatch(t *testing.T) {
+	soak.Only(t)
 	c := testbed.Start(t, testbed.Options{Nodes: 4, NodeLease: 12 * time.Second})
 	t.Run("nodes and pods are seen", func(t *testing.T) { seesAll(newField(t, c)) })
 	t.Run("an API server that is away is not nothing", func(t *testing.T) { survivesServer(newField(t, c)) })

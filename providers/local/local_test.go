@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/providertest"
@@ -131,7 +132,7 @@ type bench struct {
 var testUID = uuid.NewString()
 
 func newBench(t *testing.T) *bench {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // nothing is timed by it
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	b := &bench{T: t, dir: t.TempDir(), ctx: ctx}
 	t.Cleanup(func() {
 		if b.Provider != nil {

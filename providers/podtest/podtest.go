@@ -11,12 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/providertest"
@@ -50,7 +50,13 @@ func Main(m *testing.M, closeShared func()) int {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
 	code := m.Run()
 	closeShared()
-	if err := goleak.Find(); err != nil && code == 0 {
+	// Clients keep connections for later and have no Close.
+	if err := goleak.Find(
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
+	); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -121,7 +127,7 @@ func Harness(t *testing.T, k *kubelet.Kubelet, namespace, node string, open func
 		},
 		Remains: func() []string { return remains(t, namespace) },
 		Removes: true,
-		Bound:   time.Minute, // pods are scheduled, copied into and started; many tests run beside this one
+		Bound:   hang.Bound, // pods are scheduled, copied into and started; many tests run beside this one
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/apis/pkg/apis/topology/v1alpha1"
 
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/testbed"
@@ -138,10 +139,8 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w.until("said to wait", func(o *providers.Observation) bool {
 		return slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.Number == 2 && i.Waiting != "" })
 	})
-	begun := time.Now()
 	w.cluster.AddNodes(t, 1, fourCores)
 	o = w.until("formed again", func(o *providers.Observation) bool { return w.up(o, g) == 4 })
-	t.Logf("formed again %s after a node was added", time.Since(begun).Round(time.Millisecond))
 	if n := w.up(o, other); n > 0 {
 		t.Errorf("%d of a gang that waits came first", n)
 	}
@@ -155,6 +154,7 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 // By age a gang that lost a member goes before any job that waits, however small: its PodGroup kept its age. The plugin
 // drf, which goes by what jobs hold, has to be told so; plan says what it does otherwise.
 func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	stock := cluster.VolcanoConfiguration(t)
 	byAge := strings.Replace(stock, "- name: drf\n", "- name: drf\n    enableJobOrder: false\n", 1)
@@ -321,6 +321,7 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 }
 
 func TestASchedulerThatIsDown(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	w := newWork(t, cluster, nil)
 	running, g := group("before", 1, core), group("down", 2, core)
@@ -366,6 +367,7 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 }
 
 func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
+	soak.Only(t)
 	w := newWork(t, newBed(t), nil)
 	w.observe()
 	if c := w.p.Capabilities(); c.Refused != "" || len(c.Caveats) != 2 || !strings.HasPrefix(c.Caveats[0], "The scheduler's plugin drf serves jobs that hold less first") ||
@@ -382,6 +384,7 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 // A field that a job asks for and the server does not know is told with both named, before anything is made. Once
 // Volcano is upgraded the job goes on; HyperNodes are then labels of nodes.
 func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
+	soak.Only(t)
 	cluster := newBed(t)
 	w := newWork(t, cluster, func(c *Config) { c.NetworkTopology = &NetworkTopology{Mode: "soft", HighestTier: 2} })
 	w.observe()
@@ -410,6 +413,7 @@ func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 }
 
 func TestAClusterWithoutVolcano(t *testing.T) {
+	soak.Only(t)
 	if testing.Short() {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}

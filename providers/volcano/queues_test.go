@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
@@ -54,7 +55,7 @@ func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	if why := p.Capabilities().Refused; !strings.Contains(why, `queue "default" is closed`) {
 		t.Errorf("while it is seen it is refused with %q", why)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(hang.Bound); ; time.Sleep(50 * time.Millisecond) {
 		c := p.Capabilities()
 		unseen := strings.Contains(strings.Join(c.Caveats, "\n"), "Whether the queue exists, is open and has room is not known")
 		if c.Refused == "" && unseen {

@@ -17,6 +17,7 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 	"volcano.sh/apis/pkg/client/clientset/versioned"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/kubernetes"
@@ -35,14 +36,15 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	const node = "process-1"
-	cluster := testbed.Start(t, testbed.Options{
+	cluster := testbed.Use(t, testbed.Options{
 		Volcano: &testbed.Volcano{}, ProcessNodes: []kubelet.Node{podtest.Node(node)}, Images: images,
 	})
+	here := map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{corev1.LabelHostname: node}}}
 	providertest.Run(t, func(t *testing.T) providertest.Harness {
 		namespace := cluster.Namespace(t)
 		config := Config{Config: kubernetes.Config{
 			Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
-			Image:      podtest.HostImage, AgentImage: podtest.StandInImage,
+			Image:      podtest.HostImage, AgentImage: podtest.StandInImage, Pod: here,
 		}}
 		return podtest.Harness(t, cluster.Kubelet, namespace, node, func() (providers.Provider, error) {
 			return New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "0"})
@@ -75,7 +77,7 @@ func newBed(t *testing.T) *testbed.Cluster {
 		t.Skip("brings up a Kubernetes control plane: not with -short")
 	}
 	bed.once.Do(func() {
-		bed.cluster, bed.err = testbed.New(testbed.Options{Nodes: nodes, Node: fourCores, Volcano: &testbed.Volcano{}})
+		bed.cluster, bed.err = testbed.Shared(testbed.Options{Nodes: nodes, Node: fourCores, Volcano: &testbed.Volcano{}})
 	})
 	if bed.err != nil {
 		t.Fatal(bed.err)
@@ -100,7 +102,7 @@ type work struct {
 func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)
-	w := &work{T: t, cluster: cluster, namespace: namespace, bound: time.Minute, config: Config{Config: kubernetes.Config{
+	w := &work{T: t, cluster: cluster, namespace: namespace, bound: hang.Bound, config: Config{Config: kubernetes.Config{
 		Kubeconfig: cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}), Image: "train:1", AgentPath: "/eltrain-agent",
 	}}}
 	if edit != nil {
@@ -284,7 +286,7 @@ func (w *work) nothingLeft() {
 }
 
 // collected bounds the garbage collector, which looks every 30 s which kinds there are.
-const collected = 2 * time.Minute
+const collected = hang.Bound
 
 // settle gives the scheduler time to do what it must not.
 func (w *work) settle() { time.Sleep(settle) }

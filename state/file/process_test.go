@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
 )
@@ -272,7 +273,7 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 			if got != want {
 				t.Fatalf("followed record %d, want %d", got, want)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(hang.Bound):
 			t.Fatalf("record %d of %d was not followed", want, last)
 		}
 	}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
 	"github.com/eltrain/eltrain/testbed"
@@ -48,8 +50,13 @@ func run(m *testing.M) int {
 	if testing.Short() {
 		return m.Run()
 	}
+	// These tests wait far more than they work: for leases.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	var err error
-	if cluster, err = testbed.New(testbed.Options{}); err != nil {
+	if cluster, err = testbed.Shared(testbed.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		return 1
 	}
@@ -131,7 +138,7 @@ func TestConformanceInParts(t *testing.T) {
 var who = state.LockInfo{Operation: "apply -watch", Who: "ada@host"}
 
 // enough bounds waits for what must come.
-const enough = time.Minute
+const enough = hang.Bound
 
 func (p *place) lock(s *Store) *lock {
 	p.t.Helper()
@@ -251,6 +258,7 @@ func TestTenThousandSlotsFitTheHead(t *testing.T) {
 // A crash between any two requests of a write leaves the old state or the new one, and what it left is
 // removed by the next holder's first write.
 func TestCrashBetweenAnyTwoRequests(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	for after := 0; ; after++ {
 		p := newPlace(t)
@@ -687,6 +695,7 @@ func TestLeaseTakenByHand(t *testing.T) {
 
 // A held lock costs its renewals and nothing else, and a write of a small state one request.
 func TestSteadyStateWritesOnlyRenewals(t *testing.T) {
+	soak.Only(t)
 	p := newPlace(t)
 	requests := &counting{count: map[string]int{}}
 	s := p.through(requests.trip)
@@ -835,6 +844,7 @@ func TestATokenThatIsNotAcceptedIsSaid(t *testing.T) {
 // An API server that comes back after a while refuses everybody at first: that is no right that is missing, however
 // long it was away.
 func TestARefusalRightAfterARestartIsNotBelieved(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	p := newPlace(t)
 	back := time.Now().Add(settled + time.Second)

@@ -28,10 +28,13 @@ type Opener interface {
 	Lease() time.Duration
 }
 
-// Run runs the suite in real time, for stores across a network.
+// Run runs the suite in real time, for stores across a network. The tests wait for leases, side by side.
 func Run(t *testing.T, open func(*testing.T) Opener) {
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, open(t))
+		})
 	}
 }
 

@@ -1,0 +1,132 @@
+package eltrain_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What asks the machine's clock, or waits for it.
+var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "Tick", "NewTicker"}
+
+// clocked are the tests of tiers 1 and 2 that may, by file or by file and function, and why.
+var clocked = map[string]string{
+	"elastic/server_test.go":                       "a real HTTP server and its long polls",
+	"elastic/bench_test.go":                        "a benchmark",
+	"lang/fuzz_test.go FuzzParse":                  "the fuzzer itself bounds no input",
+	"lang/importer/property_test.go FuzzManifests": "the fuzzer itself bounds no input",
+}
+
+// Tests of tiers 1 and 2 do not sleep and look at no clock, but at the one of a synctest bubble.
+func TestPureTestsAskNoClock(t *testing.T) {
+	used := map[string]bool{}
+	for _, tier := range []string{"pure", "deterministic"} {
+		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
+			asked := calls(f, "time", clock...)
+			if len(asked) == 0 || len(calls(f, "synctest", "Test")) > 0 {
+				return
+			}
+			for _, allowed := range []string{file, file + " " + f.Name.Name} {
+				if clocked[allowed] != "" {
+					used[allowed] = true
+					return
+				}
+			}
+			t.Errorf("%s: %s calls %v", file, f.Name.Name, asked)
+		})
+	}
+	for allowed := range clocked {
+		if !used[allowed] {
+			t.Errorf("%s asks no clock any more: take it off the list", allowed)
+		}
+	}
+}
+
+// Tests of tier 4 assert outcomes: how long something takes they do not even ask.
+func TestContractTestsMeasureNoTime(t *testing.T) {
+	functionsOf(t, "contract", func(file string, f *ast.FuncDecl) {
+		if len(calls(f, "time", "Since")) > 0 && len(calls(f, "soak", "Only"))+len(calls(f, "synctest", "Test")) == 0 {
+			t.Errorf("%s: %s measures how long something takes", file, f.Name.Name)
+		}
+	})
+}
+
+// unbounded are the tests of tiers 3 and 4 that wait with a bound of their own, and why.
+var unbounded = map[string]string{
+	"apply": "its loop becomes a value: see the simulator",
+}
+
+// What ends the hang of a wait in tiers 3 and 4 is the same everywhere: hang.Bound, not a number of somebody's.
+func TestWaitsHaveOneBound(t *testing.T) {
+	number := regexp.MustCompile(`^(\d+ \* )?time\.(Minute|Hour)$|^\d\d+ \* time\.Second$`)
+	for _, tier := range []string{"adapters", "contract"} {
+		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
+			if unbounded[filepath.Dir(file)] != "" || len(calls(f, "synctest", "Test")) > 0 || len(calls(f, "soak", "Only")) > 0 {
+				return
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, is := n.(*ast.CallExpr)
+				if !is || len(call.Args) == 0 {
+					return true
+				}
+				switch name := types.ExprString(call.Fun); name {
+				case "time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout":
+					for _, a := range call.Args {
+						if wait := types.ExprString(a); number.MatchString(wait) {
+							t.Errorf("%s: %s: %s of %s", file, f.Name.Name, name, wait)
+						}
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// functionsOf visits the functions of a tier's test files.
+func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncDecl)) {
+	t.Helper()
+	out, err := exec.Command("./scripts/gate.sh", "folders", tier).Output()
+	if err != nil {
+		t.Fatalf("which packages are %s: %v", tier, err)
+	}
+	for _, dir := range strings.Fields(string(out)) {
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range parsed.Decls {
+				if f, is := d.(*ast.FuncDecl); is {
+					visit(path, f)
+				}
+			}
+		}
+	}
+}
+
+// calls lists which of these functions of a package are called below a node.
+func calls(below ast.Node, pkg string, names ...string) (found []string) {
+	ast.Inspect(below, func(n ast.Node) bool {
+		if call, is := n.(*ast.CallExpr); is {
+			if f, is := call.Fun.(*ast.SelectorExpr); is && slices.Contains(names, f.Sel.Name) {
+				if x, is := f.X.(*ast.Ident); is && x.Name == pkg {
+					found = append(found, pkg+"."+f.Sel.Name)
+				}
+			}
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Runs the tests by tiers and prints at its end how long each took, also when one failed.
+#
+#   gate.sh          set-up, static checks, tiers 1 to 4
+#   gate.sh soak     set-up and tier 5: once, or again and again until $SOAK (90m, 2h) is over
+#   gate.sh tier3    one of them
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+
+# A package that is not named here is in tier 3.
+pure=(. ./job/... ./lang/... ./plan/... ./elastic/... ./kube/... ./cmd/view ./cmd/planfile ./bench/internal/...)
+deterministic=(./providers/sim/...)
+contract=(./deploy ./e2e/faults ./e2e/kubernetes ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
+
+adapters() {
+	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
+}
+
+# The folders of pure, deterministic, adapters or contract, for the checks of the repository.
+folders() {
+	local packages
+	case $1 in
+	pure) packages=("${pure[@]}") ;;
+	deterministic) packages=("${deterministic[@]}") ;;
+	adapters) packages=($(adapters)) ;;
+	contract) packages=("${contract[@]}") ;;
+	esac
+	$go list -f '{{.Dir}}' "${packages[@]}" | sed "s#^$PWD/##; s#^$PWD\$#.#"
+}
+
+setup() {
+	./scripts/test-deps.sh
+	make --no-print-directory build testbed
+}
+
+# The testbed and e2e/policy are modules of their own, with the root module's staticcheck.
+static() {
+	local unformatted staticcheck
+	unformatted=$(gofmt -l $(git ls-files '*.go'))
+	test -z "$unformatted" || { echo "gofmt would change: $unformatted"; return 1; }
+	staticcheck=$($go tool -n staticcheck)
+	for module in . testbed e2e/policy; do
+		(cd $module && $go vet ./... && $staticcheck ./...)
+	done
+}
+
+tier1() { $go test -timeout 10m "${pure[@]}"; }
+tier2() { $go test -timeout 10m "${deterministic[@]}"; }
+
+# Nothing here is taken from the cache of test results: it does not see that programs have changed which tests build.
+# What the packages of tier 4 prove without a cluster runs here, under the race detector.
+tier3() {
+	WITH_TORCH=1 $go test -race -count 1 -timeout 20m $(adapters)
+	$go test -race -short -timeout 10m "${contract[@]}"
+	(cd e2e/policy && $go test -race -count 1 ./...)
+}
+
+# One control plane for all, which the packages have in turns: each takes a small machine whole.
+tier4() {
+	$go -C testbed build -o ../bin/share ./share
+	bin/share -volcano-conf e2e/volcano/testdata/preempting.conf \
+		$go test -count 1 -timeout 20m -p 1 "${contract[@]}"
+	tested || testbed
+}
+
+# The testbed's own tests run when it is not as it was when they last passed: testbed/tested has its sum from then.
+sum() { git ls-files -co --exclude-standard testbed | grep -vx testbed/tested | LC_ALL=C sort | xargs sha256sum | sha256sum; }
+tested() { sum | cmp -s - testbed/tested; }
+testbed() {
+	(cd testbed && $go test -race -timeout 20m ./...)
+	sum >testbed/tested
+}
+
+# Lines of a package's folder and of its tests that call soak.Only, as a pattern for -run.
+marked() {
+	git ls-files '*_test.go' | xargs awk '
+		/^func Test/ { name = $2; sub(/\(.*/, "", name) }
+		/soak\.Only\(t\)/ { dir = FILENAME; sub(/\/[^\/]*$/, "", dir); if (!seen[dir, name]++) names[dir] = names[dir] "|" name }
+		END { for (dir in names) print "./" dir, "^(" substr(names[dir], 2) ")$" }' | sort
+}
+
+tier5() {
+	local until=$((SECONDS + $(seconds "${SOAK:-0s}"))) round=1
+	export SOAK=${SOAK:-once} WITH_TORCH=1 WITH_SHELLS=1 WITH_PTRACE=1
+	testbed
+	while :; do
+		echo "round $round"
+		while read -r dir tests; do
+			$go test -race -count 1 -timeout 60m -run "$tests" "$dir"
+		done < <(marked)
+		[ $SECONDS -lt $until ] || return 0
+		round=$((round + 1))
+	done
+}
+
+seconds() {
+	case $1 in
+	*h) echo $((${1%h} * 3600)) ;;
+	*m) echo $((${1%m} * 60)) ;;
+	*s) echo "${1%s}" ;;
+	*) echo "SOAK=$1 is no duration such as 90m or 2h" >&2; return 1 ;;
+	esac
+}
+
+times=""
+clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+report() { printf '\n%-14s %8s\n%s%-14s %8s\n' tier time "$times" total "$(clock $SECONDS)"; }
+
+# Runs each of these as a script of its own, up to the first that fails.
+each() {
+	trap report EXIT
+	for tier; do
+		local began=$SECONDS failed=""
+		echo "== $tier"
+		"./scripts/gate.sh" "$tier" || failed="  failed"
+		times+=$(printf '%-14s %8s' "$tier" "$(clock $((SECONDS - began)))")$failed$'\n'
+		[ -z "$failed" ] || exit 1
+	done
+}
+
+case ${1:-gate} in
+gate) each setup static tier1 tier2 tier3 tier4 ;;
+soak) each setup tier5 ;;
+*) "$@" ;;
+esac
