@@ -93,7 +93,7 @@ func (a *runningAgent) code(t *testing.T) int {
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// alive tells whether the process runs: it is there, and no zombie.
+// alive reports whether the process runs: it is there, and no zombie.
 func alive(pid int) bool {
 	if unix.Kill(pid, 0) != nil {
 		return false

@@ -34,7 +34,7 @@ type arrival struct {
 	since  time.Time // when seen was first seen as it is
 }
 
-// finished takes in what the newest checkpoint is by now, and tells whether it is the one that was asked for, and whole.
+// finished takes in what the newest checkpoint is by now, and reports whether it is the one that was asked for, and whole.
 func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen != a.seen {
 		a.seen, a.since = seen, now
@@ -48,7 +48,7 @@ func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	return newer && (moved && seen.size > 0 || now.Sub(a.since) >= still)
 }
 
-// moved tells whether a file's status changed after its last write, as a renaming changes it on Linux's file systems (rename(3p)
+// moved reports whether a file's status changed after its last write, as a renaming changes it on Linux's file systems (rename(3p)
 // leaves it open).
 func moved(path string) bool {
 	var st unix.Stat_t

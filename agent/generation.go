@@ -312,7 +312,7 @@ func (g *generation) pids() []int {
 	return pids
 }
 
-// has tells whether pid is one of the processes themselves.
+// has reports whether pid is one of the processes themselves.
 func (g *generation) has(pid int) bool { return slices.Contains(g.pids(), pid) }
 
 func (g *generation) ids() []processID {
@@ -440,7 +440,7 @@ func (s *supervisor) exited(p *process) {
 	s.blame()
 }
 
-// slain tells whether a process that was being stopped ended by a signal that was none of ours.
+// slain reports whether a process that was being stopped ended by a signal that was none of ours.
 func (s *supervisor) slain(p *process) bool {
 	switch p.exit.Signal {
 	case "", unix.SIGTERM.String(), s.checkpointSignal.String():
@@ -485,7 +485,7 @@ func (p *process) failedAt() int64 {
 	return p.exit.At.Unix()
 }
 
-// awaitsRootCause tells whether a process that still runs says it has failed before all that have ended.
+// awaitsRootCause reports whether a process that still runs says it has failed before all that have ended.
 func (s *supervisor) awaitsRootCause() bool {
 	first := s.first().failedAt()
 	for _, p := range s.processes {

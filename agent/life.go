@@ -191,13 +191,13 @@ func (l *life) obeyIdle() []effect {
 	return nil
 }
 
-// newWorld tells whether the order is to run a world later than the one this agent knows. A world that
+// newWorld reports whether the order is to run a world later than the one this agent knows. A world that
 // has run here once never runs here again: its peers have moved on.
 func (l *life) newWorld() bool {
 	return l.order.Do == elastic.Run && l.order.World != nil && l.order.World.Generation > l.generation
 }
 
-// starting tells whether a start was asked for and neither its processes nor their failure have been heard of.
+// starting reports whether a start was asked for and neither its processes nor their failure have been heard of.
 func (l *life) starting() bool { return l.procs == running && l.pids == nil }
 
 // orderedStop is how processes are stopped for a next world: politely if the service planned it, which it
@@ -304,7 +304,7 @@ func (l *life) finish() []effect {
 	return nil
 }
 
-// wantsAnswer tells whether what the agent says now is to be answered at once.
+// wantsAnswer reports whether what the agent says now is to be answered at once.
 func (l *life) wantsAnswer() bool {
 	ends := l.state == job.MemberSucceeded || l.ending == job.EndLeft
 	return ends && l.heard != answered{l.state, len(l.pids)}

@@ -130,7 +130,7 @@ func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 	return m.due(at)
 }
 
-// due tells whether what went out last did so a while ago, and counts from now on if so.
+// due reports whether what went out last did so a while ago, and counts from now on if so.
 func (m *meter) due(at time.Time) bool {
 	if at.Sub(m.toldAt) < progressEvery {
 		return false

@@ -118,7 +118,7 @@ func descendants(pid int) []procStat {
 	return below
 }
 
-// groupLives tells whether anybody in a process group of a child still runs.
+// groupLives reports whether anybody in a process group of a child still runs.
 func groupLives(group int) bool {
 	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.zombie })
 }
@@ -250,5 +250,5 @@ func parseOOMKills(events string) (uint64, bool) {
 	return 0, false
 }
 
-// onMainThread tells whether the calling thread is the process's first.
+// onMainThread reports whether the calling thread is the process's first.
 func onMainThread() bool { return unix.Gettid() == unix.Getpid() }

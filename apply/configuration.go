@@ -51,7 +51,7 @@ type files struct {
 
 	withheld map[string]job.Reason // jobs that were last told to be held back, with the reason
 
-	asked, reading, heeded []Asked // requests: to be read for, being read for, and read for but not answered
+	asked, reading, handled []Asked // requests: to be read for, being read for, and read for but not answered
 }
 
 func newFiles(s Setup, records job.Records) files {
@@ -137,7 +137,7 @@ func (f *files) takeUp(l *Loop) {
 			f.confirmed = n
 		}
 	}
-	f.heeded, f.reading = append(f.heeded, f.reading...), nil
+	f.handled, f.reading = append(f.handled, f.reading...), nil
 	f.warn(l, FilesUnsteady, "")
 	f.warn(l, FilesDoubtful, now.Caution)
 	if failure != nil {
@@ -434,10 +434,10 @@ func (f *files) answer(l *Loop, d *Decision, err error) {
 		why := d.Input.Withheld[name]
 		reply.Withheld = append(reply.Withheld, elastic.Withheld{Job: "job." + name, Reason: l.setup.Words.Sentence(why), Code: why})
 	}
-	for _, one := range f.heeded {
+	for _, one := range f.handled {
 		l.do(Answer{one.Request, reply})
 	}
-	f.heeded = nil
+	f.handled = nil
 	// A confirmation is for one plan that is stored: the first of all jobs, or of a part of them that removes any slot.
 	if f.confirmed != nil && err == nil && (!l.sight.troubled() || len(plan.Removals(&d.Input, &d.Plan)) > 0) {
 		f.confirmed = nil

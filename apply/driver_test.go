@@ -540,7 +540,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		asking.Wait()
 
-		// It is heeded all the same if nobody waits for the answer.
+		// It is handled all the same if nobody waits for the answer.
 		readings := f.read()
 		ended, end := context.WithCancel(t.Context())
 		end()
@@ -549,7 +549,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		synctest.Wait()
 		if f.read() == readings {
-			t.Error("it was not heeded")
+			t.Error("it was not handled")
 		}
 		must(t, f.end())
 		if len(f.replies) > 0 {

@@ -60,7 +60,7 @@ func lockOfGit(paths []string) (oldest gitLock) {
 	return oldest
 }
 
-// left tells whether the lock is so old that git was killed, most likely. One from the future is by a clock that is wrong.
+// left reports whether the lock is so old that git was killed, most likely. One from the future is by a clock that is wrong.
 func (l gitLock) left(now time.Time) bool {
 	age := now.Sub(l.since)
 	return age > gitMost || age < -gitMost

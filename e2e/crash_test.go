@@ -88,7 +88,7 @@ func counts(pattern *regexp.Regexp, text string) (n [3]int) {
 	return n
 }
 
-// beyond tells whether an apply did more of anything than the plan before it had said. It may do less: an agent that the
+// beyond reports whether an apply did more of anything than the plan before it had said. It may do less: an agent that the
 // killed run was starting, or had asked to end, arrives between the two.
 func beyond(did, planned [3]int) bool {
 	return did[0] > planned[0] || did[1] > planned[1] || did[2] > planned[2]
@@ -97,7 +97,7 @@ func beyond(did, planned [3]int) bool {
 // startAnew is how many slots a plan does not count and says will start, once others of their job have ended.
 var startAnew = regexp.MustCompile(`(\d+) slots? start anew, if they fit`)
 
-// promised tells whether what was added beyond the plan's count is what its Waiting said would start: slots that a destroy
+// promised reports whether what was added beyond the plan's count is what its Waiting said would start: slots that a destroy
 // had asked to end.
 func promised(planned string, did [3]int) bool {
 	count := counts(planCounts, planned)
@@ -148,7 +148,7 @@ func (c *crashing) settled(moment string) {
 	c.neverTwice(moment)
 }
 
-// forking tells whether one of the processes is an agent's copy of itself, which is to become a program.
+// forking reports whether one of the processes is an agent's copy of itself, which is to become a program.
 func forking(processes map[int]string) bool {
 	agents := map[string]bool{}
 	for _, args := range processes {

@@ -376,7 +376,7 @@ func (j jobStatus) running() []slotStatus {
 	return r
 }
 
-// trains tells whether n slots train together in a generation of at least g, past the first step.
+// trains reports whether n slots train together in a generation of at least g, past the first step.
 func (j jobStatus) trains(n, g int) bool {
 	return j.Phase == "Running" && len(j.running()) == n && j.WorldSize == n && j.Generation >= g && j.Step > 0
 }

@@ -116,7 +116,7 @@ func (c *certificate) renew(now time.Time) {
 	c.say(err)
 }
 
-// differs notes what the files have, and tells whether it is to be told of.
+// differs notes what the files have, and reports whether it is to be told of.
 func (c *certificate) differs(p pair) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

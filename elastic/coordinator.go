@@ -309,7 +309,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	return j.reply(slot), nil
 }
 
-// overtaken tells whether a newer request of the same member has been taken already.
+// overtaken reports whether a newer request of the same member has been taken already.
 func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) bool {
 	j := c.jobs[name]
 	if j == nil || req.Seq == 0 {

@@ -283,7 +283,7 @@ func (r *Rendezvous) take(s *slot, report Report) {
 	r.refresh(s)
 }
 
-// leftWorld tells whether a member of the world that trains says that it does not train in it any more. A
+// leftWorld reports whether a member of the world that trains says that it does not train in it any more. A
 // report of an older generation comes from before the member heard of its world.
 func (r *Rendezvous) leftWorld(report Report) bool {
 	switch report.State {

@@ -39,7 +39,7 @@ func (r *Rendezvous) wanted(d Desired) {
 }
 
 // list makes r.slots what is desired. A newer incarnation starts with nothing known of it and fences the older.
-// It tells whether the world lost a member by that.
+// It reports whether the world lost a member by that.
 func (r *Rendezvous) list(desired []DesiredSlot) (torn bool) {
 	listed := make(map[job.Address]bool, len(desired))
 	for _, d := range desired {
@@ -69,7 +69,7 @@ func (r *Rendezvous) list(desired []DesiredSlot) (torn bool) {
 	return torn
 }
 
-// dismiss drops a slot's incarnation, and tells whether the world misses it. What the slot itself owns stays:
+// dismiss drops a slot's incarnation, and reports whether the world misses it. What the slot itself owns stays:
 // its rank, and the order that the next incarnation's has to differ from.
 func (r *Rendezvous) dismiss(s *slot) (missed bool) {
 	missed = s.member && s.report.State != job.MemberSucceeded
@@ -82,7 +82,7 @@ func (r *Rendezvous) dismiss(s *slot) (missed bool) {
 	return missed
 }
 
-// assign gives every slot its role, and tells whether slots came to those wanted in the next world, or went.
+// assign gives every slot its role, and reports whether slots came to those wanted in the next world, or went.
 func (r *Rendezvous) assign() (added, removed bool) {
 	r.roles = nil
 	byName := make(map[string]*role, len(r.want.Roles))
@@ -150,7 +150,7 @@ func (r *Rendezvous) remember(w job.World) {
 	}
 }
 
-// outgrown tells whether a member of the world that trains is not to be in the next one.
+// outgrown reports whether a member of the world that trains is not to be in the next one.
 func (r *Rendezvous) outgrown() bool {
 	for _, m := range r.world.Members {
 		if s := r.slots[m.Slot]; s != nil && r.outgrows(s) {
@@ -160,7 +160,7 @@ func (r *Rendezvous) outgrown() bool {
 	return false
 }
 
-// outgrows tells whether a slot is a reason for the world to end on purpose. One that succeeded may go without
+// outgrows reports whether a slot is a reason for the world to end on purpose. One that succeeded may go without
 // the others noticing; one that is not here may have done so under the last master, and says so if it comes.
 func (r *Rendezvous) outgrows(s *slot) bool {
 	return s.member && s.role != nil && !s.wanted && s.here && s.report.State != job.MemberSucceeded

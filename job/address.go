@@ -188,7 +188,7 @@ func parseRanges(set string) (ranges [][2]int, malformed string, ok bool) {
 	return ranges, "", true
 }
 
-// Matches tells whether a is among the slots that s names.
+// Matches reports whether a is among the slots that s names.
 func (s Selector) Matches(a Address) bool {
 	if a.Job != s.Job || s.Role != "" && a.Role != s.Role {
 		return false
@@ -201,7 +201,7 @@ func (s Selector) Matches(a Address) bool {
 	return len(s.Ranges) == 0
 }
 
-// Covers tells whether a job is among those that Declared stands for: it is in that module, or it is that job, with any
+// Covers reports whether a job is among those that Declared stands for: it is in that module, or it is that job, with any
 // key where Declared has none. address is what the job is declared as, module.eval["de"].job.gpt.
 func (s Selector) Covers(address string) bool {
 	wanted, path := Steps(s.Declared), Steps(address)
@@ -291,7 +291,7 @@ func rangesText(ranges [][2]int) string {
 	return strings.Join(parts, ",")
 }
 
-// ValidName tells whether s can name a job, a role or a node: letters, digits, "-" and "_", at most 63
+// ValidName reports whether s can name a job, a role or a node: letters, digits, "-" and "_", at most 63
 // (a Kubernetes label's length), beginning with a letter or digit.
 func ValidName(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[0] == '_' {

@@ -154,7 +154,7 @@ func (r *Role) Bounds() (min, max int) {
 	return r.Scaling.Min, r.Scaling.Max
 }
 
-// Legal tells whether the role may run with n slots.
+// Legal reports whether the role may run with n slots.
 func (r *Role) Legal(n int) bool { return r.Floor(n) == n }
 
 // Floor is the largest legal number of slots that is no more than n, or 0 if there is none.

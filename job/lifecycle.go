@@ -13,7 +13,7 @@ type Lifecycle struct {
 	IgnoreChanges  []string `hcl:"ignore_changes,paths" change:"update" json:",omitempty" doc:"Arguments whose edits are not taken up: what runs keeps what it was started with. Written as a list of paths, or the word all."`
 }
 
-// Ignores tells whether an edit at the path, as FieldChange.Path has it, is not to be taken up: the path itself
+// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be taken up: the path itself
 // or a block, a map or a role around it is listed.
 func (l Lifecycle) Ignores(path string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {
@@ -113,7 +113,7 @@ func (s settling) entries(path string, to, from reflect.Value) {
 
 func entryPath(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
 
-// ignoresProgram tells whether anything of the role's program is ignored: then every slot's own is settled too.
+// ignoresProgram reports whether anything of the role's program is ignored: then every slot's own is settled too.
 func (l Lifecycle) ignoresProgram(role string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {
 		rest, ok := strings.CutPrefix(ignored, "role."+role+".")

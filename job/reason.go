@@ -44,10 +44,10 @@ func (r Reason) With(parts ...Reason) Reason {
 	return r
 }
 
-// IsZero tells whether there is no reason.
+// IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Code == "" }
 
-// Equal tells whether two reasons say the same.
+// Equal reports whether two reasons say the same.
 func (r Reason) Equal(other Reason) bool {
 	return r.Code == other.Code && maps.Equal(r.Args, other.Args) && slices.EqualFunc(r.Of, other.Of, Reason.Equal)
 }

@@ -87,7 +87,7 @@ const (
 	JobCanceled  JobPhase = "Canceled"
 )
 
-// Ended tells whether the job is over.
+// Ended reports whether the job is over.
 func (p JobPhase) Ended() bool { return p == JobSucceeded || p == JobFailed || p == JobCanceled }
 
 // Cause is why something failed.
@@ -110,7 +110,7 @@ const (
 	Deletion          Cause = "deleted"            // somebody removed it on its infrastructure
 )
 
-// Users tells whether the cause lies in the user's program: such faults are budgeted, others are not.
+// Users reports whether the cause lies in the user's program: such faults are budgeted, others are not.
 func (c Cause) Users() bool {
 	switch c {
 	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:

@@ -28,7 +28,7 @@ func (r Resources) combine(o Resources, sign int) Resources {
 	return r
 }
 
-// Equal tells whether r and o are the same amounts.
+// Equal reports whether r and o are the same amounts.
 func (r Resources) Equal(o Resources) bool {
 	return r.CPU == o.CPU && r.Memory == o.Memory && r.Shm == o.Shm && maps.Equal(r.Devices, o.Devices)
 }
@@ -47,7 +47,7 @@ func (r Resources) Beyond(o Resources) Resources {
 	return more
 }
 
-// Fits tells whether r can be taken from free.
+// Fits reports whether r can be taken from free.
 func (r Resources) Fits(free Resources) bool {
 	if r.CPU > free.CPU || r.Memory > free.Memory {
 		return false
@@ -60,7 +60,7 @@ func (r Resources) Fits(free Resources) bool {
 	return true
 }
 
-// Within tells whether r is inside the limits; a nil l limits nothing.
+// Within reports whether r is inside the limits; a nil l limits nothing.
 func (r Resources) Within(l *Limits) bool {
 	if l == nil {
 		return true

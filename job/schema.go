@@ -105,5 +105,5 @@ func (f Field) ElemType() reflect.Type {
 	return t
 }
 
-// Repeated tells whether a block may occur more than once.
+// Repeated reports whether a block may occur more than once.
 func (f Field) Repeated() bool { return f.Kind == Block && f.Type.Kind() == reflect.Slice }

@@ -99,7 +99,7 @@ func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 	return b.String()
 }
 
-// In tells whether anything in a text is sensitive.
+// In reports whether anything in a text is sensitive.
 func (s *Secrets) In(text string) bool { return s.find(text) != nil }
 
 // find gives the sensitive stretches of a text, in order.
@@ -139,7 +139,7 @@ func (s *Secrets) find(text string) [][]int {
 	return all
 }
 
-// stands tells whether what was found counts: a short one only where it stands alone.
+// stands reports whether what was found counts: a short one only where it stands alone.
 func stands(text string, f []int) bool {
 	if f[1]-f[0] >= shortSecret {
 		return true
@@ -160,7 +160,7 @@ type Place struct {
 	Within         []string
 }
 
-// Sensitive tells whether anything that the job is started from is sensitive.
+// Sensitive reports whether anything that the job is started from is sensitive.
 func (j *Job) Sensitive() bool { return len(j.Secrets)+len(j.Places) > 0 }
 
 // Sealer puts seals in the place of sensitive values, and gives the values back where something is started with them.
@@ -174,7 +174,7 @@ type Sealer struct {
 	plain   map[string]any    // by seal: what is no text in a pod
 }
 
-// Keyed tells whether the sealer has its key. It needs one before it is given jobs that have secrets.
+// Keyed reports whether the sealer has its key. It needs one before it is given jobs that have secrets.
 func (s *Sealer) Keyed() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -405,7 +405,7 @@ func (s *Sealer) Launch(l Launch) (Launch, error) {
 	return l, nil
 }
 
-// Knows tells whether every sensitive value of a sealed job is known.
+// Knows reports whether every sensitive value of a sealed job is known.
 func (s *Sealer) Knows(j *Job) bool {
 	missing := false
 	for i := range j.Roles {

@@ -24,7 +24,7 @@ const (
 	Canceled   Phase = "Canceled"
 )
 
-// Live tells whether the slot may still train: it holds or wants a reservation.
+// Live reports whether the slot may still train: it holds or wants a reservation.
 func (p Phase) Live() bool {
 	switch p {
 	case Succeeded, Failed, Canceled:

@@ -168,7 +168,7 @@ func newMeter() *meter { return &meter{limit: maxSteps} }
 // reset gives the whole budget again.
 func (m *meter) reset() { *m = meter{limit: m.limit} }
 
-// spend counts n steps and tells whether there is still room.
+// spend counts n steps and reports whether there is still room.
 func (m *meter) spend(n int) bool {
 	if m.why != "" {
 		return false
@@ -367,7 +367,7 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// byZero tells whether a value is the infinity that HCL makes of a division by zero.
+// byZero reports whether a value is the infinity that HCL makes of a division by zero.
 func byZero(expr hclsyntax.Expression, v cty.Value) bool {
 	division, ok := expr.(*hclsyntax.BinaryOpExpr)
 	if !ok || division.Op != hclsyntax.OpDivide {

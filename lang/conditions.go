@@ -71,7 +71,7 @@ func (l *loader) checked(c Checked, came []verdict) {
 	l.cfg.Checked = append(l.cfg.Checked, c)
 }
 
-// evaluateCondition tells whether a condition holds, and what to say if not.
+// evaluateCondition reports whether a condition holds, and what to say if not.
 func (l *loader) evaluateCondition(c condition) verdict {
 	if c.holds == nil || c.message == nil {
 		return verdict{told: true} // reported as missing
@@ -138,7 +138,7 @@ func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *
 // applied.
 type unmet struct{}
 
-// Unsound tells whether there are errors besides conditions that do not hold. Conditions are not asked to destroy, as
+// Unsound reports whether there are errors besides conditions that do not hold. Conditions are not asked to destroy, as
 // in Terraform.
 func Unsound(diags hcl.Diagnostics) bool {
 	return slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {

@@ -351,7 +351,7 @@ func setDefault(to reflect.Value, f job.Field) {
 // maxShown is how long a value may be to be shown as it should have been written: longer is not read.
 const maxShown = 100
 
-// plainWords tells whether blanks alone divide a text into its words: no shell would see more in it.
+// plainWords reports whether blanks alone divide a text into its words: no shell would see more in it.
 func plainWords(text string) bool {
 	return len(text) < maxShown && strings.TrimSpace(text) != "" && !strings.ContainsAny(text, "'\"`\\$;&|<>()*?~#")
 }

@@ -48,7 +48,7 @@ func (l *loader) evaluate(src []byte) cty.Value {
 	return val
 }
 
-// Unfinished tells whether an expression goes on in the next line: a bracket, a quote or a heredoc is open.
+// Unfinished reports whether an expression goes on in the next line: a bracket, a quote or a heredoc is open.
 func Unfinished(src string) bool {
 	if d := checkSource([]byte(src), ConsoleInput, hclsyntax.LexExpression); d != nil {
 		return false // it will not get better

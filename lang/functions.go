@@ -400,7 +400,7 @@ var sumFunc = function.New(&function.Spec{
 	},
 })
 
-// boolFold tells whether all (or any) elements are true; null counts as false.
+// boolFold reports whether all (or any) elements are true; null counts as false.
 func boolFold(name string, all bool) function.Function {
 	return function.New(&function.Spec{
 		Description: name,

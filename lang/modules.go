@@ -45,7 +45,7 @@ func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
 	return d
 }
 
-// anyTorn tells whether a file of the directory, or of a module, could not be read.
+// anyTorn reports whether a file of the directory, or of a module, could not be read.
 func (s *shared) anyTorn() bool {
 	for _, src := range s.sources {
 		if src.torn {

@@ -489,7 +489,7 @@ func (l *loader) formerly(r removal, moved *moves) []Removed {
 	return was
 }
 
-// declares tells whether a job of that name is declared.
+// declares reports whether a job of that name is declared.
 func (l *loader) declares(name string) bool {
 	_, declared := l.names[name]
 	return declared

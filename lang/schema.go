@@ -85,7 +85,7 @@ func (t *tree) at(name string) *hcl.Range {
 	return t.def.Ptr()
 }
 
-// sound tells whether all these arguments have valid values (defaults included).
+// sound reports whether all these arguments have valid values (defaults included).
 func (t *tree) sound(names ...string) bool {
 	for _, n := range names {
 		if t.failed[n] {

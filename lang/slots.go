@@ -60,7 +60,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	r.Program = r.PerSlot[0]
 }
 
-// slotValue is what "slot" stands for in a job, of which t tells whether its name is known.
+// slotValue is what "slot" stands for in a job, of which t reports whether its name is known.
 func slotValue(a job.Address, t *tree) *cty.Value {
 	attrs := map[string]cty.Value{
 		"index":   cty.NumberIntVal(int64(a.Index)),

@@ -57,7 +57,7 @@ func (s *shared) takeUndecided(diags hcl.Diagnostics, failed map[string]bool) hc
 	return rest
 }
 
-// unknownLabel tells whether HCL complains of nothing but that a label is not known yet.
+// unknownLabel reports whether HCL complains of nothing but that a label is not known yet.
 func unknownLabel(d *hcl.Diagnostic) bool {
 	if d.Summary != "Invalid dynamic block label" || d.Expression == nil {
 		return false
@@ -85,7 +85,7 @@ func (t *tree) unknown() []string {
 	return paths
 }
 
-// unsettled tells whether something may be declared under an address that is not declared now: it is, or it is in,
+// unsettled reports whether something may be declared under an address that is not declared now: it is, or it is in,
 // one of what a block stands for whose for_each is not known.
 func (s *shared) unsettled(address string) bool {
 	for block := range outerModules(address) {
@@ -96,7 +96,7 @@ func (s *shared) unsettled(address string) bool {
 	return false
 }
 
-// settledKeys tells whether all keys in an address have values, and reports what is wrong with one. Of one that is not known
+// settledKeys reports whether all keys in an address have values, and reports what is wrong with one. Of one that is not known
 // yet nothing is said.
 func (l *loader) settledKeys(expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	for _, key := range keysOf(expr) {

@@ -67,7 +67,7 @@ type variable struct {
 	from hcl.Range
 }
 
-// literal tells whether a value from the command line or environment is taken as it is, not as an expression.
+// literal reports whether a value from the command line or environment is taken as it is, not as an expression.
 func (v *variable) literal() bool { return !v.typed || v.ty.IsPrimitiveType() }
 
 // variables reads the declarations, finds each one's value, and checks the rules.

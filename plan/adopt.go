@@ -13,10 +13,10 @@ type Import struct {
 	ID string       `json:"id"`
 }
 
-// names tells whether the import's ID is that of the incarnation, or of its whole job.
+// names reports whether the import's ID is that of the incarnation, or of its whole job.
 func (i Import) names(inc *job.Incarnation) bool { return inc.Name == i.ID || i.whole(inc) }
 
-// whole tells whether the import's ID is that of the incarnation's job, or of what owns all of it.
+// whole reports whether the import's ID is that of the incarnation's job, or of what owns all of it.
 func (i Import) whole(inc *job.Incarnation) bool { return inc.UID == i.ID || inc.Group == i.ID }
 
 // adopt finds what import blocks name. A job that is recorded was imported, or begun, before: its block says nothing

@@ -10,16 +10,16 @@ import (
 // is then a hint until its incarnation is bound: it holds room in the accounting, so that what is admitted fits
 // somewhere, and it costs nothing to give up. Once bound, the incarnation's node is the slot's.
 
-// schedules tells whether a scheduler chooses the nodes of the job's slots.
+// schedules reports whether a scheduler chooses the nodes of the job's slots.
 func (p *pass) schedules(w *work) bool {
 	c, known := p.in.Capabilities[w.spec.Provider]
 	return known && !c.Places
 }
 
-// nodesUnknown tells whether the job may be on nodes that are not listed.
+// nodesUnknown reports whether the job may be on nodes that are not listed.
 func (p *pass) nodesUnknown(w *work) bool { return p.in.Capabilities[w.spec.Provider].NodesUnknown }
 
-// heard tells whether the incarnation is heard of now: it is there, whatever else is not seen.
+// heard reports whether the incarnation is heard of now: it is there, whatever else is not seen.
 func heard(inc *job.Incarnation) bool {
 	return inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Silent && !inc.Member.Expired
 }
@@ -27,16 +27,16 @@ func heard(inc *job.Incarnation) bool {
 // held is why nothing of the job may be launched yet; "" if it may. Its slots keep their hints meanwhile.
 func (p *pass) held(w *work) string { return p.in.Snapshot.Held[w.rec.UID] }
 
-// launched tells whether the slot's newest incarnation is there and has not ended, bound or not.
+// launched reports whether the slot's newest incarnation is there and has not ended, bound or not.
 func (w *work) launched(s *job.Slot) bool {
 	inc := w.current(s)
 	return inc != nil && inc.State != job.Gone && startedPhase(s)
 }
 
-// bound tells whether the slot's newest incarnation is on a node.
+// bound reports whether the slot's newest incarnation is on a node.
 func (w *work) bound(s *job.Slot) bool { return w.launched(s) && w.current(s).Node != "" }
 
-// hinted tells whether the slot's node, if it has one, is where it may come to, and not where it is.
+// hinted reports whether the slot's node, if it has one, is where it may come to, and not where it is.
 func (p *pass) hinted(w *work, s *job.Slot) bool {
 	if !p.schedules(w) {
 		return false
@@ -89,7 +89,7 @@ func (p *pass) measureHints() {
 	}
 }
 
-// has tells whether the slot could be placed now on the node that it has.
+// has reports whether the slot could be placed now on the node that it has.
 func (sp *space) has(s *job.Slot) bool {
 	need, known := sp.slot(sp.wants(s.Address, s.Reserved))
 	pl := sp.byName[s.Node]
@@ -121,7 +121,7 @@ func (p *pass) nodeTrouble(w *work, s *job.Slot) []job.Reason {
 	return []job.Reason{job.Because(NodeTrouble, "slot", s.Address.Short(), "node", s.Node, "message", pl.node.Closed)}
 }
 
-// forsaken tells whether an incarnation is where its end may never be known: silent for its lease, or not heard of on a
+// forsaken reports whether an incarnation is where its end may never be known: silent for its lease, or not heard of on a
 // node that is gone. It is stopped without a grace, which is not to wait for it.
 func (p *pass) forsaken(w *work, inc *job.Incarnation) bool {
 	if inc.Node == "" || inc.State == job.Gone || heard(inc) {
@@ -135,7 +135,7 @@ func (p *pass) anyForsaken(w *work, s *job.Slot) bool {
 	return p.schedules(w) && slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool { return p.forsaken(w, inc) })
 }
 
-// leaving tells whether one of the slot's incarnations was asked to go and is on its way.
+// leaving reports whether one of the slot's incarnations was asked to go and is on its way.
 func (w *work) leaving(s *job.Slot) bool {
 	return slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool {
 		return inc.State != job.Gone && inc.Member != nil && inc.Member.State == job.MemberLeaving

@@ -49,13 +49,13 @@ func (p *pass) closeRoles(w *work) {
 	}
 }
 
-// aboutToRun tells whether the slot's incarnation is in the world that trains, and only has not been seen to run.
+// aboutToRun reports whether the slot's incarnation is in the world that trains, and only has not been seen to run.
 func (w *work) aboutToRun(s *job.Slot) bool {
 	m, in := w.member(s.Address)
 	return in && m.Incarnation == s.Incarnation && s.Phase == job.Registered && !w.world.Broken
 }
 
-// done tells whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
+// done reports whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
 func (w *work) done() bool {
 	ranked := w.ranked()
 	any := false
@@ -72,7 +72,7 @@ func (w *work) done() bool {
 	return any
 }
 
-// broken tells whether a slot failed for good.
+// broken reports whether a slot failed for good.
 func (w *work) broken() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Failed })
 }
@@ -211,7 +211,7 @@ func (w *work) differ(c job.FieldChange) {
 	}
 }
 
-// samePrograms tells whether no slot's own program was edited: Diff sees what all slots of a role share.
+// samePrograms reports whether no slot's own program was edited: Diff sees what all slots of a role share.
 func samePrograms(a, b []job.Role) bool {
 	return slices.EqualFunc(a, b, func(x, y job.Role) bool {
 		if len(x.PerSlot) > 0 && len(x.PerSlot) == len(y.PerSlot) && &x.PerSlot[0] == &y.PerSlot[0] {
@@ -221,7 +221,7 @@ func samePrograms(a, b []job.Role) bool {
 	})
 }
 
-// startedPhase tells whether the slot has an incarnation that an edit can concern.
+// startedPhase reports whether the slot has an incarnation that an edit can concern.
 func startedPhase(s *job.Slot) bool {
 	switch s.Phase {
 	case job.Scheduling, job.Registered, job.Running, job.Suspect:

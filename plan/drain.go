@@ -18,16 +18,16 @@ func (p *pass) drain() {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		homeless := t.putSome(leaving)
-		if p.giveUp(w, homeless) {
+		unplaced := t.putSome(leaving)
+		if p.giveUp(w, unplaced) {
 			t.undo()
-			homeless = t.putSome(p.onDrained(w))
+			unplaced = t.putSome(p.onDrained(w))
 		}
 		if t.now() {
 			p.move(w, t)
 		} // else the places are kept for them, and they go once these are free
-		if len(homeless) > 0 {
-			p.wait(w, "", p.stuckOn(homeless))
+		if len(unplaced) > 0 {
+			p.wait(w, "", p.stuckOn(unplaced))
 		}
 	}
 }
@@ -54,22 +54,22 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 }
 
 // putSome places those of the slots that fit on what is or soon will be free, in their order, and gives the others.
-func (t *txn) putSome(slots []*job.Slot) (homeless []*job.Slot) {
+func (t *txn) putSome(slots []*job.Slot) (unplaced []*job.Slot) {
 	for _, s := range slots {
 		if !t.put(s, s.Reserved, "", nil, true) {
-			homeless = append(homeless, s)
+			unplaced = append(unplaced, s)
 		}
 	}
-	return homeless
+	return unplaced
 }
 
 // giveUp shrinks elastic roles by the slots that fit nowhere, as far as their min allows. False if none can.
-func (p *pass) giveUp(w *work, homeless []*job.Slot) bool {
+func (p *pass) giveUp(w *work, unplaced []*job.Slot) bool {
 	shrunk := false
 	for _, v := range w.elastic() {
 		n := 0
 		var last *job.Slot
-		for _, s := range homeless {
+		for _, s := range unplaced {
 			if s.Address.Role == v.role.Name {
 				n, last = n+1, s
 			}
@@ -86,7 +86,7 @@ func (p *pass) giveUp(w *work, homeless []*job.Slot) bool {
 	return shrunk
 }
 
-// isDrained tells whether a node of the job's provider is drained.
+// isDrained reports whether a node of the job's provider is drained.
 func (p *pass) isDrained(w *work, node string) bool {
 	pl := p.space(w.spec.Provider).byName[node]
 	return pl != nil && pl.node.Drained != ""

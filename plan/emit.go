@@ -163,7 +163,7 @@ func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
 	return p.why(lost(s))
 }
 
-// comesTo tells whether the slot, of which something is still to be stopped, has a place for its next incarnation, and
+// comesTo reports whether the slot, of which something is still to be stopped, has a place for its next incarnation, and
 // where: "" if that is found only once those have stopped that are replaced with it.
 func (w *work) comesTo(s *job.Slot, role *job.Role) (node string, comes bool) {
 	switch {
@@ -218,7 +218,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	p.out.Changes = append(p.out.Changes, c)
 }
 
-// comesBack tells whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted, unless
+// comesBack reports whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted, unless
 // there is room before that is over.
 func (w *work) comesBack(s *job.Slot) bool {
 	return s.Recover && (!s.Stopped || len(w.running(s)) > 0)

@@ -39,7 +39,7 @@ func (in *Input) forgetting() map[string]bool {
 	return all
 }
 
-// Forgets tells whether a job is let go, should it be declared no more. address is what it was declared as, "" if nobody
+// Forgets reports whether a job is let go, should it be declared no more. address is what it was declared as, "" if nobody
 // knows.
 func (b *Blocks) Forgets(name, address string) bool {
 	return b.Forget[name] ||
@@ -47,7 +47,7 @@ func (b *Blocks) Forgets(name, address string) bool {
 		slices.ContainsFunc(b.ForgetWithin, func(m Module) bool { return m.has(name, address) })
 }
 
-// has tells whether a job is, or was, of the module.
+// has reports whether a job is, or was, of the module.
 func (m *Module) has(name, address string) bool {
 	if !strings.HasPrefix(name, m.Begins) || address == "" {
 		return strings.HasPrefix(name, m.Begins)
@@ -93,13 +93,13 @@ func (p *pass) release(name, uid string, as job.Released) {
 	}
 }
 
-// isReleased tells whether a job was forgotten, before or in this pass: what is seen of it is nobody's.
+// isReleased reports whether a job was forgotten, before or in this pass: what is seen of it is nobody's.
 func (p *pass) isReleased(uid string) bool {
 	_, before := p.released[uid]
 	return before || p.letGo[uid]
 }
 
-// runs tells whether anything of a job is seen to run.
+// runs reports whether anything of a job is seen to run.
 func (p *pass) runs(uid string) bool {
 	return slices.ContainsFunc(p.in.Snapshot.Incarnations, func(inc job.Incarnation) bool {
 		return inc.UID == uid && inc.State != job.Gone

@@ -68,7 +68,7 @@ func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
 	return 0
 }
 
-// endsEarly tells whether what ends before it has registered by this cause, without a word of how, may go on to end so: its
+// endsEarly reports whether what ends before it has registered by this cause, without a word of how, may go on to end so: its
 // starts are spaced.
 func endsEarly(c job.Cause) bool {
 	switch c {
@@ -175,7 +175,7 @@ func weight(c job.Cause, e *job.Exit) int {
 	return 0
 }
 
-// collateral tells whether a member's processes failed because its world was being ended on purpose: a peer had stopped
+// collateral reports whether a member's processes failed because its world was being ended on purpose: a peer had stopped
 // before this member heard of the order. What failed before the order is a fault of its own, whenever its news come, and
 // so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, or by that of its error file, so a skew between
 // them moves the line by as much; what was reported before the order is a fault whatever the clocks say.
@@ -240,7 +240,7 @@ func (p *pass) incident(w *work, f fault) {
 	}
 }
 
-// precedes tells whether a fault of a world came before the one end that is known of it.
+// precedes reports whether a fault of a world came before the one end that is known of it.
 func precedes(w *work, f fault, known job.Incident) bool {
 	if f.generation == 0 || f.exit == nil || len(known.Culprits) != 1 {
 		return false
@@ -249,7 +249,7 @@ func precedes(w *work, f fault, known job.Incident) bool {
 	return first != nil && first.Exit != nil && f.exit.At.Before(first.Exit.At)
 }
 
-// sameIncident tells whether a fault belongs to the newest incident: it breaks the same world, or no world is concerned and
+// sameIncident reports whether a fault belongs to the newest incident: it breaks the same world, or no world is concerned and
 // it is like it, and comes in the same pass or of the same round of starts.
 func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 	if i.Generation != f.generation {
@@ -258,7 +258,7 @@ func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 	return f.generation > 0 || i.Cause == f.cause && (i.Time.Equal(p.in.Now) || p.sameRound(w, i, f))
 }
 
-// sameRound tells whether a start failed as those of the newest incident did. Of a node's failures that is so while one of them
+// sameRound reports whether a start failed as those of the newest incident did. Of a node's failures that is so while one of them
 // goes on. Failures that are charged are one for as long as a rendezvous may take, and a second one of the same slot begins a
 // round of its own: what never comes up spends the budget.
 func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
@@ -352,7 +352,7 @@ func (p *pass) heal(w *work) {
 		if a != "" {
 			w.mend(s)
 		}
-		if action == "" || dearness(a) > dearness(action) {
+		if action == "" || severity(a) > severity(action) {
 			action = a
 		}
 	}
@@ -454,7 +454,7 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	return job.Replace
 }
 
-// drivesOff tells whether the cause lies in the node, or in what else is on it: the next start goes elsewhere.
+// drivesOff reports whether the cause lies in the node, or in what else is on it: the next start goes elsewhere.
 func drivesOff(c job.Cause) bool {
 	switch c {
 	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
@@ -531,7 +531,7 @@ func (p *pass) decided(w *work, a job.Action) {
 	if w.world.Formed.After(inc.Time) && !w.mending {
 		return
 	}
-	if inc.Action != "" && dearness(inc.Action) >= dearness(a) {
+	if inc.Action != "" && severity(inc.Action) >= severity(a) {
 		return
 	}
 	inc.Action, inc.Told, inc.Added = a, false, time.Time{}
@@ -568,6 +568,6 @@ func (p *pass) tellNewest(w *work) {
 	})
 }
 
-func dearness(a job.Action) int {
+func severity(a job.Action) int {
 	return slices.Index([]job.Action{job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
 }

@@ -73,20 +73,20 @@ func (w *work) phase() job.JobPhase {
 	return job.JobRunning
 }
 
-// spare tells whether the job trains without the slot, which its infrastructure keeps waiting, maybe for ever.
+// spare reports whether the job trains without the slot, which its infrastructure keeps waiting, maybe for ever.
 func (w *work) spare(s *job.Slot) bool {
 	role, inc := w.spec.Role(s.Address.Role), w.current(s)
 	trains := w.world.Generation > 0 && !w.world.Broken
 	return trains && s.Phase == job.Scheduling && role != nil && role.Scaling != nil && inc != nil && inc.Waiting != ""
 }
 
-// brokenByFault tells whether the world broke by an incident, and not as the job was scaled or edited.
+// brokenByFault reports whether the world broke by an incident, and not as the job was scaled or edited.
 func (w *work) brokenByFault() bool {
 	n := len(w.rec.Incidents)
 	return w.world.Broken && n > 0 && w.rec.Incidents[n-1].Generation == w.world.Generation
 }
 
-// missing tells whether a fixed role has fewer slots than it is to have.
+// missing reports whether a fixed role has fewer slots than it is to have.
 func (w *work) missing() bool {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]

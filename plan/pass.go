@@ -279,7 +279,7 @@ func (p *pass) newRecord(w *work) {
 	}
 }
 
-// anew tells whether a job that ended is another one now: its declaration changed in what its slots are
+// anew reports whether a job that ended is another one now: its declaration changed in what its slots are
 // started from, or it failed and an explicit apply asks for another try.
 func (p *pass) anew(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
@@ -293,7 +293,7 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	return w.retried
 }
 
-// editedSince tells whether a slot of a job that ended is declared otherwise by now in what it is started from. One that
+// editedSince reports whether a slot of a job that ended is declared otherwise by now in what it is started from. One that
 // ended by itself is held against what ran in it. One that was stopped may have been given up before an edit that the others
 // took up, so what ran in it says nothing: it is held against what was applied last, in what is its own.
 func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
@@ -345,7 +345,7 @@ func (p *pass) namesOf(name string) []string {
 	return names
 }
 
-// ours tells whether an incarnation of no recorded job may be ours: it was launched under our state, or under none.
+// ours reports whether an incarnation of no recorded job may be ours: it was launched under our state, or under none.
 func (p *pass) ours(inc *job.Incarnation) bool {
 	return inc.Owner == "" || inc.Owner == p.in.Capabilities[inc.Provider].Owner
 }
@@ -411,7 +411,7 @@ func (p *pass) wakeAt(t time.Time) {
 	}
 }
 
-// pending tells whether d has not passed since t, and wakes when it has. A clock that was set back past t ends
+// pending reports whether d has not passed since t, and wakes when it has. A clock that was set back past t ends
 // the wait: times that were stored are another clock's.
 func (p *pass) pending(t time.Time, d time.Duration) bool {
 	passed := p.in.Now.Sub(t)
@@ -444,7 +444,7 @@ func (w *work) running(s *job.Slot) []int {
 	return numbers
 }
 
-// holds tells whether the slot counts as one of its role: it has a reservation, or lost it by a fault and
+// holds reports whether the slot counts as one of its role: it has a reservation, or lost it by a fault and
 // is to get it back.
 func holds(s *job.Slot) bool {
 	switch s.Phase {
@@ -470,20 +470,20 @@ func (w *work) of(role string) []*job.Slot {
 	return held
 }
 
-// admitted tells whether the job has, or had and is owed, capacity.
+// admitted reports whether the job has, or had and is owed, capacity.
 func (w *work) admitted() bool {
 	return slices.ContainsFunc(w.slots, holds)
 }
 
-// active tells whether the job is to run at all.
+// active reports whether the job is to run at all.
 func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.Ended() }
 
-// succeeded tells whether a slot of the role has ended well: no start follows in it.
+// succeeded reports whether a slot of the role has ended well: no start follows in it.
 func (w *work) succeeded(role string) bool {
 	return w.finished[role]
 }
 
-// ranked tells whether the job has a world at all.
+// ranked reports whether the job has a world at all.
 func (w *work) ranked() bool {
 	return slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
 }

@@ -34,10 +34,10 @@ type place struct {
 	soon amount // once what is being stopped for good has gone
 }
 
-// open tells whether new slots may come.
+// open reports whether new slots may come.
 func (pl *place) open() bool { return pl.node.Closed == "" && pl.node.Drained == "" }
 
-// takes tells whether a slot of a role with these bars may come.
+// takes reports whether a slot of a role with these bars may come.
 func (pl *place) takes(b *barred) bool { return pl.open() && b.at(pl.node.Name) == "" }
 
 // firstDevice is where the devices begin in an amount, after cpu, memory and slots.
@@ -425,7 +425,7 @@ func (t *txn) undo() {
 	clear(t.sp.cursors)
 }
 
-// now tells whether everything fits what is free now.
+// now reports whether everything fits what is free now.
 func (t *txn) now() bool {
 	return !slices.ContainsFunc(t.taken, func(x taking) bool { return !x.now })
 }

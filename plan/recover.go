@@ -66,7 +66,7 @@ func (p *pass) begin(s *job.Slot) {
 	s.InPlace = 0
 }
 
-// placed tells whether a slot that holds has a place, or needs none yet: its next start is held back. One that is still
+// placed reports whether a slot that holds has a place, or needs none yet: its next start is held back. One that is still
 // being stopped needs one already, so that a plan says what becomes of it. One that is heard of has one: where the
 // scheduler bound it is seen in a moment.
 func (w *work) placed(s *job.Slot) bool {
@@ -74,17 +74,17 @@ func (w *work) placed(s *job.Slot) bool {
 }
 
 // makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
-func (p *pass) makeRoom(w *work, r *job.Role, homeless []*job.Slot, lacking int) {
+func (p *pass) makeRoom(w *work, r *job.Role, unplaced []*job.Slot, lacking int) {
 	t := &txn{sp: p.space(w.spec.Provider)}
-	if lacking > 0 && p.fitByShrinking(t, w, homeless[:min(lacking, len(homeless))]) {
+	if lacking > 0 && p.fitByShrinking(t, w, unplaced[:min(lacking, len(unplaced))]) {
 		for _, x := range t.taken {
 			w.on(x.slot).promised = x.at.node.Name
 		}
 		return
 	}
 	if lacking > 0 {
-		homeless = homeless[:min(lacking, len(homeless))]
+		unplaced = unplaced[:min(lacking, len(unplaced))]
 	}
-	p.wait(w, r.Name, p.shortage(w, homeless))
+	p.wait(w, r.Name, p.shortage(w, unplaced))
 	p.decided(w, job.WaitCapacity)
 }

@@ -39,7 +39,7 @@ func over(pl *place) bool {
 	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
 }
 
-// relieves tells whether the node holds less than too much of something without these resources.
+// relieves reports whether the node holds less than too much of something without these resources.
 func (sp *space) relieves(pl *place, r job.Resources) bool {
 	a, _ := sp.slot(r)
 	for i, n := range pl.soon {
@@ -144,14 +144,14 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	}
 	held := w.of(r.Name)
 	least, most := r.Bounds()
-	homeless := slices.DeleteFunc(slices.Clone(held), w.placed)
-	goal := r.Floor(len(held) - len(homeless))
+	unplaced := slices.DeleteFunc(slices.Clone(held), w.placed)
+	goal := r.Floor(len(held) - len(unplaced))
 	if len(held) > most && goal > 0 {
 		p.shrinkTo(w, r, goal, nobody, job.Because(RoleMax, "most", strconv.Itoa(most)))
 		return
 	}
-	if len(homeless) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
-		p.makeRoom(w, r, homeless, max(r.Ceil(least), least)-(len(held)-len(homeless)))
+	if len(unplaced) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
+		p.makeRoom(w, r, unplaced, max(r.Ceil(least), least)-(len(held)-len(unplaced)))
 		return
 	}
 	if r.Scaling == nil || goal == 0 || goal == len(held) {
@@ -227,7 +227,7 @@ func (p *pass) grow() {
 	}
 }
 
-// started tells whether the job trains or has trained: from then on its scaling owns the number of slots.
+// started reports whether the job trains or has trained: from then on its scaling owns the number of slots.
 func (w *work) started() bool {
 	if w.ranked() {
 		return w.world.Generation > 0
@@ -235,7 +235,7 @@ func (w *work) started() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Running })
 }
 
-// short tells whether slots of the job wait for a place: it recovers before it grows.
+// short reports whether slots of the job wait for a place: it recovers before it grows.
 func (w *work) short() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool {
 		return holds(s) && (s.Phase == job.Pending || s.Phase == job.Scheduling && !w.placed(s))
@@ -247,7 +247,7 @@ func (w *work) short() bool {
 // faster than that.
 const regrowAfter = 30 * time.Second
 
-// rests tells whether it is too early to grow into the slot again.
+// rests reports whether it is too early to grow into the slot again.
 func (p *pass) rests(w *work, s *job.Slot) bool {
 	return s.Unbound && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
 }

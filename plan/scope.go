@@ -34,10 +34,10 @@ type Replacement struct {
 	Incarnation int         `json:"incarnation"`
 }
 
-// Limited tells whether anything may be out of scope.
+// Limited reports whether anything may be out of scope.
 func (s *Scope) Limited() bool { return len(s.Targets)+len(s.Excludes) > 0 }
 
-// Touches tells whether anything of a job is in scope.
+// Touches reports whether anything of a job is in scope.
 func (s *Scope) Touches(name string) bool {
 	ofJob := func(sel job.Selector) bool { return sel.Job == name }
 	all := func(sel job.Selector) bool { return sel.Job == name && sel.Role == "" }
@@ -139,7 +139,7 @@ func matchesAny(selectors []job.Selector, a job.Address) bool {
 	return slices.ContainsFunc(selectors, func(sel job.Selector) bool { return sel.Matches(a) })
 }
 
-// Knows tells whether a selector names anything that is declared or recorded. Otherwise known are the addresses that
+// Knows reports whether a selector names anything that is declared or recorded. Otherwise known are the addresses that
 // could have been meant.
 func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
 	if sel.Job == "" {
@@ -372,7 +372,7 @@ func closure(name string, selectors []job.Selector, leads map[string][]string) [
 	return out
 }
 
-// starts tells whether all of the job that starts together or not at all is in scope.
+// starts reports whether all of the job that starts together or not at all is in scope.
 func (e *extent) starts(j *job.Job) bool {
 	for i := range j.Roles {
 		r := &j.Roles[i]
@@ -519,24 +519,24 @@ func (p *pass) holdBack(name, role string, why job.Reason) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: name, Role: role, Reasons: []job.Reason{why}, Held: true})
 }
 
-// spared tells whether what is of no job that is known, or of an earlier one of its name, is left alone.
+// spared reports whether what is of no job that is known, or of an earlier one of its name, is left alone.
 func (p *pass) spared(name string) bool {
 	return p.frozen[name] || p.parts[name] != nil || p.in.Scope.Limited() && p.byName[name] == nil
 }
 
-// outside tells whether the slot is out of scope.
+// outside reports whether the slot is out of scope.
 func (w *work) outside(a job.Address) bool { return w.part != nil && !w.part.has(a) }
 
-// sizable tells whether the number of the role's slots is the plan's to decide.
+// sizable reports whether the number of the role's slots is the plan's to decide.
 func (w *work) sizable(role string) bool { return w.part == nil || w.part.roles[role] }
 
-// askedFor tells whether the slot is to start anew though nothing is wrong with it.
+// askedFor reports whether the slot is to start anew though nothing is wrong with it.
 func (p *pass) askedFor(w *work, s *job.Slot) bool {
 	r, asked := p.replacing[s.Address]
 	return asked && r.UID == w.rec.UID && s.Incarnation <= r.Incarnation
 }
 
-// allAskedFor tells whether a job that ended is to start anew: all slots that it had are.
+// allAskedFor reports whether a job that ended is to start anew: all slots that it had are.
 func (p *pass) allAskedFor(rec *job.Record) bool {
 	for i := range rec.Slots {
 		s := &rec.Slots[i]

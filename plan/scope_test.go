@@ -148,7 +148,7 @@ func (c *checker) checkScope(t *rapid.T, in plan.Input, p plan.Plan) {
 	}
 }
 
-// lookedAt tells whether a plan decides about the slot.
+// lookedAt reports whether a plan decides about the slot.
 func (c *checker) lookedAt(in plan.Input, p plan.Plan, a job.Address) bool {
 	a.Job = nameToBe(in, a.Job)
 	held := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Held && w.Job == a.Job && w.Role == "" })
@@ -179,7 +179,7 @@ func (c *checker) inScope(in plan.Input, a job.Address) bool {
 		!slices.ContainsFunc(in.Scope.Excludes, func(sel job.Selector) bool { return c.reaches(in, sel, a, true) })
 }
 
-// reaches tells whether a selector names the slot, or a slot that depends on its role, or that its role depends on, back
+// reaches reports whether a selector names the slot, or a slot that depends on its role, or that its role depends on, back
 // being the other way round. Random jobs have two roles at most.
 func (c *checker) reaches(in plan.Input, sel job.Selector, a job.Address, back bool) bool {
 	if sel.Matches(a) {

@@ -34,13 +34,13 @@ func victimOrder(a, b *job.Slot) int {
 		}
 		return s.Rank
 	}
-	homeless := func(s *job.Slot) int {
+	unplaced := func(s *job.Slot) int {
 		if unplaced(s) {
 			return 0
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(homeless(a), homeless(b)), cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Address.Index, a.Address.Index))
+	return cmp.Or(cmp.Compare(unplaced(a), unplaced(b)), cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Address.Index, a.Address.Index))
 }
 
 // fulfilment is how far a role is between its min and its max: 0 to 1.
@@ -82,7 +82,7 @@ func (p *pass) admit() {
 	}
 }
 
-// siteRefuses tells whether the job's provider can start no job as things are: a queue is closed, or there is no
+// siteRefuses reports whether the job's provider can start no job as things are: a queue is closed, or there is no
 // namespace. That passes, and no declaration has to change for it.
 func (p *pass) siteRefuses(w *work) bool { return p.in.Capabilities[w.spec.Provider].Refused != "" }
 
@@ -168,7 +168,7 @@ func (p *pass) fit(t *txn, w *work, slots []*job.Slot) bool {
 	return w.within(slots) && t.putAll(slots)
 }
 
-// within tells whether the job stays inside its limits with the slots added.
+// within reports whether the job stays inside its limits with the slots added.
 func (w *work) within(added []*job.Slot) bool {
 	if w.spec.Limits == nil {
 		return true

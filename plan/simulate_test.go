@@ -199,7 +199,7 @@ func (w *world) carryOut(p plan.Plan) {
 	}
 }
 
-// stops tells whether something that a change has to stop first still runs.
+// stops reports whether something that a change has to stop first still runs.
 func (w *world) stops(c plan.Change) bool {
 	return slices.ContainsFunc(w.incs, func(i *job.Incarnation) bool {
 		return i.UID == c.UID && i.Slot == c.Slot && i.State != job.Gone && slices.Contains(c.Stop, i.Number)
@@ -280,7 +280,7 @@ func (w *world) schedule() {
 	}
 }
 
-// fits tells whether the node has room beside what is bound to it.
+// fits reports whether the node has room beside what is bound to it.
 func (w *world) fits(inc *job.Incarnation, n job.Node) bool {
 	used, slots := n.Foreign.Add(inc.Reserved).Add(inc.Extra), 1
 	for _, other := range w.incs {

@@ -34,7 +34,7 @@ func (p *pass) settleSite(w *work) {
 	p.out.Dirty = true
 }
 
-// begun tells whether anything of the job was ever to be launched.
+// begun reports whether anything of the job was ever to be launched.
 func (w *work) begun() bool {
 	for _, s := range w.slots {
 		if s.Incarnation > 0 {

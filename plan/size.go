@@ -21,10 +21,10 @@ type Size struct {
 	Reasons []job.Reason `json:"reasons,omitempty"`
 }
 
-// Changes tells whether the plan makes the role larger or smaller.
+// Changes reports whether the plan makes the role larger or smaller.
 func (s *Size) Changes() bool { return s.Before != s.Now }
 
-// Resizes tells whether the plan makes an elastic role larger or smaller.
+// Resizes reports whether the plan makes an elastic role larger or smaller.
 func (p *Plan) Resizes() bool {
 	return slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.Changes() })
 }
@@ -62,7 +62,7 @@ func (w *work) reasonsToGo(role string) []job.Reason {
 	return reasons
 }
 
-// onlyWhereItBegan tells whether a difference of the declaration is about where a role began that has begun: nothing is to
+// onlyWhereItBegan reports whether a difference of the declaration is about where a role began that has begun: nothing is to
 // be done about it.
 func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {

@@ -13,7 +13,7 @@ import (
 func (p *pass) yield() {
 	var stalled []*work
 	for _, w := range p.turn {
-		if w.part == nil && p.timedOut(w) && w.homeless() != nil {
+		if w.part == nil && p.timedOut(w) && w.unplaced() != nil {
 			stalled = append(stalled, w)
 		}
 	}
@@ -24,7 +24,7 @@ func (p *pass) yield() {
 	}
 }
 
-// timedOut tells whether the job's agents have waited for a world for longer than its rendezvous may take. The
+// timedOut reports whether the job's agents have waited for a world for longer than its rendezvous may take. The
 // first pass that finds so enters an incident.
 func (p *pass) timedOut(w *work) bool {
 	since := w.waitingSince()
@@ -89,8 +89,8 @@ func (w *work) timeoutIncident(now time.Time) job.Incident {
 	return i
 }
 
-// homeless lists the slots that are to run and have no place, nor the promise of one.
-func (w *work) homeless() []*job.Slot {
+// unplaced lists the slots that are to run and have no place, nor the promise of one.
+func (w *work) unplaced() []*job.Slot {
 	var slots []*job.Slot
 	for _, s := range w.slots {
 		if holds(s) && !w.placed(s) {
@@ -135,7 +135,7 @@ func (p *pass) giveWay(w *work) bool {
 // lacks lists the slots that a job waits to place: its whole min, or those that lost their place.
 func (p *pass) lacks(w *work) []*job.Slot {
 	if w.admitted() {
-		return w.homeless()
+		return w.unplaced()
 	}
 	gang, missing := p.gang(w)
 	if missing > 0 || !w.within(gang) {
@@ -144,7 +144,7 @@ func (p *pass) lacks(w *work) []*job.Slot {
 	return gang
 }
 
-// takes tells whether the slots fit on what is or soon will be free.
+// takes reports whether the slots fit on what is or soon will be free.
 func (sp *space) takes(slots []*job.Slot) bool {
 	t := &txn{sp: sp}
 	fit := t.putAll(slots)

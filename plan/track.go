@@ -233,7 +233,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 }
 
-// unattributed tells whether the infrastructure has yet to say why it asked an agent to go. A kubelet says so once all of
+// unattributed reports whether the infrastructure has yet to say why it asked an agent to go. A kubelet says so once all of
 // the pod has ended, and the cause decides on the place of the next start. Nothing is lost by the wait: that start is no
 // earlier than this end in any case.
 func (p *pass) unattributed(w *work, s *job.Slot, inc *job.Incarnation) bool {

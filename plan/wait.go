@@ -153,7 +153,7 @@ func (sp *space) offer(pl *place, roles []*job.Slot) offer {
 	return o
 }
 
-// full tells whether no slot can come to the node, whatever it asks for.
+// full reports whether no slot can come to the node, whatever it asks for.
 func (sp *space) full(pl *place) bool { return !pl.open() || pl.free[2] <= 0 }
 
 // wanted is how many slots of each kind there are, and what each takes.
@@ -221,7 +221,7 @@ func lacking(free job.Resources, roles []*job.Slot) []string {
 	return out
 }
 
-// never tells whether the job's min cannot run even on empty nodes, or within the job's own limits.
+// never reports whether the job's min cannot run even on empty nodes, or within the job's own limits.
 func (p *pass) never(w *work, gang []*job.Slot) bool {
 	if !w.within(gang) {
 		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{p.shortage(w, gang)}})

@@ -88,7 +88,7 @@ func (w *work) gangOf(r *job.Role) int {
 	return min(least, there)
 }
 
-// growing tells whether the slot is on its way for the first time since the job's last world.
+// growing reports whether the slot is on its way for the first time since the job's last world.
 func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	_, trained := w.member(s.Address)
 	if !r.Ranked {
@@ -97,7 +97,7 @@ func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	return s.Phase == job.Scheduling && !s.Recover && !trained
 }
 
-// somewhere tells whether the slot has a place, is at one that is not listed yet, or is on its way to another: its
+// somewhere reports whether the slot has a place, is at one that is not listed yet, or is on its way to another: its
 // world waits for it, and forms once.
 func (w *work) somewhere(s *job.Slot) bool {
 	return s.Node != "" || w.bound(s) || s.Return && w.promisedTo(s) != ""

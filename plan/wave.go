@@ -6,7 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// ready tells whether what depends on the role may start: its min are up. Ranked slots are up once they are
+// ready reports whether what depends on the role may start: its min are up. Ranked slots are up once they are
 // registered, since they run only in a world that those that depend on them may be part of.
 func (w *work) ready(role string) bool {
 	up, known := w.upCache[role]

@@ -42,7 +42,7 @@ func (in *Input) declared(name string) int {
 	return slices.IndexFunc(in.Jobs, func(j job.Job) bool { return j.Name == name })
 }
 
-// asApplied tells whether a job is declared as it was last applied.
+// asApplied reports whether a job is declared as it was last applied.
 func (in *Input) asApplied(name string, rec *job.Record) bool {
 	i := in.declared(name)
 	if i < 0 {
@@ -51,7 +51,7 @@ func (in *Input) asApplied(name string, rec *job.Record) bool {
 	return len(job.Diff(rec.Spec, in.Jobs[i])) == 0 && samePrograms(rec.Spec.Roles, in.Jobs[i].Roles)
 }
 
-// leaves tells whether a slot is stopped, or to be replaced, by what is recorded of its job now. prints are those of
+// leaves reports whether a slot is stopped, or to be replaced, by what is recorded of its job now. prints are those of
 // the job's roles, kept from call to call.
 func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) bool {
 	s := now.Slot(old.Address.Role, old.Address.Index)

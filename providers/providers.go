@@ -57,7 +57,7 @@ type TransientError struct {
 func (e *TransientError) Error() string { return e.Err.Error() }
 func (e *TransientError) Unwrap() error { return e.Err }
 
-// MayPass tells whether an error may pass by itself.
+// MayPass reports whether an error may pass by itself.
 func MayPass(err error) bool {
 	_, is := errors.AsType[*TransientError](err)
 	return is

@@ -201,7 +201,7 @@ func replaceWriter(path string, epoch uint64) (*os.File, error) {
 	return f, nil
 }
 
-// fenced tells whether another took the journal over. A file that somebody removed says nothing of that.
+// fenced reports whether another took the journal over. A file that somebody removed says nothing of that.
 func (j *Journal) fenced() bool {
 	own, err := j.owner.Stat()
 	if err != nil {

@@ -54,7 +54,7 @@ func Encode(s State) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// CheckPush tells whether given may replace stored: it has to be of its lineage and no older. An empty state may be
+// CheckPush reports whether given may replace stored: it has to be of its lineage and no older. An empty state may be
 // replaced by any. The rules, and their words, are Terraform's.
 func CheckPush(stored, given State) error {
 	switch {
@@ -70,7 +70,7 @@ func CheckPush(stored, given State) error {
 	return nil
 }
 
-// Same tells whether two states remember the same.
+// Same reports whether two states remember the same.
 func Same(a, b State) bool {
 	a.Serial, a.Epoch, a.Version, a.Lineage = b.Serial, b.Epoch, b.Version, b.Lineage
 	x, err1 := json.Marshal(a)

@@ -40,7 +40,7 @@ type Output struct {
 	Sensitive bool            `json:"sensitive,omitempty"`
 }
 
-// Equal tells whether two outputs are the same, however their JSON is set.
+// Equal reports whether two outputs are the same, however their JSON is set.
 func (o Output) Equal(other Output) bool {
 	return o.Sensitive == other.Sensitive && sameJSON(o.Value, other.Value) && sameJSON(o.Type, other.Type)
 }
@@ -123,7 +123,7 @@ func NewKey() []byte {
 	return key
 }
 
-// CheckKey tells whether what a store keeps is a key.
+// CheckKey reports whether what a store keeps is a key.
 func CheckKey(key []byte) error {
 	if len(key) != KeySize {
 		return fmt.Errorf("the key for sensitive values has %d bytes, and should have %d. Remove it, and another is made: jobs that use sensitive values are then replaced once", len(key), KeySize)

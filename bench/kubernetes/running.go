@@ -15,24 +15,24 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ascent is how long pods took, in seconds from the start of the program.
-type ascent struct {
+// readiness is how long pods took, in seconds from the start of the program.
+type readiness struct {
 	created, bound, running float64
 	memory                  float64 // peak of eltrain, MB
 	cpu                     float64 // seconds of eltrain
 	cost                    float64 // processor time of the API server, ms per pod
 }
 
-func ascentOf(o *observer, began time.Time) ascent {
+func readinessOf(o *observer, began time.Time) readiness {
 	since := func(of func(*sighting) time.Time) float64 {
 		_, last := o.span(of)
 		return last.Sub(began).Seconds()
 	}
-	return ascent{created: since(created), bound: since(bound), running: since(running)}
+	return readiness{created: since(created), bound: since(bound), running: since(running)}
 }
 
 // ascend has eltrain bring a workload up until all its pods run.
-func (b *bed) ascend(ctx context.Context, w workload) (a ascent, err error) {
+func (b *bed) ascend(ctx context.Context, w workload) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	perPod, err := b.serverTime()
@@ -50,11 +50,11 @@ func (b *bed) ascend(ctx context.Context, w workload) (a ascent, err error) {
 }
 
 // ascended waits until all pods of a master that was started run.
-func (b *bed) ascended(ctx context.Context, m *master, w workload) (ascent, error) {
+func (b *bed) ascended(ctx context.Context, m *master, w workload) (readiness, error) {
 	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= w.total() }); err != nil {
-		return ascent{}, fmt.Errorf("eltrain, %s: %w", w.name, err)
+		return readiness{}, fmt.Errorf("eltrain, %s: %w", w.name, err)
 	}
-	a := ascentOf(b.ours.seen, m.began)
+	a := readinessOf(b.ours.seen, m.began)
 	memory, err := m.peakMemory()
 	if err != nil {
 		return a, err
@@ -75,7 +75,7 @@ type bareKind struct {
 // gangWriters is a parallelism that is among the best on any machine that this was tried on.
 const gangWriters = 64
 
-func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, err error) {
+func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	c, err := b.crewOf(ctx, gangWriters)
@@ -118,7 +118,7 @@ func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, e
 	if err := b.bare.seen.await(ctx, func(o *observer) bool { return o.running >= n }); err != nil {
 		return a, err
 	}
-	a = ascentOf(b.bare.seen, began)
+	a = readinessOf(b.bare.seen, began)
 	a.cost, err = perPod(n)
 	return a, err
 }
@@ -126,7 +126,7 @@ func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a ascent, e
 // variant is one way to bring so many pods up.
 type variant struct {
 	name, title string
-	measure     func(ctx context.Context, b *bed, n int) (ascent, error)
+	measure     func(ctx context.Context, b *bed, n int) (readiness, error)
 }
 
 // manyJobs is how many the pods are spread over where they are not of one.
@@ -135,22 +135,22 @@ const manyJobs = 10
 // variants alternate between eltrain and the bare client. The first is the ceiling.
 var variants = []variant{
 	{"bare", "bare client", bareVariant(bareKind{})},
-	{"elastic", fmt.Sprintf("eltrain, %d elastic jobs, min 1", manyJobs), func(ctx context.Context, b *bed, n int) (ascent, error) {
+	{"elastic", fmt.Sprintf("eltrain, %d elastic jobs, min 1", manyJobs), func(ctx context.Context, b *bed, n int) (readiness, error) {
 		return b.ascend(ctx, workload{name: "elastic", jobs: manyJobs, pods: n / manyJobs, min: 1})
 	}},
 	{"bare-surrounded", "bare client, with a Service and a budget", bareVariant(bareKind{surrounded: true})},
-	{"gang", "eltrain, one gang", func(ctx context.Context, b *bed, n int) (ascent, error) {
+	{"gang", "eltrain, one gang", func(ctx context.Context, b *bed, n int) (readiness, error) {
 		return b.ascend(ctx, workload{name: "gang", jobs: 1, pods: n})
 	}},
 	{"bare-gated", "bare client, gated until all are made", bareVariant(bareKind{gated: true})},
 	{"bare-gated-parts", fmt.Sprintf("bare client, gated in %d parts, each until all of it are made", manyJobs), bareVariant(bareKind{gated: true, parts: manyJobs})},
-	{"gangs", fmt.Sprintf("eltrain, %d gangs", manyJobs), func(ctx context.Context, b *bed, n int) (ascent, error) {
+	{"gangs", fmt.Sprintf("eltrain, %d gangs", manyJobs), func(ctx context.Context, b *bed, n int) (readiness, error) {
 		return b.ascend(ctx, workload{name: "gangs", jobs: manyJobs, pods: n / manyJobs})
 	}},
 }
 
-func bareVariant(kind bareKind) func(context.Context, *bed, int) (ascent, error) {
-	return func(ctx context.Context, b *bed, n int) (ascent, error) { return b.ascendBare(ctx, n, kind) }
+func bareVariant(kind bareKind) func(context.Context, *bed, int) (readiness, error) {
+	return func(ctx context.Context, b *bed, n int) (readiness, error) { return b.ascendBare(ctx, n, kind) }
 }
 
 func variantNames() []string {
@@ -176,7 +176,7 @@ func measureRuns(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 		return err
 	}
 	n := cfg.pods / manyJobs * manyJobs
-	measured := map[string][]ascent{}
+	measured := map[string][]readiness{}
 	for range cfg.n {
 		for _, v := range variants {
 			if !matches(cfg.variants, v.name) {
@@ -194,20 +194,20 @@ func measureRuns(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	fmt.Fprintf(out, "\n## %d pods until all run\n\nThe whole control plane on this machine. Seconds from the start of the program to the last pod created, bound, "+
 		"Running: median [least..most] n. The ceiling is what the scheduler needs for the same pods of a bare client, %d writers, without gates.\n\n", n, gangWriters)
 	t := table{head: []string{"", "created", "bound", "Running", "of the ceiling", "API server, ms/pod", "of the ceiling", "eltrain's peak memory, MB", "eltrain's cpu, s"}}
-	running, cost := func(a ascent) float64 { return a.running }, func(a ascent) float64 { return a.cost }
+	running, cost := func(a readiness) float64 { return a.running }, func(a readiness) float64 { return a.cost }
 	ceiling := measured[variants[0].name]
 	for _, v := range variants {
 		all := measured[v.name]
 		if len(all) == 0 {
 			continue
 		}
-		of := func(f func(ascent) float64) string { return spreadText("%.1f", values(all, f)) }
+		of := func(f func(readiness) float64) string { return spreadText("%.1f", values(all, f)) }
 		memory, cpu := "", ""
 		if all[0].memory > 0 {
-			memory = spreadText("%.0f", values(all, func(a ascent) float64 { return a.memory }))
-			cpu = of(func(a ascent) float64 { return a.cpu })
+			memory = spreadText("%.0f", values(all, func(a readiness) float64 { return a.memory }))
+			cpu = of(func(a readiness) float64 { return a.cpu })
 		}
-		t.add(v.title, of(func(a ascent) float64 { return a.created }), of(func(a ascent) float64 { return a.bound }),
+		t.add(v.title, of(func(a readiness) float64 { return a.created }), of(func(a readiness) float64 { return a.bound }),
 			of(running), ratioText(values(all, running), values(ceiling, running)),
 			spreadText("%.2f", values(all, cost)), ratioText(values(all, cost), values(ceiling, cost)), memory, cpu)
 	}

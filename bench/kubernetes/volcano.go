@@ -60,7 +60,7 @@ func measureGangs(ctx context.Context, b *bed, cfg config, out io.Writer) error 
 		{name: "one gang", jobs: 1, pods: gangPods},
 		{name: "100 gangs at once", jobs: 100, pods: gangPods / 100},
 	} {
-		var ours, bare []ascent
+		var ours, bare []readiness
 		for range cfg.n {
 			a, err := b.ascendBare(ctx, w.total(), bareKind{gang: w.pods})
 			if err != nil {
@@ -74,10 +74,10 @@ func measureGangs(ctx context.Context, b *bed, cfg config, out io.Writer) error 
 			ours = append(ours, a)
 			fmt.Fprintf(os.Stderr, "gangs %-18s eltrain: created %.1f s, bound %.1f s, running %.1f s\n", w.name, a.created, a.bound, a.running)
 		}
-		bound, cost := func(a ascent) float64 { return a.bound }, func(a ascent) float64 { return a.cost }
-		row := func(who string, all []ascent) {
-			of := func(f func(ascent) float64) string { return spreadText("%.1f", values(all, f)) }
-			t.add(fmt.Sprintf("%s of %d, %s", w.name, w.pods, who), of(func(a ascent) float64 { return a.created }), of(bound), of(func(a ascent) float64 { return a.running }),
+		bound, cost := func(a readiness) float64 { return a.bound }, func(a readiness) float64 { return a.cost }
+		row := func(who string, all []readiness) {
+			of := func(f func(readiness) float64) string { return spreadText("%.1f", values(all, f)) }
+			t.add(fmt.Sprintf("%s of %d, %s", w.name, w.pods, who), of(func(a readiness) float64 { return a.created }), of(bound), of(func(a readiness) float64 { return a.running }),
 				ratioText(values(all, bound), values(bare, bound)), spreadText("%.2f", values(all, cost)), ratioText(values(all, cost), values(bare, cost)))
 		}
 		row("bare client", bare)

@@ -16,7 +16,7 @@ import (
 
 type applyArgs struct {
 	planning
-	faces
+	formats
 	autoApprove bool
 	input       bool
 	parallelism int
@@ -33,7 +33,7 @@ func (a *applyArgs) declare(fs *flags) {
 	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
-	a.faces.declare(fs)
+	a.formats.declare(fs)
 	a.planning.declare(fs)
 }
 
@@ -129,7 +129,7 @@ func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("-parallelism takes a number from 1, or 0 for as many as the provider takes")
 	}
-	return a.faces.check()
+	return a.formats.check()
 }
 
 func (a *applyArgs) check(s *session) error {
@@ -238,7 +238,7 @@ func (s *session) apply(a applyArgs) int {
 	defer stop()
 	ctx, release := s.detached(ctx)
 	defer release()
-	finish, err := s.speak(ctx, a.faces, linesMost)
+	finish, err := s.speak(ctx, a.formats, linesMost)
 	if err != nil {
 		return s.fail("The JSON cannot be written", err)
 	}
@@ -347,7 +347,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// untouched tells whether a destroy finds a place in which nothing was ever applied, nothing runs and nobody is at work. It
+// untouched reports whether a destroy finds a place in which nothing was ever applied, nothing runs and nobody is at work. It
 // needs no lock, for which there would be files from then on.
 //
 // It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would

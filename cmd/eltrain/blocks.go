@@ -76,7 +76,7 @@ func (e *RefusedPlanError) Error() string {
 	return fmt.Sprintf("the plan asks for what must not be done to %d jobs", len(e.Refusals))
 }
 
-// refused shows what is asked for and must not be done, each where the files ask for it, and tells whether there is
+// refused shows what is asked for and must not be done, each where the files ask for it, and reports whether there is
 // any. Nothing is done then.
 func (s *session) refused(cfg *lang.Config, refusals []plan.Refusal) bool {
 	var diags hcl.Diagnostics

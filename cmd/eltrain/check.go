@@ -117,7 +117,7 @@ func writtenAt(cfg *lang.Config, j *job.Job, role string, err error) *hcl.Range 
 // counts are the arguments of a role that say how many slots it has. What a slot is does not depend on them.
 var counts = []string{"replicas", "scaling"}
 
-// checkable tells whether what a provider checks of a role is known.
+// checkable reports whether what a provider checks of a role is known.
 func checkable(cfg *lang.Config, j *job.Job, r *job.Role) bool {
 	return !slices.ContainsFunc(cfg.Unknown[j.Name], func(path string) bool {
 		argument, ofRole := strings.CutPrefix(path, "role."+r.Name+".")

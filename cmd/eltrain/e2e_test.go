@@ -479,7 +479,7 @@ func status(t *testing.T, dir string) (phase string, running int, pids []int) {
 	return phase, running, pids
 }
 
-// alive tells whether a process runs. One that has ended may stay a zombie where init does not reap.
+// alive reports whether a process runs. One that has ended may stay a zombie where init does not reap.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

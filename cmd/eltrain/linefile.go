@@ -142,7 +142,7 @@ func (l *lineFile) interrupt() {
 	l.SetWriteDeadline(time.Now().Add(linesInterrupted))
 }
 
-// finish closes the file, and tells whether all has arrived that was to. A reader that has gone has read enough, and what
+// finish closes the file, and reports whether all has arrived that was to. A reader that has gone has read enough, and what
 // was left out of a run that went on was told.
 func (l *lineFile) finish() error {
 	l.settle()

@@ -198,7 +198,7 @@ func variables(names []string) string {
 	return "variables " + strings.Join(names, ", ")
 }
 
-// launched tells whether anything of a slot was ever started.
+// launched reports whether anything of a slot was ever started.
 func launched(s job.Slot) bool { return s.Incarnation > 0 }
 
 // whyMute says of slots without output why they have none, those of one reason together.

@@ -194,7 +194,7 @@ var (
 	versionFlags = []string{"-v", "-version", "--version"}
 )
 
-// asksForHelp tells whether a command's help is asked for behind it. After "--" nothing is an option.
+// asksForHelp reports whether a command's help is asked for behind it. After "--" nothing is an option.
 func (l line) asksForHelp() bool {
 	for _, a := range l.args {
 		if a == "--" {

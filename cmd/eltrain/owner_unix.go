@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownedByRoot tells whether a file is root's.
+// ownedByRoot reports whether a file is root's.
 func ownedByRoot(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Uid == 0

@@ -58,7 +58,7 @@ func (a *planning) checkPrune(prune bool) error {
 
 type planArgs struct {
 	planning
-	faces
+	formats
 	detailedExitCode bool
 	out              string
 	markdown         bool
@@ -73,7 +73,7 @@ func (a *planArgs) declare(fs *flags) {
 	declarePrune(fs, &a.prune)
 	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
 	fs.Var(asksNothing{}, "input", "Ask nothing. A plan never does: the values of variables have to be given.")
-	a.faces.declare(fs)
+	a.formats.declare(fs)
 	a.planning.declare(fs)
 	a.declareRest(fs, "Only show what runs otherwise than it was last applied, which is what apply -refresh-only would record. Nothing is recorded.")
 }
@@ -105,7 +105,7 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	if a.json && a.markdown {
 		return a, errors.New("-json and -markdown exclude each other: both are for the standard output. See also -json-into")
 	}
-	if err := a.faces.check(); err != nil {
+	if err := a.formats.check(); err != nil {
 		return a, err
 	}
 	if err := a.checkPrune(a.prune); err != nil {
@@ -125,7 +125,7 @@ func runPlan(s *session, args []string) int {
 	ctx, stop := s.interruptible()
 	defer stop()
 	defer s.outlive()() // who does not read on may still want the exit code, and the plan saved
-	finish, err := s.speak(ctx, a.faces, 0)
+	finish, err := s.speak(ctx, a.formats, 0)
 	if err != nil {
 		return s.fail("The JSON cannot be written", err)
 	}

@@ -232,7 +232,7 @@ func TestRefusalsAreToldInOneWay(t *testing.T) {
 	}
 }
 
-// Warnings come by place and text, in all faces.
+// Warnings come by place and text, in all formats.
 func TestWarningsComeInOrder(t *testing.T) {
 	check := func(names ...string) string {
 		var b strings.Builder

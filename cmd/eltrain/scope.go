@@ -242,7 +242,7 @@ func lastObservation() (*apply.Observation, error) {
 	return o, nil
 }
 
-// offline tells whether the plan is made without asking the providers.
+// offline reports whether the plan is made without asking the providers.
 func (a *scoping) offline() bool { return !a.refresh || a.observed != "" }
 
 // planOffline plans from what was recorded. base is the state that it is planned from.
@@ -361,7 +361,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 // errCancelled is of a plan that was shown and not approved.
 var errCancelled = errors.New("it was not approved")
 
-// sameDrift tells whether what was approved to be recorded is what is seen now.
+// sameDrift reports whether what was approved to be recorded is what is seen now.
 func sameDrift(was, is *plan.Input) error {
 	text := func(in *plan.Input) []string {
 		var lines []string

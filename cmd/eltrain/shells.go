@@ -126,7 +126,7 @@ complete -f -c eltrain -a "(__complete_eltrain)"`,
 	return all, nil
 }
 
-// plain tells whether a path means itself to every shell.
+// plain reports whether a path means itself to every shell.
 func plain(path string) bool {
 	return !strings.ContainsFunc(path, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+", r))
@@ -149,13 +149,13 @@ func fishQuoted(path string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(path) + "'"
 }
 
-// completes tells whether a line is one that some eltrain wrote, wherever it was then.
+// completes reports whether a line is one that some eltrain wrote, wherever it was then.
 func completes(line string) bool {
 	return strings.HasPrefix(line, bashBegins) && strings.HasSuffix(line, bashEnds) ||
 		strings.HasPrefix(line, zshBegins) && strings.HasSuffix(line, zshEnds)
 }
 
-// write makes the file what is set, and tells whether it was something else.
+// write makes the file what is set, and reports whether it was something else.
 func (t setting) write() (changed bool, err error) {
 	if t.ours {
 		return t.replace()

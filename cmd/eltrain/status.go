@@ -134,7 +134,7 @@ func recordFor(u *view.Unrecorded) *job.Record {
 	return record
 }
 
-// checkSlots tells whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
+// checkSlots reports whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
 func checkSlots(sel job.Selector, record *job.Record) error {
 	named := func(s job.Slot) bool { return sel.Matches(s.Address) }
 	if sel.Role == "" || sel.Ranges == nil && record.Spec.Role(sel.Role) != nil || slices.ContainsFunc(record.Slots, named) {

@@ -57,7 +57,7 @@ job "eval" {
 }
 `
 
-// A pipeline without secrets can tell whether the files are right; to plan, all values are needed.
+// A pipeline without secrets can report whether the files are right; to plan, all values are needed.
 func TestValidateWantsNoValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		more, want string

@@ -70,7 +70,7 @@ func Expect(in *plan.Input, p *plan.Plan) []Expectation {
 
 func starts(c *plan.Change) bool { return c.Action == plan.Create || c.Action == plan.Replace }
 
-// chosen tells whether the plan chooses nodes where the change is made; elsewhere they are hints.
+// chosen reports whether the plan chooses nodes where the change is made; elsewhere they are hints.
 func chosen(in *plan.Input, c *plan.Change) bool {
 	name := c.Provider
 	if rec := in.Records[c.Job]; name == "" && rec != nil {
@@ -107,7 +107,7 @@ func (e *StaleError) Error() string {
 	return text + "\nNothing was changed. Plan again, and have the new plan looked at."
 }
 
-// CheckState tells whether the state is still the one that the plan was made from.
+// CheckState reports whether the state is still the one that the plan was made from.
 func (f *File) CheckState(lineage string, serial uint64) error {
 	switch {
 	case lineage != f.Lineage && f.Lineage == "":
@@ -120,7 +120,7 @@ func (f *File) CheckState(lineage string, serial uint64) error {
 	return nil
 }
 
-// Check tells whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
+// Check reports whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
 // object that the plan touches is as it was, and the same is to be done to it. What happened to others does not count;
 // what is to be done about them besides is returned.
 func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err error) {
@@ -165,7 +165,7 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err
 	return besides, nil
 }
 
-// equal tells whether two changes do the same to the same.
+// equal reports whether two changes do the same to the same.
 func (f *File) equal(in *plan.Input, a, b *plan.Change) bool {
 	return a.Action == b.Action && a.Incarnation == b.Incarnation && slices.Equal(a.Stop, b.Stop) && (a.Node == b.Node || !chosen(in, a))
 }

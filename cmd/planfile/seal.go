@@ -15,10 +15,10 @@ func (e *MissingError) Error() string {
 		strings.Join(e.Jobs, ", job."))
 }
 
-// Sealed tells whether any job needs a sensitive value to start.
+// Sealed reports whether any job needs a sensitive value to start.
 func (f *File) Sealed() bool { return f.CheckSealed(nil) != nil }
 
-// CheckSealed tells whether every sensitive value that a job needs to start is known, and is the one that the plan was
+// CheckSealed reports whether every sensitive value that a job needs to start is known, and is the one that the plan was
 // made with: others have other seals. The error is a *MissingError.
 func (f *File) CheckSealed(known *job.Sealer) error {
 	var missing []string

@@ -122,7 +122,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	return cost
 }
 
-// goesOn tells whether the job is wanted after the plan too.
+// goesOn reports whether the job is wanted after the plan too.
 func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.kept(name) }
 
 // world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
@@ -163,7 +163,7 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	return worldRestarts
 }
 
-// forms tells whether every ranked role has, with the plan, its min of slots that run or have a place.
+// forms reports whether every ranked role has, with the plan, its min of slots that run or have a place.
 func forms(next *job.Record, changes []*plan.Change) bool {
 	comes := map[job.Address]bool{}
 	for _, c := range changes {
@@ -187,7 +187,7 @@ func forms(next *job.Record, changes []*plan.Change) bool {
 	return true
 }
 
-// trains tells whether a job's world trains until the plan ends it: all its members run, as far as is seen. One that is
+// trains reports whether a job's world trains until the plan ends it: all its members run, as far as is seen. One that is
 // gone has ended it for all, and those that are left are not asked for a checkpoint, which they cannot write without it.
 func (b *planBuilder) trains(rec, next *job.Record) bool {
 	for _, m := range rec.World.Members {

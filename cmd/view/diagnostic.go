@@ -259,7 +259,7 @@ func WriteDiagnostics(s Screen, diags []Diagnostic) {
 	}
 }
 
-// OnlyWarnings tells whether there are warnings and no errors.
+// OnlyWarnings reports whether there are warnings and no errors.
 func OnlyWarnings(diags []Diagnostic) bool {
 	return len(diags) > 0 && !slices.ContainsFunc(diags, func(d Diagnostic) bool { return d.Severity != severityWarning })
 }
@@ -332,7 +332,7 @@ func (d Diagnostic) Place() string {
 	return d.Range.Filename
 }
 
-// quoted tells whether lines of its file can be shown.
+// quoted reports whether lines of its file can be shown.
 func (d Diagnostic) quoted() bool { return d.Snippet != nil && d.Snippet.Code != "" }
 
 func (s Screen) headline(d Diagnostic) string {

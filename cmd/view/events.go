@@ -40,7 +40,7 @@ func noticeText(n *job.Notice) string {
 	return n.Message
 }
 
-// toldByChanges tells whether a run that shows its changes has told of a notice by them.
+// toldByChanges reports whether a run that shows its changes has told of a notice by them.
 func toldByChanges(n job.Notice) bool {
 	switch n.Type {
 	case "removed", "replaced", "destroyed", "forgotten", "refused":

@@ -141,13 +141,13 @@ func newPlanBuilder(f *PlanFacts, r *Redactor) *planBuilder {
 	return b
 }
 
-// sameJob tells whether a recorded job is the same one after the plan.
+// sameJob reports whether a recorded job is the same one after the plan.
 func (b *planBuilder) sameJob(name string) bool {
 	before, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
 	return before != nil && next != nil && before.UID == next.UID
 }
 
-// kept tells whether a recorded job goes on though it is not declared.
+// kept reports whether a recorded job goes on though it is not declared.
 func (b *planBuilder) kept(name string) bool {
 	return b.facts.Input.Keep || slices.Contains(b.facts.Plan.Kept, name)
 }
@@ -372,13 +372,13 @@ func (b *planBuilder) either(c ObjectChange) (values, marks any) {
 	return c.Before, c.BeforeSensitive
 }
 
-// slotThere tells whether a slot is one that runs or is to: not one that ended or was released.
+// slotThere reports whether a slot is one that runs or is to: not one that ended or was released.
 func slotThere(rec *job.Record, a job.Address) bool {
 	s := rec.Slot(a.Role, a.Index)
 	return s != nil && (s.Phase.Live() || s.Phase == job.Succeeded)
 }
 
-// hinted tells whether a scheduler chooses the nodes of a provider.
+// hinted reports whether a scheduler chooses the nodes of a provider.
 func (b *planBuilder) hinted(provider string) bool {
 	c, known := b.facts.Input.Capabilities[provider]
 	return known && !c.Places
@@ -455,7 +455,7 @@ func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 	return ""
 }
 
-// requested tells whether a slot is replaced because that was asked for.
+// requested reports whether a slot is replaced because that was asked for.
 func (b *planBuilder) requested(c *plan.Change) bool {
 	return slices.ContainsFunc(b.facts.Input.Scope.Replace, func(r plan.Replacement) bool {
 		return r.Slot == c.Slot && r.UID == c.UID && c.Launch == nil && c.Incarnation <= r.Incarnation
@@ -487,7 +487,7 @@ func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
 	}
 }
 
-// remains tells whether a change removes what is left of a job without its record, which is another job's by then or was
+// remains reports whether a change removes what is left of a job without its record, which is another job's by then or was
 // never there.
 func (b *planBuilder) remains(c *plan.Change) bool {
 	if c.Action != plan.Delete || !ofJob(c) {

@@ -124,7 +124,7 @@ type PlanWait struct {
 	Unheard bool `json:"unheard,omitempty"` // what ran has ended: an apply hears how, and does what follows
 }
 
-// Unheard tells whether anything has ended of which only an apply hears how. It has something to do then, though the plan
+// Unheard reports whether anything has ended of which only an apply hears how. It has something to do then, though the plan
 // cannot say what; one that only refreshes the state hears nobody.
 func (m *PlanModel) Unheard() bool {
 	return !m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard })

@@ -54,12 +54,12 @@ func outputChanges(prior, next map[string]GivenValue) map[string]OutputChange {
 	return out
 }
 
-// same tells whether an output is as it was.
+// same reports whether an output is as it was.
 func (v GivenValue) same(other GivenValue) bool {
 	return state.Output{Value: v.Value, Type: v.Type, Sensitive: v.Sensitive}.Equal(state.Output{Value: other.Value, Type: other.Type, Sensitive: other.Sensitive})
 }
 
-// changesOutputs tells whether applying the plan changes an output.
+// changesOutputs reports whether applying the plan changes an output.
 func (m *PlanModel) changesOutputs() bool {
 	if m.Eltrain.RefreshOnly {
 		return false

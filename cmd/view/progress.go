@@ -321,7 +321,7 @@ func (p *Progress) Noticed(n job.Notice) {
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
-// hold takes note of why a job is held back, or that it is no more. It tells whether that need not be told: the files'
+// hold takes note of why a job is held back, or that it is no more. It reports whether that need not be told: the files'
 // errors hold back every job, and their warning was told once for all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid

@@ -33,7 +33,7 @@ func (b *planBuilder) sizes() []RoleSize {
 	return out
 }
 
-// decides tells whether the role is made larger or smaller.
+// decides reports whether the role is made larger or smaller.
 func (s *RoleSize) decides() bool { return s.Before != s.Now }
 
 // sentence is the size for a person: that it is no drift, or what is decided about it.

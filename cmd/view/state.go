@@ -50,7 +50,7 @@ func writeOutputs(b *strings.Builder, outputs map[string]OutputValue) {
 	}
 }
 
-// named tells whether a selector names an object: of a job without its slots.
+// named reports whether a selector names an object: of a job without its slots.
 func named(sel job.Selector, r *ResourceValues) bool {
 	if sel.Role == "" {
 		return r.Address == sel.String()

@@ -167,7 +167,7 @@ func (m StatusModel) Select(sel job.Selector) StatusModel {
 	return m
 }
 
-// Failed tells whether any job has failed.
+// Failed reports whether any job has failed.
 func (m StatusModel) Failed() bool {
 	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed })
 }
@@ -182,7 +182,7 @@ func masterStatus(h *state.LockInfo) MasterStatus {
 	}
 }
 
-// Watching tells whether a lock's holder goes on healing, and does not end by itself.
+// Watching reports whether a lock's holder goes on healing, and does not end by itself.
 func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, WatchOperation) }
 
 func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
@@ -274,7 +274,7 @@ func (j *JobStatus) progress(m *job.Member) {
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
 }
 
-// vanished tells whether a slot that should run is seen not to: the record is from when a master last
+// vanished reports whether a slot that should run is seen not to: the record is from when a master last
 // looked. Without an observation nothing is.
 func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
 	if snapshot.At.IsZero() {
@@ -287,7 +287,7 @@ func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
 	return false
 }
 
-// idle tells whether a slot that should run has an agent of which no process runs, and which no master has heard since.
+// idle reports whether a slot that should run has an agent of which no process runs, and which no master has heard since.
 func idle(s *job.Slot, in *job.Incarnation) bool {
 	return s.Phase == job.Running && in != nil && in.State == job.Up && in.Idle && in.Member == nil
 }

@@ -251,7 +251,7 @@ const (
 	oneTry = 10 * time.Second
 )
 
-// awayTooLong tells whether a command that has ended, and was begun at begun, says that it could not but lose its lock, or
+// awayTooLong reports whether a command that has ended, and was begun at begun, says that it could not but lose its lock, or
 // not get one, since the API server was away until back. A machine may be that slow; the next command goes on.
 func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 	s.T.Helper()

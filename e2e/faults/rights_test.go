@@ -70,14 +70,14 @@ func (l *lacking) grant(without ...testbed.Permission) {
 
 func (l *lacking) String() string { return l.without.Verb + " " + l.without.Resource }
 
-// namedIn tells whether the words name the verb and the resource, and that the right to them is what lacks.
+// namedIn reports whether the words name the verb and the resource, and that the right to them is what lacks.
 func (l *lacking) namedIn(text string) bool {
 	resource, sub, _ := strings.Cut(l.without.Resource, "/")
 	return regexp.MustCompile(`\b`+l.without.Verb+`\b`).MatchString(text) && strings.Contains(text, resource) && strings.Contains(text, sub) &&
 		(strings.Contains(text, "forbidden") || strings.Contains(text, "right"))
 }
 
-// elsewhere tells whether a right is for what a job that comes up and goes without a fault does not meet. Such a
+// elsewhere reports whether a right is for what a job that comes up and goes without a fault does not meet. Such a
 // one need not be missed here. Those of the provider are named by what meets them in its own tests:
 // TestARightThatIsMissedLaterIsNamed and TestAListThatIsNotAllowedIsNamed.
 func (l *lacking) elsewhere() bool {

@@ -144,7 +144,7 @@ func (d *Demo) GetNode(name string) *corev1.Node {
 	return node
 }
 
-// Ready tells whether Kubernetes thinks that the node is.
+// Ready reports whether Kubernetes thinks that the node is.
 func (d *Demo) Ready(name string) bool {
 	d.T.Helper()
 	c := d.readiness(name)

@@ -108,7 +108,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.Proxy.ServeHTTP(w, r)
 }
 
-// hold waits until the request is released, and tells whether somebody still waits for its answer.
+// hold waits until the request is released, and reports whether somebody still waits for its answer.
 func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	select {
 	case <-release:
@@ -120,7 +120,7 @@ func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	}
 }
 
-// count counts a write, and tells whether it is the one to stop, or that one again. That the holder of a lock renews it is
+// count counts a write, and reports whether it is the one to stop, or that one again. That the holder of a lock renews it is
 // none: it comes by the clock.
 func (g *Gate) count(r *http.Request) (stopped, again, done bool, release <-chan struct{}) {
 	if r.Method == http.MethodGet || r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/") {

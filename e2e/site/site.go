@@ -1,6 +1,6 @@
 // Package site is what tests of the built eltrain on a cluster share: a job directory, the commands that a user runs in
 // it, masters, what status says, and what a job has on the API server and on this machine. It knows the programs by their
-// faces alone: what they print, and the labels of their objects.
+// output and objects alone: what they print, and the labels of their objects.
 //
 //	site.go       a directory in a namespace, and eltrain in it as a user with the rights of deploy/
 //	master.go     an eltrain in the background
@@ -207,7 +207,7 @@ func Gone(t *testing.T, pid int) {
 	Until(t, fmt.Sprintf("process %d has ended", pid), func() bool { return !lives(fmt.Sprintf("/proc/%d", pid)) })
 }
 
-// lives tells whether a process is there that is not only waited for.
+// lives reports whether a process is there that is not only waited for.
 func lives(proc string) bool {
 	stat, err := os.ReadFile(proc + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")

@@ -88,12 +88,12 @@ func (j Job) Last() Incident {
 	return j.Incidents[len(j.Incidents)-1]
 }
 
-// Trains tells whether n slots train together in a generation of at least g, past the first step.
+// Trains reports whether n slots train together in a generation of at least g, past the first step.
 func (j Job) Trains(n, g int) bool {
 	return j.Phase == "Running" && len(j.Running()) == n && j.WorldSize == n && j.Generation >= g && j.Step > 0
 }
 
-// Says tells whether one of the job's reasons has this part.
+// Says reports whether one of the job's reasons has this part.
 func (j Job) Says(part string) bool { return strings.Contains(strings.Join(j.Reasons, "\n"), part) }
 
 // Status reads the job's status. It is zero while there is none, and where status has anything to say beside it: a

@@ -170,7 +170,7 @@ func Sweep(path string) {
 	}
 }
 
-// isDraft tells whether a file's name is that of a draft of another. os.CreateTemp makes its part of digits.
+// isDraft reports whether a file's name is that of a draft of another. os.CreateTemp makes its part of digits.
 func isDraft(name, of string) bool {
 	rest, ours := strings.CutPrefix(name, "."+of+".")
 	digits, unplaced := strings.CutSuffix(rest, suffix)

@@ -51,7 +51,7 @@ var launcherModules = []string{
 	"dlrover.trainer.torch.elastic_run", "dlrover.trainer.torch.main",
 }
 
-// Launches tells whether a word may be the first of a launcher's command line.
+// Launches reports whether a word may be the first of a launcher's command line.
 func Launches(word string) bool {
 	name := path.Base(word)
 	return slices.Contains(launcherPrograms, name) || python.MatchString(name)

@@ -94,7 +94,7 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 	})
 }
 
-// names tells whether a diagnostic is about a value, what it is in, or the whole document.
+// names reports whether a diagnostic is about a value, what it is in, or the whole document.
 func (r Result) names(l leaf) bool {
 	// A master that is like the workers is one of them, and what is told of its template is told of theirs.
 	theirs := strings.Replace(l.path, ".Master.template", ".Worker.template", 1)

@@ -59,7 +59,7 @@ func (im *importer) pyTorchJob(doc *value, j *imported) bool {
 	return true
 }
 
-// sameButReplicas tells whether two replica specs differ in nothing but their number.
+// sameButReplicas reports whether two replica specs differ in nothing but their number.
 func sameButReplicas(a, b *value) bool {
 	for _, name := range []string{"template", "restartPolicy"} {
 		if !a.get(name).same(b.get(name)) {

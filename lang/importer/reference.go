@@ -154,7 +154,7 @@ func serviceOf(name string) (service string, ok bool) {
 	return strings.ReplaceAll(strings.ToLower(m[1]), "_", "-"), true
 }
 
-// linked tells whether a role's pods have a Service's variables: eltrain's have others than the API server's only if
+// linked reports whether a role's pods have a Service's variables: eltrain's have others than the API server's only if
 // they ask for them.
 func (r *role) linked(service string) bool { return service == apiService || r.serviceLinks }
 

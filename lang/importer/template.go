@@ -213,7 +213,7 @@ func (im *importer) wordsOf(v *value) []*value {
 	return v.open().list()
 }
 
-// runnable tells whether arguments alone begin with a program.
+// runnable reports whether arguments alone begin with a program.
 func runnable(command []string) bool {
 	if len(command) == 0 {
 		return false
@@ -347,7 +347,7 @@ func optionFrom(variable string) *launcherOption {
 	return nil
 }
 
-// configures tells whether an option says more than how agents find each other.
+// configures reports whether an option says more than how agents find each other.
 func configures(option string) bool {
 	return slices.Contains([]string{"nnodes", "nproc-per-node", "max-restarts", "node-unit", "rdzv-conf", "role"}, option)
 }

@@ -89,7 +89,7 @@ func (v *value) scalar() (string, bool) {
 	return v.text, true
 }
 
-// mentions tells whether a name is in any text of a value.
+// mentions reports whether a name is in any text of a value.
 func (v *value) mentions(name string) bool {
 	return strings.Contains(v.text, name) || slices.ContainsFunc(v.children, func(c *value) bool { return c.mentions(name) })
 }
@@ -109,7 +109,7 @@ func (v *value) open() *value {
 	return v
 }
 
-// touched tells whether anybody has read something of it.
+// touched reports whether anybody has read something of it.
 func (v *value) touched() bool {
 	if v.used || v.opened {
 		return true
@@ -122,7 +122,7 @@ func (v *value) touched() bool {
 	return false
 }
 
-// same tells whether two values mean the same.
+// same reports whether two values mean the same.
 func (v *value) same(o *value) bool {
 	if v == nil || o == nil {
 		return v == o
@@ -195,7 +195,7 @@ func (im *importer) dropUnless(v *value, harmless string, format string, args ..
 }
 
 // rest takes all that nobody has read yet, as plain values: map[string]any, []any, string, bool, int64, float64.
-// What has become empty because its parts were read is left out; taken tells whether something is left.
+// What has become empty because its parts were read is left out; taken reports whether something is left.
 func (im *importer) rest(v *value) (out any, taken bool) {
 	if v == nil || v.used || v.null() {
 		return nil, false

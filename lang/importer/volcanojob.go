@@ -155,7 +155,7 @@ func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 	im.dropUnless(d.get("iteration"), "all", "A role starts when all that it depends on run.")
 }
 
-// reaches tells whether a role waits for another, directly or not.
+// reaches reports whether a role waits for another, directly or not.
 func (im *importer) reaches(j *imported, from, to string) bool {
 	return from == to || slices.ContainsFunc(j.role(from).DependsOn, func(next string) bool { return im.reaches(j, next, to) })
 }
@@ -175,7 +175,7 @@ var (
 // abortsFirst tells why a number of retries is not imported.
 const abortsFirst = "A policy ends the job at the first failure, before anything is tried again."
 
-// hasPolicy tells whether a list of policies has one for an event.
+// hasPolicy reports whether a list of policies has one for an event.
 func hasPolicy(list *value, event string) bool {
 	return slices.ContainsFunc(list.list(), func(p *value) bool { return slices.Contains(eventsOf(p), event) })
 }

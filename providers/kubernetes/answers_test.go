@@ -67,7 +67,7 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 	log := slog.New(slog.DiscardHandler)
 	p := &Provider{
 		client: client, namespace: "ml", config: Config{Parallelism: parallelism}, log: log, index: newIndex(), jobs: newPreparations(),
-		where: newWhereabouts(),
+		where: newNamespaceIdentity(),
 	}
 	p.pacer, p.observed.version = newPacer(parallelism, log, p.index.signal), &p.index.version
 	p.pacer.pace.all.size = parallelism
@@ -112,7 +112,7 @@ func gatedPod(t *testing.T, uid string, index, incarnation int) *corev1.Pod {
 func (p *Provider) prepared(g job.Group) prepared {
 	made := prepared{
 		group: g, anchor: anchor{name: groupName(g.UID, g.Name)}, awake: new(atomic.Bool), around: make(chan struct{}, 1),
-		newest: new(atomic.Pointer[prepared]), ascent: new(ascent),
+		newest: new(atomic.Pointer[prepared]), readiness: new(readiness),
 	}
 	asked := made
 	made.newest.Store(&asked)

@@ -154,7 +154,7 @@ func initExitOf(c *corev1.ContainerStatus) (*job.Exit, job.Cause, []string) {
 // unknownEnds are the reasons for a container of which its runtime, or its kubelet, had lost track: after a reboot, mostly.
 var unknownEnds = []string{"Unknown", "ContainerStatusUnknown"}
 
-// notStarted tells whether a container was created and never ran, by the reasons that a kubelet gives.
+// notStarted reports whether a container was created and never ran, by the reasons that a kubelet gives.
 func notStarted(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
 }
@@ -166,7 +166,7 @@ var (
 	noRuntime = regexp.MustCompile(`(running|executing) (\w+ )?hook|unable to retrieve OCI runtime error`)
 )
 
-// startCause tells whether a container was not started for its node's sake, which another node may do: a runtime under
+// startCause reports whether a container was not started for its node's sake, which another node may do: a runtime under
 // load fails at about one start in a hundred (containerd's issue 9160).
 func startCause(t *corev1.ContainerStateTerminated) job.Cause {
 	if !notStarted(t) || outOfMemory(t) || noCommand.MatchString(t.Message) && !noRuntime.MatchString(t.Message) {

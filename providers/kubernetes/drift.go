@@ -84,7 +84,7 @@ func managers(o *corev1.Pod, path ...any) []string {
 	return names
 }
 
-// owned tells whether eltrain is still one of those who set a field. What a webhook makes of a pod while it is created
+// owned reports whether eltrain is still one of those who set a field. What a webhook makes of a pod while it is created
 // counts as its creator's, and so does the user's own overlay: neither is drift.
 func owned(o *corev1.Pod, path ...any) bool {
 	return slices.Contains(managers(o, path...), FieldManager)

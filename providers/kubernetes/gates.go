@@ -87,7 +87,7 @@ const (
 // liveByRole counts pods of a job.
 type liveByRole map[string]int
 
-// whole tells whether, of every role, the least that starts together exist.
+// whole reports whether, of every role, the least that starts together exist.
 func whole(g job.Group, have liveByRole) bool {
 	for _, r := range g.Roles {
 		if have[r.Role] < r.Min {

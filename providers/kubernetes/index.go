@@ -135,7 +135,7 @@ func (x *index) ofJob(uid string) []*pod {
 	return all
 }
 
-// whole tells whether a gang exists, as whole of its live pods.
+// whole reports whether a gang exists, as whole of its live pods.
 func (x *index) whole(g job.Group) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -245,7 +245,7 @@ func (x *index) deleted(k key, uid types.UID) {
 	defer x.mu.Unlock()
 	x.removed.add(uid)
 	if e := x.find(k); e != nil && e.pod != nil && e.pod.uid == uid {
-		x.bury(e)
+		x.finalize(e)
 	}
 }
 
@@ -286,7 +286,7 @@ func (x *index) watched(o *corev1.Pod, gone bool) {
 		return
 	}
 	x.replacePod(e, x.read(o, e)) // its last state may say why
-	x.bury(e)
+	x.finalize(e)
 }
 
 // reached notes the resource version of what a watch or a list has brought.
@@ -315,7 +315,7 @@ func (x *index) listed(all []*corev1.Pod, version string) {
 		}
 		if _, is := there[e.pod.uid]; !is {
 			x.removed.add(e.pod.uid)
-			x.bury(e)
+			x.finalize(e)
 		}
 	}
 	if x.cluster.keep(odd, there) {
@@ -337,7 +337,7 @@ func (x *index) restored(all []*corev1.Pod) {
 			continue
 		}
 		if _, is := there[e.pod.uid]; !is {
-			x.bury(e)
+			x.finalize(e)
 			continue
 		}
 		again := *e.pod
@@ -474,8 +474,8 @@ func (j *podsOf) count(old, p *pod) {
 	add(p, 1)
 }
 
-// bury turns the entry of a pod that is no more into what is remembered of it.
-func (x *index) bury(e *entry) {
+// finalize turns the entry of a pod that is no more into what is remembered of it.
+func (x *index) finalize(e *entry) {
 	p := e.pod
 	e.last = x.cluster.fate(p, vanished(p, x.asked.has(p.uid)))
 	x.jobs[e.key.uid].count(p, nil)

@@ -39,7 +39,7 @@ type Options struct {
 type Provider struct {
 	name      string
 	owner     string // the state
-	where     *whereabouts
+	where     *namespaceIdentity
 	client    *kube.Client
 	rest      *rest.Config // how client reaches the API server
 	namespace string
@@ -83,7 +83,7 @@ func New(o Options) (*Provider, error) {
 		log = slog.Default()
 	}
 	p := &Provider{
-		name: name, owner: o.Owner, where: newWhereabouts(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
+		name: name, owner: o.Owner, where: newNamespaceIdentity(), client: client, rest: config, namespace: namespace, config: o.Config, version: o.Version, log: log,
 		index: newIndex(), jobs: newPreparations(),
 	}
 	p.pacer = newPacer(o.Config.parallelism(), log, p.index.signal)

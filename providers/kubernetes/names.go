@@ -239,7 +239,7 @@ func dnsName(name string, longest int) string {
 	return changed + "-" + hash(name)[:hashPart]
 }
 
-// plain tells whether s has nothing but small letters and digits, and something of them.
+// plain reports whether s has nothing but small letters and digits, and something of them.
 func plain(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }

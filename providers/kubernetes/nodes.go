@@ -142,7 +142,7 @@ const boundless = math.MaxInt32
 var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}, AnyDevice: true}
 
 // cluster is the nodes and what others use of them. It is part of the index and under its lock. Its methods that
-// enter something tell whether Observe would answer otherwise.
+// enter something report whether Observe would answer otherwise.
 type cluster struct {
 	nodes   map[string]*node
 	removed recent[string] // nodes that were deleted, as their watch said
@@ -180,7 +180,7 @@ const (
 	nominatedElsewhere
 )
 
-// bound tells whether the pods of the source are on their nodes.
+// bound reports whether the pods of the source are on their nodes.
 func (s source) bound() bool { return s < nominated }
 
 func newCluster() cluster {
@@ -371,7 +371,7 @@ func (c *cluster) list() []job.Node {
 	return slices.Clone(c.shown)
 }
 
-// lostNodes tells whether any node was deleted since this process began to watch.
+// lostNodes reports whether any node was deleted since this process began to watch.
 func (c *cluster) lostNodes() bool { return len(c.removed.in) > 0 }
 
 // fate is what becomes of a pod by its node. A node that was deleted takes its pods with it. On one that is silent

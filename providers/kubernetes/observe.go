@@ -35,10 +35,10 @@ type pod struct {
 	seen job.Incarnation
 }
 
-// over tells whether the pod has ended. It may still be there.
+// over reports whether the pod has ended. It may still be there.
 func (p *pod) over() bool { return p.seen.State == job.Gone }
 
-// live tells whether the pod runs or will.
+// live reports whether the pod runs or will.
 func (p *pod) live() bool { return !p.over() && !p.deleting }
 
 // read makes the compact value of a pod with the key k. The record is what it was launched with; ordered is set if
@@ -151,7 +151,7 @@ func failedInit(o *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// sidecar tells whether an init container is to run beside the others.
+// sidecar reports whether an init container is to run beside the others.
 func sidecar(c corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -205,7 +205,7 @@ func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
 	return "waits for the kubelet of " + o.Spec.NodeName
 }
 
-// ready tells whether an init container that runs is a sidecar which has started: others do not wait for its end.
+// ready reports whether an init container that runs is a sidecar which has started: others do not wait for its end.
 func ready(c corev1.ContainerStatus) bool { return c.Started != nil && *c.Started }
 
 // recordOf reads the record in a pod's annotation. One that cannot be read is empty: the incarnation is then taken

@@ -97,7 +97,7 @@ func (p *pace) refused(now time.Time, c class) error {
 	return nil
 }
 
-// begin tells whether a write of a class may begin, and counts it.
+// begin reports whether a write of a class may begin, and counts it.
 func (p *pace) begin(now time.Time, c class) bool {
 	of := p.classes[c]
 	if !p.all.open(now) || of != nil && !of.open(now) {
@@ -172,7 +172,7 @@ const (
 	refusedAll                // refused for a reason that holds for all like it
 )
 
-// passes tells whether what failed so may succeed a moment later.
+// passes reports whether what failed so may succeed a moment later.
 func (v verdict) passes() bool { return v == busy || v == down || v == failedAll }
 
 type answer struct {

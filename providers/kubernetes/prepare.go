@@ -37,18 +37,18 @@ type preparations struct {
 
 // prepared is a job whose objects were all there when it was entered.
 type prepared struct {
-	group  job.Group
-	site   string // the namespace's UID when it was prepared first, as far as it was known
-	anchor anchor
-	token  string
-	awake  *atomic.Bool              // its Service and budgets select its pods
-	around chan struct{}             // one place, taken while these are written
-	newest *atomic.Pointer[prepared] // what Prepare was asked for last, though not all of it may be there yet
-	ascent *ascent                   // of its pods; awaken's alone
-	look   chan looked               // at its anchor; empty while who would launch has to wait for one
+	group     job.Group
+	site      string // the namespace's UID when it was prepared first, as far as it was known
+	anchor    anchor
+	token     string
+	awake     *atomic.Bool              // its Service and budgets select its pods
+	around    chan struct{}             // one place, taken while these are written
+	newest    *atomic.Pointer[prepared] // what Prepare was asked for last, though not all of it may be there yet
+	readiness *readiness                // of its pods; awaken's alone
+	look      chan looked               // at its anchor; empty while who would launch has to wait for one
 }
 
-// holds tells whether the job was prepared for this group and for none since. One that failed may have written some of
+// holds reports whether the job was prepared for this group and for none since. One that failed may have written some of
 // its objects.
 func (j prepared) holds(g job.Group) bool {
 	return reflect.DeepEqual(j.group, g) && reflect.DeepEqual(j.newest.Load().group, g)
@@ -171,10 +171,10 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, site: site, anchor: anchor{there.Name, there.UID},
-		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), ascent: new(ascent), look: make(chan looked, 1),
+		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), look: make(chan looked, 1),
 	}
 	if known {
-		made.awake, made.around, made.newest, made.ascent = before.awake, before.around, before.newest, before.ascent
+		made.awake, made.around, made.newest, made.readiness = before.awake, before.around, before.newest, before.readiness
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
@@ -214,7 +214,7 @@ func (p *Provider) prune(ctx context.Context, g job.Group) error {
 	return p.removeBudgets(ctx, g.UID, roles)
 }
 
-// complete tells whether a job that was prepared still has all that its anchor owns.
+// complete reports whether a job that was prepared still has all that its anchor owns.
 func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 	for _, o := range append(p.children(j.anchor.name), p.budgets(j.group)...) {
 		there, err := o.get(ctx)

@@ -55,7 +55,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 	return nil
 }
 
-// abandoned tells whether a pod's node was deleted under it: nobody is left to say that it has ended. The cluster itself
+// abandoned reports whether a pod's node was deleted under it: nobody is left to say that it has ended. The cluster itself
 // takes it away after a minute (PodGC). Until then it counts against quotas, and a Volcano queue that is full does not take
 // in the slot's next incarnation.
 func (x *index) abandoned(p *pod) bool {
@@ -64,7 +64,7 @@ func (x *index) abandoned(p *pod) bool {
 	return !p.over() && x.cluster.nodes[p.node] == nil && x.cluster.fate(p, p.seen).State == job.Gone
 }
 
-// ended tells whether nothing of a pod runs, or nobody can say when it will have ended.
+// ended reports whether nothing of a pod runs, or nobody can say when it will have ended.
 func (x *index) ended(k key, uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -247,7 +247,7 @@ func (w *watching) refused() error {
 	return nil
 }
 
-// absent tells whether the API server knows no such kind at present. Who reads the kind says what that means.
+// absent reports whether the API server knows no such kind at present. Who reads the kind says what that means.
 func (w *watching) absent() bool {
 	return apierrors.IsNotFound(w.failed["list"]) || apierrors.IsNotFound(w.failed["watch"])
 }
@@ -414,7 +414,7 @@ func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	p.index.watched(o, gone)
 }
 
-// runs tells whether a pod of ours is on a node, and its end neither came nor was asked for.
+// runs reports whether a pod of ours is on a node, and its end neither came nor was asked for.
 func (x *index) runs(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -530,7 +530,7 @@ func (x *index) hideNodes(hidden bool) {
 	}
 }
 
-// blind tells whether nodes may not be listed.
+// blind reports whether nodes may not be listed.
 func (x *index) blind() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

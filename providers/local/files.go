@@ -210,7 +210,7 @@ func lock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 }
 
-// locked tells whether an agent holds the directory. The probe is a shared lock, let go at once.
+// locked reports whether an agent holds the directory. The probe is a shared lock, let go at once.
 func locked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {

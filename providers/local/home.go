@@ -53,7 +53,7 @@ func (p *Provider) homeOf(l *launchRecord, root string) (home, error) {
 	return here, nil
 }
 
-// copied tells whether an incarnation's launch record was copied to here with its directory, which is still there: what
+// copied reports whether an incarnation's launch record was copied to here with its directory, which is still there: what
 // the original's agent left behind is not ended from here. A directory that cannot be looked at counts as there. i.mu is
 // held and the record was read.
 func (p *Provider) copied(i *incarnation) bool {

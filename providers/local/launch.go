@@ -91,7 +91,7 @@ func checkLaunch(l job.Launch) error {
 	return nil
 }
 
-// started tells whether the incarnation was ever started, as far as is known. With only a launch record and no lock it
+// started reports whether the incarnation was ever started, as far as is known. With only a launch record and no lock it
 // was not: the master died in between, and it is started again. i.mu is held.
 func (i *incarnation) started() bool {
 	if i.final != nil || i.agent != nil || i.child != nil {

@@ -51,12 +51,12 @@ type Provider struct {
 	limits       limiter
 	changes      chan struct{}
 
-	watcher    *watcher
-	notify     *fsnotify.Watcher // on directories whose agent has not written its record yet
-	undertaker *undertaker
-	ctx        context.Context // ends with Close
-	cancel     context.CancelFunc
-	owned      sync.WaitGroup
+	watcher *watcher
+	notify  *fsnotify.Watcher // on directories whose agent has not written its record yet
+	reaper  *reaper
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	owned   sync.WaitGroup
 
 	mu           sync.Mutex
 	nodes        []job.Node
@@ -121,8 +121,8 @@ func New(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("local provider: %w", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.undertaker = newUndertaker(p)
-	p.owned.Go(func() { p.undertaker.run(p.ctx) })
+	p.reaper = newReaper(p)
+	p.owned.Go(func() { p.reaper.run(p.ctx) })
 	p.owned.Go(p.readNotifications)
 	return p, nil
 }

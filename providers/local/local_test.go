@@ -691,11 +691,11 @@ func TestStopAwaitsAnAgentThatCannotBeFoundYet(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.Stop(b.ctx, l.UID, l.Slot, 1, 0) }()
 	b.until("its end is asked for", func() bool {
-		b.undertaker.mu.Lock()
-		defer b.undertaker.mu.Unlock()
-		return len(b.undertaker.pending) > 0
+		b.reaper.mu.Lock()
+		defer b.reaper.mu.Unlock()
+		return len(b.reaper.pending) > 0
 	})
-	if b.undertaker.work() || b.find(1).State == job.Gone {
+	if b.reaper.work() || b.find(1).State == job.Gone {
 		t.Error("it is held to be gone")
 	}
 	held.Close()

@@ -152,7 +152,7 @@ type sight struct {
 	found bool
 }
 
-// look finds out how an incarnation is. An agent found dead is handed to the undertaker. found is false if
+// look finds out how an incarnation is. An agent found dead is handed to the reaper. found is false if
 // nothing of it was ever started.
 func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	i.mu.Lock()
@@ -164,7 +164,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	if found, err := i.readLaunch(); err != nil || !found {
 		return sight{}, false, err
 	}
-	if i.child == nil && i.agent == nil { // otherwise it is our own undertaker that would say it
+	if i.child == nil && i.agent == nil { // otherwise it is our own reaper that would say it
 		var final job.Incarnation
 		if found, err := readJSON(i.dir, endedFile, &final); err != nil {
 			return sight{}, false, err
@@ -207,7 +207,7 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 		}
 		seen.State = job.Starting
 	}
-	p.undertaker.take(i)
+	p.reaper.take(i)
 	return sight{Incarnation: seen, dead: true}, true, nil
 }
 
@@ -274,7 +274,7 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	return true, nil
 }
 
-// running tells whether the process has not been seen to end. A nil one does not run.
+// running reports whether the process has not been seen to end. A nil one does not run.
 func (p *process) running() bool {
 	if p == nil {
 		return false

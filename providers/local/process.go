@@ -46,7 +46,7 @@ func openProcess(id identity) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", id.PID, err)
 	}
-	// The pidfd pins whoever has the pid now; the start time tells whether that is the one we mean. It has
+	// The pidfd pins whoever has the pid now; the start time reports whether that is the one we mean. It has
 	// to be alive after that was read, or another might have taken the pid in between.
 	st, err := readStat(id.PID)
 	if err != nil || st.start != id.Start || ended(fd) {
@@ -59,7 +59,7 @@ func openProcess(id identity) (*process, error) {
 	return &process{identity: id, fd: fd, done: make(chan struct{})}, nil
 }
 
-// ended tells whether the process of a pidfd has ended; a zombie has.
+// ended reports whether the process of a pidfd has ended; a zombie has.
 func ended(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, _ := unix.Poll(fds, 0)
@@ -163,7 +163,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// gone tells whether err of reading below /proc/PID says that there is no such process.
+// gone reports whether err of reading below /proc/PID says that there is no such process.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }

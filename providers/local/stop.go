@@ -55,7 +55,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 			return ctx.Err()
 		}
 	}
-	p.undertaker.take(i)
+	p.reaper.take(i)
 	select {
 	case <-i.gone:
 		return nil
@@ -113,9 +113,9 @@ func (p *Provider) recorded(i *incarnation) (processesRecord, error) {
 	return r, nil
 }
 
-// undertaker ends what dead agents left behind, and agents that are to die, then makes their incarnations
+// reaper ends what dead agents left behind, and agents that are to die, then makes their incarnations
 // gone. One goroutine does it for all: a look at the process table serves everything that is pending.
-type undertaker struct {
+type reaper struct {
 	p    *Provider
 	wake chan struct{}
 
@@ -123,12 +123,12 @@ type undertaker struct {
 	pending map[*incarnation]bool
 }
 
-func newUndertaker(p *Provider) *undertaker {
-	return &undertaker{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
+func newReaper(p *Provider) *reaper {
+	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
 // take hands over an incarnation of which nothing may run on.
-func (u *undertaker) take(i *incarnation) {
+func (u *reaper) take(i *incarnation) {
 	u.mu.Lock()
 	u.pending[i] = true
 	u.mu.Unlock()
@@ -144,7 +144,7 @@ const (
 	lastRound  = time.Second
 )
 
-func (u *undertaker) run(ctx context.Context) {
+func (u *reaper) run(ctx context.Context) {
 	var again <-chan time.Time
 	pause := firstRound
 	for {
@@ -164,9 +164,9 @@ func (u *undertaker) run(ctx context.Context) {
 	}
 }
 
-// work kills what is left of everything pending, and buries that of which nothing is left. It tells whether
+// work kills what is left of everything pending, and buries that of which nothing is left. It reports whether
 // nothing is pending any more.
-func (u *undertaker) work() (done bool) {
+func (u *reaper) work() (done bool) {
 	u.mu.Lock()
 	pending := make([]*incarnation, 0, len(u.pending))
 	for i := range u.pending {
@@ -189,7 +189,7 @@ func (u *undertaker) work() (done bool) {
 		if err != nil {
 			u.p.log.Error("What a dead agent left behind cannot be ended.", "incarnation", i.key.String(), "error", err)
 		}
-		if err != nil || len(left) > 0 || !u.p.bury(i) {
+		if err != nil || len(left) > 0 || !u.p.finalize(i) {
 			done = false
 			continue
 		}
@@ -344,9 +344,9 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 	return members
 }
 
-// bury makes an incarnation gone of which nothing runs. It tells whether that is done: an agent that died
+// finalize makes an incarnation gone of which nothing runs. It reports whether that is done: an agent that died
 // has to be reaped first, since that tells how it ended.
-func (p *Provider) bury(i *incarnation) (done bool) {
+func (p *Provider) finalize(i *incarnation) (done bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.final != nil {

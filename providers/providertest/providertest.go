@@ -142,7 +142,7 @@ func (s *suite) await(p providers.Provider, index, incarnation int, state job.In
 	}
 }
 
-// same tells whether two observations are of one start: a process, or a pod.
+// same reports whether two observations are of one start: a process, or a pod.
 func same(a, b job.Incarnation) bool {
 	return a.AgentPID == b.AgentPID && a.Name == b.Name && a.Started.Equal(b.Started)
 }

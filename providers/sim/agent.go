@@ -52,7 +52,7 @@ func (a *Agent) Slot() job.Address { return a.launch.Slot }
 // Incarnation is the agent's number in its slot.
 func (a *Agent) Incarnation() int { return a.launch.Incarnation }
 
-// Running tells whether its processes run, and in which generation.
+// Running reports whether its processes run, and in which generation.
 func (a *Agent) Running() (generation int, runs bool) {
 	return a.place.Generation, a.state == job.MemberRunning && !a.gone
 }
@@ -234,7 +234,7 @@ func (a *Agent) Wake() {
 // Node is where the agent is; "" while it waits for a scheduler.
 func (a *Agent) Node() string { return a.node }
 
-// GivenUp tells whether its end was ordered where nobody can see to it: only its number fences it.
+// GivenUp reports whether its end was ordered where nobody can see to it: only its number fences it.
 func (a *Agent) GivenUp() bool { return a.deleted && !a.gone }
 
 // Edit is somebody's change of what it was launched from.
@@ -243,5 +243,5 @@ func (a *Agent) Edit(c job.FieldChange) {
 	a.c.changed()
 }
 
-// Silent tells whether the agent is silenced.
+// Silent reports whether the agent is silenced.
 func (a *Agent) Silent() bool { return a.silent }

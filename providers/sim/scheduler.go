@@ -65,7 +65,7 @@ func (c *Cluster) left(n job.Node) job.Resources {
 	return left
 }
 
-// unreachable tells whether the agent's node is silent or gone: nobody learns of its end.
+// unreachable reports whether the agent's node is silent or gone: nobody learns of its end.
 func (c *Cluster) unreachable(a *Agent) bool {
 	i := slices.IndexFunc(c.nodes, func(n job.Node) bool { return n.Name == a.node })
 	return c.Schedules && a.node != "" && (i < 0 || c.nodes[i].Closed == notReady)

@@ -167,7 +167,7 @@ func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
 	}
 }
 
-// uses tells whether a queue is the one that jobs are sent to, or one that a job was sent to before. g.mu is held.
+// uses reports whether a queue is the one that jobs are sent to, or one that a job was sent to before. g.mu is held.
 func (g *gang) uses(queue string) bool {
 	if queue == g.config.queue() {
 		return true

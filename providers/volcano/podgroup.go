@@ -80,7 +80,7 @@ func declared(j kubernetes.Job, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
 	}
 }
 
-// current tells whether what a PodGroup has of eltrain is already as it is to be. What others set and eltrain does not, as
+// current reports whether what a PodGroup has of eltrain is already as it is to be. What others set and eltrain does not, as
 // a priority class where the provider names none, is theirs: it is no reason to write, and an apply would leave it.
 func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpec) bool {
 	if there.DeletionTimestamp != nil || len(there.OwnerReferences) != 1 || there.OwnerReferences[0].UID != j.Owner.UID {

@@ -138,7 +138,7 @@ func decode(content []byte) (state.State, error) {
 	return s, nil
 }
 
-// check tells whether the state inside is of a version that can be read, and is what was written. content is all of the
+// check reports whether the state inside is of a version that can be read, and is what was written. content is all of the
 // file. Every error is a *contentError.
 func (e *envelope) check(content []byte) error {
 	// The version comes first: a newer one may well be checked in another way.
@@ -185,7 +185,7 @@ func unreadable(content []byte, err error) string {
 	return fmt.Sprintf("it is not a state of eltrain: %v", err)
 }
 
-// cutShort tells whether content is the beginning of a JSON object and no more.
+// cutShort reports whether content is the beginning of a JSON object and no more.
 func cutShort(content []byte) bool {
 	var v json.RawMessage
 	err := json.NewDecoder(bytes.NewReader(content)).Decode(&v)

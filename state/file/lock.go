@@ -84,7 +84,7 @@ func (s *Store) readLock() (held, error) {
 
 func (h held) free() bool { return h.ID == "" }
 
-// dead tells whether the holder has certainly ended. Where that cannot be known it is false.
+// dead reports whether the holder has certainly ended. Where that cannot be known it is false.
 func (h held) dead() bool {
 	if h.Kernel == "" || h.Start == "" || h.PID <= 0 || h.Kernel != kernelID() {
 		return false
@@ -97,7 +97,7 @@ func (h held) dead() bool {
 	return err == nil && start != h.Start
 }
 
-// same tells whether nothing happened to the lock between the two moments, no renewal either.
+// same reports whether nothing happened to the lock between the two moments, no renewal either.
 func (h held) same(o held) bool { return h.raw == o.raw && h.renewed.Equal(o.renewed) }
 
 // silence measures for how long one holder has not renewed, as seen by this process alone.

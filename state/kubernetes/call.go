@@ -116,13 +116,13 @@ func attempt(ctx context.Context, request func(context.Context) error) error {
 	return request(ctx)
 }
 
-// forbidden tells whether a right is missing. 403 is also the answer of a quota that is used up, of a webhook
+// forbidden reports whether a right is missing. 403 is also the answer of a quota that is used up, of a webhook
 // and of a namespace that is being deleted; the words are those of the API server's authorization.
 func forbidden(verb string, err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "+verb+" resource ")
 }
 
-// passing tells whether the same request may succeed later. Without a status nothing was answered: the API server was
+// passing reports whether the same request may succeed later. Without a status nothing was answered: the API server was
 // not reached, or the connection broke, be it in the middle of an answer. Conflicts are for the caller, but for those of
 // a creation: they are about something else, a quota that others use too.
 func passing(verb string, err error) bool {

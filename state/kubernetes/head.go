@@ -286,7 +286,7 @@ type fence struct {
 
 func fenceOf(info state.LockInfo) fence { return fence{epoch: info.Epoch, holder: info.ID} }
 
-// keepsOut tells whether the holder that other is of has lost the lock.
+// keepsOut reports whether the holder that other is of has lost the lock.
 func (f fence) keepsOut(other fence) bool {
 	return f.epoch > other.epoch || f.epoch == other.epoch && f.holder != "" && f.holder != other.holder
 }

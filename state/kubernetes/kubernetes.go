@@ -152,7 +152,7 @@ func (s *Store) read(ctx context.Context) (state.State, error) {
 	return state.State{}, err
 }
 
-// sameVersion tells whether two readings of an object, nil where there was none, are the same.
+// sameVersion reports whether two readings of an object, nil where there was none, are the same.
 func sameVersion(a, b *corev1.Secret) bool {
 	if a == nil || b == nil {
 		return a == b

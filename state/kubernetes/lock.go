@@ -313,7 +313,7 @@ func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.lease / renewals, Renew: l.touch, Place: "the API server"}, began)
 }
 
-// over tells whether the lock is known to be held no more.
+// over reports whether the lock is known to be held no more.
 func (l *lock) over() bool {
 	if l.Why() != nil {
 		return true

@@ -13,19 +13,19 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// faces are the options by which a command speaks to programs.
-type faces struct {
+// formats are the options by which a command speaks to programs.
+type formats struct {
 	json     bool
 	jsonInto string
 }
 
-func (a *faces) declare(fs *flags) {
+func (a *formats) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print what happens as JSON, one object a line, in the form of Terraform's machine-readable UI.")
 	fs.StringVar(&a.jsonInto, "json-into", "", "Write that JSON to `FILE`, besides the text.")
 }
 
 // check tells what does not go together.
-func (a *faces) check() error {
+func (a *formats) check() error {
 	if a.json && a.jsonInto != "" {
 		return errors.New("-json and -json-into exclude each other: both give the same")
 	}
@@ -33,8 +33,8 @@ func (a *faces) check() error {
 }
 
 // speak makes the session speak JSON where that was asked for, errors included. most is how long the run waits for who
-// reads the file of it and takes nothing, 0 for until ctx ends. finish tells whether the file has all of it.
-func (s *session) speak(ctx context.Context, a faces, most time.Duration) (finish func() error, err error) {
+// reads the file of it and takes nothing, 0 for until ctx ends. finish reports whether the file has all of it.
+func (s *session) speak(ctx context.Context, a formats, most time.Duration) (finish func() error, err error) {
 	switch {
 	case a.json:
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true

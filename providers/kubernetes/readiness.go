@@ -19,20 +19,20 @@ const (
 	// calm is for how long no pod has come up when a job that has enough of them counts as up. It is less than a world
 	// waits for more slots to join by default (job.Rendezvous.Settle).
 	calm = time.Second
-	// ascentMost is the most that names and budgets wait for, from when enough pods are up.
-	ascentMost = time.Minute
+	// readinessMost is the most that names and budgets wait for, from when enough pods are up.
+	readinessMost = time.Minute
 )
 
-// ascent is how the pods of a job come up, until they are.
-type ascent struct {
+// readiness is how the pods of a job come up, until they are.
+type readiness struct {
 	up     int       // pods that are
 	last   time.Time // when one came up last
 	enough time.Time // since when, of every role, the least that can train are up; zero if they are not
 }
 
-// risen tells whether a job's pods are up: those that it needs are, and no other is on its way, or none came up for a
+// risen reports whether a job's pods are up: those that it needs are, and no other is on its way, or none came up for a
 // while. If not, it is worth to ask again at due; zero is when a pod has changed.
-func (a *ascent) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
+func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
 	up, coming := liveByRole{}, false
 	for _, p := range pods {
 		switch {
@@ -59,13 +59,13 @@ func (a *ascent) risen(now time.Time, g job.Group, pods []*pod) (done bool, due 
 		a.enough = now
 	}
 	due = a.last.Add(calm)
-	if most := a.enough.Add(ascentMost); most.Before(due) {
+	if most := a.enough.Add(readinessMost); most.Before(due) {
 		due = most
 	}
 	return !coming || !now.Before(due), due
 }
 
-// anyUp tells whether a pod of the job runs.
+// anyUp reports whether a pod of the job runs.
 func anyUp(pods []*pod) bool {
 	for _, p := range pods {
 		if p.seen.State == job.Up {
@@ -76,12 +76,12 @@ func anyUp(pods []*pod) bool {
 }
 
 const (
-	// ascentPause is the least time between two looks at the pods that come up: each goes over all of them.
-	ascentPause = 250 * time.Millisecond
-	// ascentRetry is when what could not be written is tried again.
-	ascentRetry = 5 * time.Second
-	// ascentWrite bounds one such write: a Prepare of the job waits for it.
-	ascentWrite = time.Minute
+	// readinessPause is the least time between two looks at the pods that come up: each goes over all of them.
+	readinessPause = 250 * time.Millisecond
+	// readinessRetry is when what could not be written is tried again.
+	readinessRetry = 5 * time.Second
+	// readinessWrite bounds one such write: a Prepare of the job waits for it.
+	readinessWrite = time.Minute
 )
 
 // awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It
@@ -98,7 +98,7 @@ func (p *Provider) awaken() {
 			return
 		}
 		later := p.awakenRisen()
-		pause.Reset(ascentPause)
+		pause.Reset(readinessPause)
 		select {
 		case <-later:
 		case <-changes:
@@ -116,10 +116,10 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 		if j.awake.Load() {
 			continue
 		}
-		risen, due := j.ascent.risen(now, j.group, p.index.ofJob(j.group.UID))
+		risen, due := j.readiness.risen(now, j.group, p.index.ofJob(j.group.UID))
 		if risen {
 			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
-			p.owned.Go(func() { p.rouse(j) })
+			p.owned.Go(func() { p.activate(j) })
 			continue
 		}
 		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
@@ -132,11 +132,11 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	return time.After(time.Until(next))
 }
 
-// rouse has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
+// activate has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
 // is closed.
-func (p *Provider) rouse(j prepared) {
+func (p *Provider) activate(j prepared) {
 	for attempt := 1; ; attempt++ {
-		ctx, cancel := context.WithTimeout(p.ctx, ascentWrite)
+		ctx, cancel := context.WithTimeout(p.ctx, readinessWrite)
 		err := p.surround(ctx, j)
 		cancel()
 		if err == nil || p.ctx.Err() != nil {
@@ -145,7 +145,7 @@ func (p *Provider) rouse(j prepared) {
 		pause := fallFirst
 		if !providers.MayPass(err) || attempt >= providers.Persists {
 			p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
-			pause = ascentRetry
+			pause = readinessRetry
 		}
 		select {
 		case <-time.After(pause):

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-func TestAscent(t *testing.T) {
+func TestReadiness(t *testing.T) {
 	g := job.Group{Roles: []job.GroupRole{{Role: "worker", Min: 2}, {Role: "ps", Min: 1}}}
 	pods := func(role string, up, coming int) (all []*pod) {
 		for range up {
@@ -28,7 +28,7 @@ func TestAscent(t *testing.T) {
 		return all
 	}
 	ended := []*pod{{key: key{role: "worker"}, seen: job.Incarnation{State: job.Gone}}, {key: key{role: "worker"}, deleting: true}}
-	var a ascent
+	var a readiness
 	start := time.Unix(0, 0)
 	for _, step := range []struct {
 		what  string
@@ -53,21 +53,21 @@ func TestAscent(t *testing.T) {
 			t.Errorf("%s: risen is %v", step.what, risen)
 		}
 	}
-	a = ascent{}
+	a = readiness{}
 	if risen, _ := a.risen(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !risen {
 		t.Error("all are up, and it waits")
 	}
 
 	// Pods that never cease to come hold it up for a while only.
-	a = ascent{}
+	a = readiness{}
 	at, up := start, 2
 	for risen := false; !risen; at, up = at.Add(calm/2), up+1 {
-		if at.Sub(start) > 2*ascentMost {
+		if at.Sub(start) > 2*readinessMost {
 			t.Fatal("it waits for ever")
 		}
 		risen, _ = a.risen(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
 	}
-	if took := at.Sub(start); took < ascentMost {
+	if took := at.Sub(start); took < readinessMost {
 		t.Errorf("risen after %v", took)
 	}
 }
@@ -103,9 +103,9 @@ func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
 		if !selected(quick) {
 			t.Error("another's hang, and it has no names")
 		}
-		time.Sleep(2 * ascentWrite)
+		time.Sleep(2 * readinessWrite)
 		back.Store(true)
-		time.Sleep(2 * (ascentWrite + ascentRetry))
+		time.Sleep(2 * (readinessWrite + readinessRetry))
 		if !selected(hangs) {
 			t.Error("they can be written again, and are not")
 		}

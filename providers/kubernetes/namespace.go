@@ -12,8 +12,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// whereabouts is which namespace of which cluster the provider works in: names are used again, UIDs are not.
-type whereabouts struct {
+// namespaceIdentity is which namespace of which cluster the provider works in: names are used again, UIDs are not.
+type namespaceIdentity struct {
 	told  chan struct{} // closed once there is an answer, whichever
 	again chan struct{} // gets a value when it is to be asked at once
 
@@ -24,8 +24,8 @@ type whereabouts struct {
 	refusal refused
 }
 
-func newWhereabouts() *whereabouts {
-	return &whereabouts{told: make(chan struct{}), again: make(chan struct{}, 1)}
+func newNamespaceIdentity() *namespaceIdentity {
+	return &namespaceIdentity{told: make(chan struct{}), again: make(chan struct{}, 1)}
 }
 
 // locateEach is how often it is asked whether the namespace is still the one that it was: nothing tells of one that was
@@ -59,9 +59,9 @@ func (p *Provider) locate(ctx context.Context) {
 	}
 }
 
-// learn enters an answer, and tells whether it is another than before. A refusal counts as one once it has stood. What is
+// learn enters an answer, and reports whether it is another than before. A refusal counts as one once it has stood. What is
 // no answer changes nothing.
-func (w *whereabouts) learn(site string, err error) (differs bool) {
+func (w *namespaceIdentity) learn(site string, err error) (differs bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
@@ -81,7 +81,7 @@ func (w *whereabouts) learn(site string, err error) (differs bool) {
 }
 
 // known is the namespace's UID, as far as it is known.
-func (w *whereabouts) known() string {
+func (w *namespaceIdentity) known() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.site
@@ -108,7 +108,7 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 }
 
 // ready waits for an answer, and no longer than ctx.
-func (w *whereabouts) ready(ctx context.Context) error {
+func (w *namespaceIdentity) ready(ctx context.Context) error {
 	select {
 	case <-w.told:
 		return nil
@@ -123,7 +123,7 @@ func (w *whereabouts) ready(ctx context.Context) error {
 }
 
 // tell enters what is known of the namespace.
-func (w *whereabouts) tell(c *job.Capabilities, namespace string) {
+func (w *namespaceIdentity) tell(c *job.Capabilities, namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.Site = w.site
