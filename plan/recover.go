@@ -14,7 +14,7 @@ func (p *pass) recover() {
 			if w.outside(s.Address) {
 				continue
 			}
-			if s.Phase == job.Canceling && s.Return && s.Node == "" {
+			if s.Node == "" && (s.Phase == job.Canceling && s.Return || s.Phase == job.Failing && s.Recover) {
 				p.keepPlace(w, sp, s)
 				continue
 			}
@@ -47,7 +47,8 @@ func (p *pass) recover() {
 	}
 }
 
-// keepPlace holds a place for a slot that is being stopped to come back: nobody else gets it meanwhile.
+// keepPlace holds a place for a slot that comes back, once it has stopped or its next start is due: nobody else gets it
+// meanwhile.
 func (p *pass) keepPlace(w *work, sp *space, s *job.Slot) {
 	if w.succeeded(s.Address.Role) {
 		return
