@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
@@ -79,6 +81,53 @@ func TestRandomWalksWithAScheduler(t *testing.T) {
 	}
 }
 
+// TestRandomWalksWithFaultsAtEffects is the same with a fault before or after some of the effects of the loop: an error, an
+// answer that is lost, a delay, or a crash.
+func TestRandomWalksWithFaultsAtEffects(t *testing.T) {
+	walks := 600
+	if testing.Short() {
+		walks = 60
+	}
+	for seed := range walks {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			walkWith(t, uint64(seed), seed%2 == 1, true)
+		})
+	}
+}
+
+// fault draws what goes wrong about an effect: nothing, for most.
+func (k *walker) fault(e apply.Effect) (f fault) {
+	if k.rnd.IntN(20) > 0 {
+		return f
+	}
+	within := func() time.Duration { return time.Duration(1+k.rnd.IntN(3000)) * time.Millisecond }
+	switch k.rnd.IntN(8) {
+	case 0:
+		f.crashBefore = true
+		return f
+	case 1:
+		f.crashAfter = true
+		return f
+	}
+	switch e.(type) {
+	case apply.Tell, apply.Hear, apply.Answer, apply.Gauge: // in the master's own memory
+		return f
+	}
+	switch k.rnd.IntN(6) {
+	case 0:
+		f.fails = errors.New("refused")
+	case 1:
+		f.fails = &providers.TransientError{Err: errors.New("too busy")}
+	case 2, 3:
+		f.lost = errors.New("the answer is lost")
+	case 4:
+		f.before = within()
+	case 5:
+		f.after = within()
+	}
+	return f
+}
+
 // walker is one walk.
 type walker struct {
 	*world
@@ -88,7 +137,9 @@ type walker struct {
 	most        int
 }
 
-func walk(t *testing.T, seed uint64, schedules bool) {
+func walk(t *testing.T, seed uint64, schedules bool) { walkWith(t, seed, schedules, false) }
+
+func walkWith(t *testing.T, seed uint64, schedules, faulty bool) {
 	k := &walker{world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), generations: map[string]int{}, most: 5}
 	k.cluster.Schedules = schedules
 	defer func() {
@@ -101,8 +152,14 @@ func walk(t *testing.T, seed uint64, schedules bool) {
 		k.addNode(i)
 	}
 	k.jobs = parse(t, k.text())
+	if faulty {
+		k.faults = k.fault
+	}
 	k.start()
 	for range 40 {
+		if faulty && k.master == nil && k.rnd.IntN(2) == 0 {
+			k.start()
+		}
 		if schedules && k.rnd.IntN(3) == 0 {
 			k.happen()
 		} else {
@@ -117,6 +174,7 @@ func walk(t *testing.T, seed uint64, schedules bool) {
 	k.run(2 * time.Minute)
 	k.healed()
 	if t.Failed() {
+		k.say("%s", k.status())
 		return
 	}
 	before, entries := k.serial(), k.journal.entries
@@ -238,7 +296,7 @@ func (k *walker) setNode(name string, change func(*job.Node)) {
 // repair ends all faults.
 func (k *walker) repair() {
 	k.say("repair everything")
-	k.cluster.Trouble = nil
+	k.cluster.Trouble, k.faults = nil, nil
 	for i := range 7 {
 		k.addNode(i)
 	}
@@ -248,6 +306,7 @@ func (k *walker) repair() {
 	if k.master == nil {
 		k.start()
 	}
+	k.declare(k.jobs) // the watch on the files looks again every while
 	k.settle()
 }
 
@@ -292,6 +351,9 @@ func (k *walker) sizes(j *job.Job, rec *job.Record) {
 	for i := range j.Roles {
 		r := &j.Roles[i]
 		_, most := r.Bounds()
+		if k.faults != nil && r.Scaling != nil {
+			most = 6 // of any edit: the loop may not have read the last one
+		}
 		reserved := 0
 		for _, s := range rec.Slots {
 			if s.Address.Role == r.Name && s.Node != "" && s.Phase.Live() && s.Phase != job.Canceling {

@@ -25,7 +25,8 @@ type world struct {
 	t       testing.TB
 	cluster *sim.Cluster
 	store   *memory.Store
-	broken  error // why nothing can be stored
+	broken  error                    // why nothing can be stored
+	faults  func(apply.Effect) fault // what goes wrong about each effect; nil is nothing
 	jobs    []job.Job
 	master  *master // nil while none runs
 	uids    int
@@ -80,10 +81,13 @@ type master struct {
 	lock   state.Lock
 	seen   uint64 // of the coordinator's changes
 	events []apply.Event
-	forms  []elastic.Forming // by the number of their apply.Forming, less one
-	ticked time.Time         // when the coordinator's next Tick is scheduled for
-	due    time.Time         // when the loop's next Tick is scheduled for
-	dead   bool
+	// waiting are effects that wait for their turn, and were not taken back.
+	waiting  map[apply.ID]bool
+	stepping bool
+	forms    []elastic.Forming // by the number of their apply.Forming, less one
+	ticked   time.Time         // when the coordinator's next Tick is scheduled for
+	due      time.Time         // when the loop's next Tick is scheduled for
+	dead     bool
 }
 
 // start begins a master, which takes over whatever is there.
@@ -98,7 +102,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m := &master{w: w, c: elastic.NewCoordinator(), lock: lock}
+	m := &master{w: w, c: elastic.NewCoordinator(), lock: lock, waiting: map[apply.ID]bool{}}
 	m.l = apply.New(w.cluster.Now(), apply.Setup{
 		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: w.jobs}, Providers: []string{"local"},
 		State: stored, Epoch: lock.Info().Epoch, NewUID: w.newUID,
@@ -113,6 +117,11 @@ func (w *world) start() {
 // step lets the loop take in events, and carries out what it asks for, until nothing more follows.
 func (m *master) step(events ...apply.Event) {
 	m.events = append(m.events, events...)
+	if m.stepping {
+		return // it is at it
+	}
+	m.stepping = true
+	defer func() { m.stepping = false }()
 	for len(m.events) > 0 && !m.dead {
 		e := m.events[0]
 		m.events = m.events[1:]
@@ -122,21 +131,13 @@ func (m *master) step(events ...apply.Event) {
 			tell(teller{m.w})
 		}
 		for _, effect := range ready.Effects {
-			if again, is := effect.(apply.Again); is {
-				m.w.cluster.After(again.At.Sub(m.w.cluster.Now()), func() {
-					if !m.dead {
-						result, err := m.carryOut(again.Effect)
-						m.step(apply.Outcome{Of: again.ID(), Result: result, Err: err})
-					}
-				})
-				continue
+			if !m.dead {
+				m.begin(effect)
 			}
-			result, err := m.carryOut(effect)
-			m.events = append(m.events, apply.Outcome{Of: effect.ID(), Result: result, Err: err})
 		}
 		if ready.Over != nil {
 			m.w.say("over: %v", ready.Over.Err)
-			m.dead = true
+			m.w.crash() // its process ends, and whoever supervises it starts another
 			return
 		}
 		m.wakeAt(ready.Next)
@@ -150,6 +151,74 @@ func (m *master) step(events ...apply.Event) {
 func (m *master) wakeAt(at time.Time) {
 	m.due = at
 	m.w.cluster.After(at.Sub(m.w.cluster.Now()), func() {})
+}
+
+// fault is what goes wrong about one effect. The zero fault is nothing.
+type fault struct {
+	crashBefore, crashAfter bool          // of the master
+	before, after           time.Duration // it waits for its turn, its outcome comes late
+	fails                   error         // it is not carried out
+	lost                    error         // it is, and its outcome says that it is not
+}
+
+// begin carries an effect out, with what goes wrong about it.
+func (m *master) begin(e apply.Effect) {
+	var f fault
+	switch effect := e.(type) {
+	case apply.Drop:
+		if m.waiting[e.ID()] {
+			delete(m.waiting, e.ID())
+			m.step(apply.Outcome{Of: e.ID(), Err: apply.ErrDropped})
+		}
+		return
+	case apply.Again:
+		e, f.before = effect.Effect, effect.At.Sub(m.w.cluster.Now())
+	default:
+		if m.w.faults != nil {
+			f = m.w.faults(e)
+		}
+	}
+	if f.crashBefore {
+		m.w.say("the master crashes before %s", e.ID())
+		m.w.crash()
+		return
+	}
+	if f.before <= 0 {
+		m.end(e, f)
+		return
+	}
+	m.waiting[e.ID()] = true
+	m.w.cluster.After(f.before, func() {
+		if m.waiting[e.ID()] && !m.dead {
+			delete(m.waiting, e.ID())
+			m.end(e, f)
+		}
+	})
+}
+
+// end carries an effect out and gives the loop its outcome.
+func (m *master) end(e apply.Effect, f fault) {
+	o := apply.Outcome{Of: e.ID(), Err: f.fails}
+	if f.fails == nil {
+		o.Result, o.Err = m.carryOut(e)
+	}
+	if o.Err == nil && f.lost != nil {
+		o.Result, o.Err = nil, f.lost
+	}
+	if f.crashAfter {
+		m.w.say("the master crashes after %s", e.ID())
+		m.w.crash()
+		return
+	}
+	if f.after == 0 {
+		m.step(o)
+		return
+	}
+	m.w.cluster.After(f.after, func() {
+		if !m.dead {
+			m.step(o)
+		}
+	})
 }
 
 // carryOut does what the Driver does, at once.
