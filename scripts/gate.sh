@@ -45,7 +45,7 @@ static() {
 	done
 }
 
-tier1() { $go test -timeout 10m "${pure[@]}"; }
+tier1() { $go test -timeout 5m "${pure[@]}"; }
 tier2() { $go test -timeout 10m "${deterministic[@]}"; }
 
 # Nothing here is taken from the cache of test results: it does not see that programs have changed which tests build.
@@ -87,7 +87,7 @@ tier5() {
 	while :; do
 		echo "round $round"
 		while read -r dir tests; do
-			$go test -race -count 1 -timeout 60m -run "$tests" "$dir"
+			$go test -race -count 1 -timeout 60m -run "$tests" "$dir" </dev/null
 		done < <(marked)
 		[ $SECONDS -lt $until ] || return 0
 		round=$((round + 1))

@@ -76,6 +76,7 @@ func grow(t *testing.T, dir string, n int) {
 // Conditions hold of what is declared when it is planned, and of what runs after it was applied: a precondition stops
 // the plan, a postcondition makes the apply an error, a check only warns.
 func TestConditions(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": growing(strings.Replace(one, "postcondition", "precondition", 1), "")})
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "self")
 	rewrite(t, dir, "variable \"n\" {\n  default = 2\n}\n"+growing(`    precondition {
@@ -142,6 +143,7 @@ func TestOutputs(t *testing.T) {
 
 // Terraform does not ask preconditions when it destroys: what the files say of prevent_destroy counts as ever.
 func TestAFailingPreconditionStopsNoDestroy(t *testing.T) {
+	t.Parallel()
 	files := func(n, prevent string) string {
 		return "variable \"n\" {\n  default = " + n + "\n}\n" + growing(`    prevent_destroy = `+prevent+`
     precondition {
@@ -165,6 +167,7 @@ func TestAFailingPreconditionStopsNoDestroy(t *testing.T) {
 
 // "Apply complete" is said of an elastic job that has grown once the world of the new size trains.
 func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": growing("", "")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -183,6 +186,7 @@ func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 
 // What a check came to is in every face of a plan, in a saved one too, and is told again when that is applied.
 func TestChecksAreInEveryFaceOfAPlan(t *testing.T) {
+	t.Parallel()
 	const says = "1 is not enough."
 	files := growing("", `check "enough" {
   assert {

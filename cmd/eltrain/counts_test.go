@@ -12,6 +12,7 @@ import (
 // A plan says what apply does first, and counts it: as text, for a pull request, for programs, change by change, and in the
 // line that apply ends with. That holds for what became of nodes too, of which the files only say that they are gone.
 func TestAPlanCountsWhatApplyDoes(t *testing.T) {
+	t.Parallel()
 	nodes := func(cores ...string) string {
 		text := "provider \"local\" {\n"
 		for _, node := range cores {

@@ -419,6 +419,7 @@ func TestColourOnATerminal(t *testing.T) {
 
 // What goes into a pipe has no colours, and moves no cursor, whatever terminal the user has.
 func TestNoColourIntoPipes(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "bad/main.hcl": "job {"})
 	for _, args := range [][]string{
 		{"-help"}, {"plan"}, {"apply", "-auto-approve"}, {"status"}, {"show"}, {"state", "show", "job.tiny"}, {"events"}, {"console"},
@@ -433,6 +434,7 @@ func TestNoColourIntoPipes(t *testing.T) {
 }
 
 func TestApplyCancelled(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	onTerminal(t, commandIn(dir, "apply", "-no-color"), "no\n").check(t, exitError, "Plan: 2 to add", "Only 'yes' will be accepted to approve.", "Apply cancelled.")
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
@@ -491,6 +493,7 @@ func alive(pid int) bool {
 
 // One whole life of a job, by the command line alone.
 func TestApplyStatusLogsWatchDestroy(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	apply := commandIn(dir, "apply")

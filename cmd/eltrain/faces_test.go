@@ -16,6 +16,7 @@ import (
 
 // -json-into empties a file of such lines. The state and the job's files stay what they are; a pipe is written to.
 func TestJSONIntoDestroysNoFile(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "empty": ""})
 	if err := os.Symlink("main.hcl", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 
 // Output that does not arrive is an error of the command, whatever it did otherwise.
 func TestLostOutputIsAnError(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n"})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -117,6 +119,7 @@ func TestFaithfully(t *testing.T) {
 // An apply whose reader leaves ends as after an interrupt, wherever that is: nothing is left half done or locked, and the
 // next apply goes on from there.
 func TestAnApplyWhoseReaderLeavesEndsInOrder(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	for _, args := range [][]string{{"apply", "-auto-approve"}, {"apply", "-auto-approve", "-json"}} {

@@ -7,6 +7,7 @@ import (
 
 // What -prune=false leaves is named by the plan and by the apply that leave it, and by no other.
 func TestWhatPruneLeavesIsNamed(t *testing.T) {
+	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))
 	rewrite(t, dir, strings.ReplaceAll(sleeper("b", ""), "replicas   = 2", "replicas   = 1"))
 	eltrain(t, dir, "plan").check(t, exitDone, "1 to add, 0 to change, 2 to destroy")

@@ -53,6 +53,7 @@ func fill(t *testing.T, path string) {
 
 // A pipe that nobody reads is an error and no wait without end; one whose reader comes a moment later is no error.
 func TestJSONIntoAPipeWithoutReader(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	pipe := pipeIn(t, dir)
 	eltrain(t, dir, "plan", "-json-into=pipe").check(t, exitError, `Nobody reads the pipe "pipe"`, "Start its reader first")
@@ -84,6 +85,7 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 
 // A reader that goes when it has read enough changes neither what is done nor the exit code.
 func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	pipe := pipeIn(t, dir)
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -163,6 +165,7 @@ func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 
 // A watch goes on healing, and telling people, when the reader of its JSON takes nothing, or has gone.
 func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
+	t.Parallel()
 	for _, goes := range []bool{false, true} {
 		dir := directoryWith(t, map[string]string{"main.hcl": sleepers})
 		pipe := pipeIn(t, dir)

@@ -39,6 +39,12 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Those that run eltrain as a user does wait far more than they work, also where there are two cores.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(buildAndRun(m))
 }
 

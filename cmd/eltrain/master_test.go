@@ -43,6 +43,7 @@ func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 
 // What -max-destroy holds back waits for nothing, to programs as to people: it is told once, by the plan and by the run.
 func TestWhatMaxDestroyHoldsBackIsToldOnceAndAsHeld(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)

@@ -112,6 +112,7 @@ func uidOf(t *testing.T, dir string) string {
 
 // A moved job trains on, in the same processes; so does it after the next master, and its output is found.
 func TestMovedJobTrainsOn(t *testing.T) {
+	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
 	const moved = "moved {\n  from = job.old\n  to   = job.new\n}\n"
 	rewrite(t, dir, sleeper("new", "")+moved)
@@ -168,6 +169,7 @@ func removeState(t *testing.T, dir string) {
 // A forgotten job runs on, also past masters that watch; a job that is declared under its name is another one; and it
 // can be imported back.
 func TestForgottenJobRunsOn(t *testing.T) {
+	t.Parallel()
 	dir, pids := started(t, sleeper("a", "lifecycle {\n    prevent_destroy = true\n  }"))
 	uid := uidOf(t, dir)
 	rewrite(t, dir, "removed {\n  from = job.a\n  lifecycle {\n    destroy = false\n  }\n}\n")
@@ -214,6 +216,7 @@ job "ev" {
 // A removed block without keys keeps all jobs that the block with for_each stood for, its own or its module's. One that names
 // none of the jobs that there are, while some end, is warned of.
 func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{
 		"main.hcl":   repeated + "module \"m\" {\n  source   = \"./m\"\n  for_each = toset([\"de\"])\n}\n",
 		"m/main.hcl": repeated,
@@ -257,6 +260,7 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 
 // A watch, which asks nobody, says so too, and goes on.
 func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
+	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))
 	out := watch(t, dir, func(func() string) {
 		rewrite(t, dir, "removed {\n  from    = job.aa\n  destroy = false\n}\n")
@@ -294,6 +298,7 @@ func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 
 // What runs is imported by its UID after the state was lost, under another name; once it is, the block asks for nothing.
 func TestImportAdoptsWhatRuns(t *testing.T) {
+	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
 	uid := uidOf(t, dir)
 	removeState(t, dir)
@@ -331,6 +336,7 @@ func TestImportAdoptsWhatRuns(t *testing.T) {
 
 // A job that must not be destroyed is not, whoever asks; a watch does all else and has it Degraded.
 func TestPreventDestroy(t *testing.T) {
+	t.Parallel()
 	keep := "lifecycle {\n    prevent_destroy = true\n  }"
 	dir, pids := started(t, sleeper("a", keep))
 	const refused = "Error: Instance cannot be destroyed"
@@ -368,6 +374,7 @@ func TestPreventDestroy(t *testing.T) {
 
 // What is ignored is neither done nor shown.
 func TestIgnoredChangesAreNoChanges(t *testing.T) {
+	t.Parallel()
 	ignore := "lifecycle {\n    ignore_changes = [priority, role.worker.command]\n  }"
 	dir, pids := started(t, sleeper("a", ignore))
 	edited := strings.Replace(sleeper("a", "priority = 7\n  "+ignore), "sleep 300", "sleep 400", 1)

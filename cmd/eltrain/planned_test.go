@@ -34,6 +34,7 @@ func linesOf(t *testing.T, text string) map[string][]map[string]any {
 // A run that ends does what its plan shows, and grows no elastic role beyond that, though there is room: a watch does. So a
 // saved plan does what was approved, and a plan after it is empty.
 func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": strings.NewReplacer("replicas   = 1", "replicas   = 3", "min = 1", "min = 2", "max = 2", "max = 4").Replace(growing("", ""))})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 3 to add, 0 to change, 0 to destroy.")
@@ -50,6 +51,7 @@ func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
 // What scaling made of a role is no drift, whatever number the file begins with: it is said, and left. A bound that is moved
 // clamps it.
 func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
+	t.Parallel()
 	text := strings.Replace(growing("", ""), "max = 2", "max = 4", 1)
 	dir := directoryWith(t, map[string]string{"main.hcl": text})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -150,6 +152,7 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 // One job that fails does not take back another that starts with it. What failed is named once, at the end, with the line
 // that declares it, and the next plan goes on with that alone.
 func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
+	t.Parallel()
 	good := strings.Replace(twoWorkers, "tiny", "good", 1)
 	bad := strings.Replace(strings.Replace(twoWorkers, "tiny", "bad", 1), `["sh", "-c", "echo step $RANK; exec sleep 300"]`, `["/no/such/program"]`, 1)
 	dir := directoryWith(t, map[string]string{"main.hcl": good + bad})
@@ -204,6 +207,7 @@ func TestPlansOfOutputsAlone(t *testing.T) {
 
 // Before a saved plan is carried out its changes are told, as Terraform does.
 func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
@@ -307,6 +311,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 
 // Warnings of the files are told below the plan, or with the error that there is in its place; once in any case.
 func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
+	t.Parallel()
 	const doubt = "Value for an undeclared variable"
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs, "more.vars": "nobody = 1\n"})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -341,6 +346,7 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 // A job that fails each time takes nothing from a healthy one of its priority when an apply starts it anew, and its world
 // trains on: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
 func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
+	t.Parallel()
 	const node = `provider "local" {
   node "n1" {
     cpu    = 4
@@ -396,6 +402,7 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 
 // The record of a job that has ended is listed, and said beside the slots that are counted.
 func TestAPlanSaysWhichJobsItRemovesFromTheState(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(sleeper("done", ""), "exec sleep 300", "exit 0", 1) + sleeper("live", "")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")

@@ -8,6 +8,7 @@ import (
 // Programs are told of a look at what runs, once for each job that the state has, however many slots it has: by a plan, by
 // an apply once, and not when nobody is asked.
 func TestALookAtWhatRunsIsTold(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	told := func(args ...string) (started, completed []string) {

@@ -42,6 +42,7 @@ func in(t *testing.T, dir string, environ []string, args ...string) outcome {
 }
 
 func TestSavedPlanIsShownAndApplied(t *testing.T) {
+	t.Parallel()
 	const token = "hunter2hunter2"
 	dir := directoryWith(t, map[string]string{"main.hcl": withToken(sensitiveWorkers)})
 	t.Cleanup(func() { in(t, dir, []string{"ELTRAIN_VAR_token=x"}, "destroy", "-auto-approve") })
@@ -100,6 +101,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 
 // What a plan was made with is in it: another environment, where it is applied, makes no other job of it.
 func TestASavedPlanHoldsItsVariables(t *testing.T) {
+	t.Parallel()
 	text := "variable \"n\" {\n  type    = number\n  default = 1\n}\n" + strings.Replace(twoWorkers, "replicas   = 2", "replicas   = var.n", 1)
 	dir := directoryWith(t, map[string]string{"main.hcl": text})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -110,6 +112,7 @@ func TestASavedPlanHoldsItsVariables(t *testing.T) {
 
 // A state that was made anew may have the serial that the plan knows: it is another all the same.
 func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -134,6 +137,7 @@ func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 }
 
 func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -177,6 +181,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 
 // Two directories with one state are two places for processes: a plan of the one is not carried out in the other.
 func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
+	t.Parallel()
 	shared := filepath.Join(t.TempDir(), defaultState)
 	text := fmt.Sprintf("eltrain {\n  state \"file\" {\n    path = %q\n  }\n}\n", shared) + twoWorkers
 	dir := directoryWith(t, map[string]string{"main.hcl": text})
@@ -301,6 +306,7 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 // A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, goes on to its
 // end; what only shows ends by SIGPIPE, as other tools do. Nobody says anything about the pipe.
 func TestConsumersMayCloseThePipe(t *testing.T) {
+	t.Parallel()
 	const dies = -1
 	files := map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n", "empty/x": ""}
 	dir := directoryWith(t, files)
@@ -368,6 +374,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 
 // apply -json tells all that apply tells, a line each, and nothing else.
 func TestApplyJSON(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-json").check(t, exitError, "approval in JSON")

@@ -89,6 +89,7 @@ func killAgent(t *testing.T, dir string, s slotStatus) {
 }
 
 func TestTargetOneOfTwoJobs(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	o := eltrain(t, dir, "apply", "-auto-approve", "-target=job.other").check(t, exitDone,
@@ -130,6 +131,7 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 // Outputs are of the whole directory: a destroy of one job leaves them, and one of all takes them. In JSON a plan is a
 // plan, whatever it is for, and one of a part is not complete.
 func TestADestroyOfOneJobLeavesTheOutputs(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs + "output \"answer\" {\n  value = 42\n}\n"})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "answer = 42")
@@ -159,6 +161,7 @@ func TestADestroyOfOneJobLeavesTheOutputs(t *testing.T) {
 
 // What -max-destroy holds back is explained once, in the plan.
 func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -227,6 +230,7 @@ func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 
 // What keeps a destroy from seeing what runs ends it. It does not look again under the lock, which would leave files.
 func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "nobody may", http.StatusForbidden)
 	}))
@@ -247,6 +251,7 @@ func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
 
 // What runs though the state was lost is not nothing.
 func TestDestroyWithoutAStateStopsWhatRuns(t *testing.T) {
+	t.Parallel()
 	dir, pids := started(t, sleeper("a", ""))
 	if err := os.Remove(filepath.Join(dir, defaultState)); err != nil {
 		t.Fatal(err)
@@ -258,6 +263,7 @@ func TestDestroyWithoutAStateStopsWhatRuns(t *testing.T) {
 }
 
 func TestReplaceRestartsExactlyThatSlot(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -282,6 +288,7 @@ func TestReplaceRestartsExactlyThatSlot(t *testing.T) {
 }
 
 func TestRefreshOnlyAfterAKill(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -323,6 +330,7 @@ func TestRefreshOnlyAfterAKill(t *testing.T) {
 // A plan from what was observed is the plan of then, to the byte, wherever it is made: without the state, and without
 // the provider.
 func TestObservedEqualsLive(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone)
@@ -360,6 +368,7 @@ func TestObservedEqualsLive(t *testing.T) {
 }
 
 func TestRefreshFalseAsksNoProvider(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "The providers were not asked", "so nothing is known of nodes", "no node")
@@ -439,6 +448,7 @@ func TestScopeOptions(t *testing.T) {
 // As with Terraform, a module is all of its jobs, and what is declared with for_each is meant with all keys where none is
 // given: of what is declared, and of what only the records have.
 func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
+	t.Parallel()
 	const modules = `module "x" {
   source   = "./m"
   for_each = toset(["a", "b"])
@@ -507,6 +517,7 @@ func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
 
 // Slots that are named beside others and are not there are told, and nothing is done about them.
 func TestSlotsThatAreNotThereAreTold(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[0-3,7]").check(t, exitDone, "Slots that are not there were named", "job.tiny.worker[2-3,7]: no such slots")

@@ -89,6 +89,7 @@ provider "local" {
 
 // Output is searched for the values that are given now. If those are not the ones that the job runs with, logs says so.
 func TestLogsSayWhatTheyAreNotSearchedFor(t *testing.T) {
+	t.Parallel()
 	const secret, other = "correct-horse-battery", "another-horse-battery"
 	variable := "variable \"pw\" {\n  type      = string\n  sensitive = true\n}\n"
 	dir := directoryWith(t, map[string]string{"main.hcl": variable + `job "tiny" {

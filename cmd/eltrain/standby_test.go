@@ -156,6 +156,7 @@ func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 
 // A directory that is moved takes the state and its lock with it. Nobody has taken those: the master says what happened.
 func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(directoryWith(t, map[string]string{"repo/main.hcl": twoWorkers}), "repo")
 	w := startWatch(t, dir)
 	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
@@ -213,6 +214,7 @@ func TestMasterWithoutJobsIsReady(t *testing.T) {
 
 // A file that was cut to nothing destroys nothing while a master is at work. One that is removed does.
 func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	w := startWatch(t, dir)
@@ -269,6 +271,7 @@ func writing(t *testing.T, path string) (end func()) {
 // A watch that starts while a checkout has taken a job's file away waits, and finds the file again; one that stays away is
 // believed to be gone once nobody writes there. A start at which no job is gone does not wait.
 func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")

@@ -44,6 +44,7 @@ func (o outcome) unwrapped() outcome {
 }
 
 func TestStateCommands(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 
@@ -193,6 +194,7 @@ func TestStateCommands(t *testing.T) {
 
 // A slot that runs and is forgotten is found again.
 func TestForgottenSlotIsFoundAgain(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
@@ -205,6 +207,7 @@ func TestForgottenSlotIsFoundAgain(t *testing.T) {
 }
 
 func TestForceUnlock(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	w := startWatch(t, dir)
@@ -227,6 +230,7 @@ func TestForceUnlock(t *testing.T) {
 // A plan needs no right to write: nothing is there after the first one that was not before, sensitive values or not. A plan
 // that is saved is sealed with the place's own key, so that one is made.
 func TestAPlanWritesNothing(t *testing.T) {
+	t.Parallel()
 	secret := "variable \"token\" {\n  sensitive = true\n}\n" + strings.Replace(twoWorkers, "replicas", "env = { TOKEN = var.token }\n    replicas", 1)
 	dir := directoryWith(t, map[string]string{"main.hcl": secret})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve", "-var=token=hunter2hunter2") })

@@ -9,6 +9,7 @@ import (
 // Of a job without a record nobody knows which sensitive values it was started with: logs searches its output for those that are
 // given, and says that there may be others.
 func TestLogsOfAJobWithoutARecordSayWhatTheyAreSearchedFor(t *testing.T) {
+	t.Parallel()
 	const token = "hunter2hunter2"
 	files := strings.ReplaceAll(withToken(sensitiveWorkers), "echo step $RANK", "echo $TOKEN")
 	dir := directoryWith(t, map[string]string{"main.hcl": files})
@@ -41,6 +42,7 @@ func importOf(t *testing.T, status outcome) string {
 
 // What the state was told to forget is had back by the block that status names, also where another job has its name by now.
 func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
+	t.Parallel()
 	dir, back := directoryWith(t, map[string]string{"main.hcl": twoWorkers}), ""
 	t.Cleanup(func() {
 		eltrain(t, dir, "destroy", "-auto-approve")
@@ -62,6 +64,7 @@ func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 
 // That a job is not there is no word on what was applied before.
 func TestNoJobIsLeftIsNotNothingWasApplied(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)

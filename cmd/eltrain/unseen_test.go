@@ -29,6 +29,7 @@ const sleepers = `job "tiny" {
 
 // What ended while no master was there is no secret of its agents: status and plan name it, and a plain apply heals it.
 func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": sleepers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
@@ -68,6 +69,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 // What runs though the state does not know of it is no secret: status and logs tell it, and how to go on, which is what
 // happens then.
 func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
+	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": strings.ReplaceAll(sleepers, "exec sleep", "echo here; exec sleep")})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	lose := func() {
@@ -115,6 +117,7 @@ func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 
 // A job that ends while no master is there has trained up to its end, and not until the next apply hears of it.
 func TestGoodputEndsWithTheProcesses(t *testing.T) {
+	t.Parallel()
 	const looks = 3 * time.Second // a plain apply, at what prints no steps
 	const alone, unseen = time.Second, 3 * time.Second
 	for end, phase := range map[string]string{"exit 0": "Succeeded", "[ -e again ] && exec sleep 300; touch again; exit 3": "Running"} {
@@ -142,6 +145,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 // A watch says of a job that failed why and how to go on, which is what it takes; at once that a job is in the files no more;
 // and at its end what it leaves.
 func TestAWatchSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
 	failing := strings.ReplaceAll(sleepers, "echo $$ > pid.$RANK; exec sleep 300", "echo boom: no data; exit 3")
 	failing = strings.TrimSuffix(failing, "}\n") + "  heal {\n    budget {\n      restarts = 1\n      window   = \"1h\"\n    }\n  }\n}\n"
 	dir := directoryWith(t, map[string]string{"main.hcl": failing})
