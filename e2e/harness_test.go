@@ -53,8 +53,12 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// bound is how long anything may take here.
-const bound = hang.Bound
+const (
+	// bound is how long anything may take here.
+	bound = hang.Bound
+	// poll is the pause between two looks at a job: each is a command, and eight tests at once leave the cores to training.
+	poll = 150 * time.Millisecond
+)
 
 // site is one job directory.
 type site struct {
@@ -381,20 +385,18 @@ func (j jobStatus) trains(n, g int) bool {
 	return j.Phase == "Running" && len(j.running()) == n && j.WorldSize == n && j.Generation >= g && j.Step > 0
 }
 
-// await waits until the job is as wanted, and gives it.
+// await waits until the job is as wanted, and returns it. As long as it trains on it is not hung.
 func (s *site) await(name, what string, ok func(j jobStatus) bool) jobStatus {
 	s.t.Helper()
-	deadline := time.Now().Add(bound)
-	for {
+	for wait := (hang.Wait{}); ; time.Sleep(poll) {
 		j := s.job(name)
 		if ok(j) {
 			return j
 		}
-		if time.Now().After(deadline) {
+		if wait.Hung(j.Step) {
 			text, _ := json.MarshalIndent(j, "", " ")
 			s.t.Fatalf("%s does not happen; job.%s is\n%s", what, name, text)
 		}
-		time.Sleep(30 * time.Millisecond)
 	}
 }
 

@@ -338,9 +338,6 @@ func TestNodeChangesWhileNoMasterRuns(t *testing.T) {
 
 func TestScriptWithABugFailsTheJobWithItsEvidence(t *testing.T) {
 	s := site4(t, jobOptions{min: 1, max: 1, budget: 2, script: `"--crash-at=5"`}) // alone: none ends because another did
-	if out, code := s.run("apply", "-auto-approve"); code != 1 || !strings.Contains(out, "exit code 1") {
-		t.Errorf("apply: exit code %d\n%s", code, out)
-	}
 	s.watch()
 	failed := s.await("mnist", "failure", func(j jobStatus) bool { return j.Phase == "Failed" })
 	last := failed.Incidents[len(failed.Incidents)-1]
@@ -355,6 +352,9 @@ func TestScriptWithABugFailsTheJobWithItsEvidence(t *testing.T) {
 	s.signalMaster(syscall.SIGTERM)
 	if left := s.processes(); len(left) > 0 {
 		t.Errorf("a failed job still runs: %v", left)
+	}
+	if out, code := s.run("apply", "-auto-approve"); code != 1 || !strings.Contains(out, "exit code 1") {
+		t.Errorf("apply: exit code %d\n%s", code, out)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // Job is one of `eltrain status -json`, as docs/commands.md has it.
@@ -131,15 +133,15 @@ func (s *Site) status() (j Job, said string) {
 	return Job{}, ""
 }
 
-// Await waits until the job is as wanted, and gives it.
+// Await waits until the job is as wanted, and returns it. As long as it trains on it is not hung.
 func (s *Site) Await(what string, holds func(j Job) bool) Job {
 	s.T.Helper()
-	for deadline := time.Now().Add(Bound); ; time.Sleep(Poll) {
+	for wait := (hang.Wait{}); ; time.Sleep(Poll) {
 		j, said := s.status()
 		if holds(j) {
 			return j
 		}
-		if time.Now().After(deadline) || s.T.Context().Err() != nil {
+		if wait.Hung(j.Step) || s.T.Context().Err() != nil {
 			text, _ := json.MarshalIndent(j, "", " ")
 			s.T.Fatalf("%s: not in %v; the job is\n%s\n%s", what, Bound, text, said)
 		}
