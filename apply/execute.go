@@ -41,7 +41,8 @@ type execution struct {
 	inFlight ID        // the effect that is under way for it; zero for none
 	last     bool      // it is carried out though the run has ended: see finish
 	done     bool
-	seen     int // with done: the newest look when it was, which may not show it yet
+	seen     int       // with done: the newest look when it was, which may not show it yet
+	again    time.Time // with done: not again before, though no look shows it
 }
 
 func newExecutor() executor {
@@ -129,9 +130,9 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 			off.fresh = true
 		}
 		x.change, x.stage = *c, 0
-		failed := e.retries[t]
-		off.due = earliest(off.due, later(l.now, failed.until))
-		if l.end.stopped() || l.now.Before(failed.until) {
+		pause := latest(e.retries[t].until, x.again)
+		off.due = earliest(off.due, later(l.now, pause))
+		if l.end.stopped() || l.now.Before(pause) {
 			continue
 		}
 		if until := x.since.Add(leaveTime(c)); l.now.Before(until) && l.sight.leavesByItself(c) {
@@ -233,6 +234,9 @@ func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 		delete(e.retries, t)
 	case errors.Is(o.Err, ErrDropped), stopped && (x.stage+1 < len(c.Stop) || c.Launch != nil):
 	default:
+		if x.done { // and no look has shown it
+			x.again = l.now.Add(pauseFirst)
+		}
 		e.finish(l, x, o.Err)
 	}
 }

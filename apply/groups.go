@@ -98,7 +98,11 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 			return awaited
 		}
 		var tell bool
-		if p.retry, tell = p.retry.next(l.now, o.Err, l.setup.Jitter()); !tell && !l.end.stopped() {
+		p.retry, tell = p.retry.next(l.now, o.Err, l.setup.Jitter())
+		switch {
+		case !tell && l.end.stopped(): // it is not tried again
+			return awaited
+		case !tell:
 			p.inFlight, p.awaited = true, awaited
 			l.again(e, p.retry.until)
 			return false
