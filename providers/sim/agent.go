@@ -9,32 +9,46 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// retryTime is how often an agent tries a master that does not answer.
-const retryTime = 200 * time.Millisecond
+const (
+	// retryTime is how often an agent tries a master that does not answer.
+	retryTime = 200 * time.Millisecond
+	// registerTimeout bounds a registration, and requestMargin is how much longer than a beat a request may take: as the
+	// agent's own.
+	registerTimeout = 5 * time.Second
+	requestMargin   = 2 * time.Second
+)
+
+// errReset is a connection that broke, or that nobody took.
+var errReset = errors.New("connection reset")
 
 // Agent is one simulated agent with its processes.
 type Agent struct {
-	c          *Cluster
-	launch     job.Launch
-	node       string // "" until a scheduler has chosen it
-	launched   int    // its place in the order of launches
-	waiting    string // why it has no node, in the scheduler's words
-	cause      job.Cause
-	drift      []job.FieldChange
-	deleted    bool // its end was ordered while its node was silent
-	started    time.Time
+	c        *Cluster
+	launch   job.Launch
+	node     string // "" until a scheduler has chosen it
+	launched int    // its place in the order of launches
+	waiting  string // why it has no node, in the scheduler's words
+	cause    job.Cause
+	drift    []job.FieldChange
+	deleted  bool // its end was ordered while its node was silent
+	started  time.Time
+	silent   bool // stopped: it does nothing, and its connection stays
+	hidden   bool // its provider does not see it
+	gone     bool
+	exit     *job.Exit
+	reason   job.EndReason
+	acts     int // the newest scheduled act; older ones do nothing
+
+	master     string // that it speaks with; "" while it finds one
+	talk       int    // its talk with that; what belongs to an older one is not heard
 	registered bool
-	silent     bool // stopped: it does nothing, and its connection stays
-	gone       bool
-	exit       *job.Exit
-	reason     job.EndReason
 	beat       time.Duration
-	beats      int // the newest scheduled beat; older ones do nothing
-	acts       int // the newest scheduled act; older ones do nothing
+	seq        uint64 // of its newest request
+	open       int    // requests that are not answered
 
 	state   job.MemberState
 	order   elastic.Order
-	seen    uint64
+	seen    uint64        // the newest order's version
 	place   elastic.Place // of the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit
@@ -48,6 +62,9 @@ func (a *Agent) begin(node string) {
 
 // Slot is the agent's slot.
 func (a *Agent) Slot() job.Address { return a.launch.Slot }
+
+// UID is that of the agent's job.
+func (a *Agent) UID() string { return a.launch.UID }
 
 // Incarnation is the agent's number in its slot.
 func (a *Agent) Incarnation() int { return a.launch.Incarnation }
@@ -67,60 +84,92 @@ func (a *Agent) register() {
 	if a.gone || a.silent {
 		return
 	}
-	if a.c.master == nil {
-		a.c.After(retryTime, a.register)
-		return
-	}
-	reply, err := a.c.master.Register(a.launch.Slot.Job, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Host: a.node, AgentPID: 1, Report: a.report()})
-	if err != nil {
-		a.refused(err)
-		return
-	}
-	a.registered, a.seen = true, 0
-	a.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
-	a.Sync()
-}
-
-// Sync reports and takes the order that holds. A master calls it too when there is a newer order: that is
-// the open request returning.
-func (a *Agent) Sync() {
-	if a.gone || a.silent {
-		return
-	}
-	if a.c.master == nil || !a.registered {
-		a.registered = false
-		a.c.After(retryTime, a.register)
-		return
-	}
-	reply, err := a.c.master.Sync(a.launch.Slot.Job, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Seen: a.seen, Report: a.report()})
-	if err != nil {
-		a.refused(err)
-		return
-	}
-	a.beats++
-	due := a.beats
-	a.c.After(a.beat, func() {
-		if a.beats == due {
-			a.Sync()
+	a.hangUp()
+	a.master = a.c.address()
+	mine, request := a.talk, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
+		Incarnation: a.launch.Incarnation, Host: a.node, AgentPID: 1, Report: a.report()}
+	Call(a.c.Net, partyOf(a.node), a.master, registerTimeout, func(answer func(elastic.RegisterReply, error)) {
+		if m := a.c.masters[a.master]; m != nil {
+			m.Register(a.launch.Slot.Job, request, answer)
+			return
+		}
+		answer(elastic.RegisterReply{}, errReset)
+	}, func(reply elastic.RegisterReply, err error) {
+		switch {
+		case !a.hears(mine):
+		case err != nil:
+			a.refused(err)
+		default:
+			a.registered = true
+			a.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
+			a.speak()
 		}
 	})
-	a.seen = reply.Version
-	a.obey(reply.Order)
+}
+
+// speak sends what the agent has to say, and takes the order that holds once it is answered. Then it speaks again.
+func (a *Agent) speak() {
+	a.seq++
+	a.open++
+	mine, request := a.talk, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(), Incarnation: a.launch.Incarnation,
+		Seen: a.seen, Seq: a.seq, Report: a.report()}
+	Call(a.c.Net, partyOf(a.node), a.master, a.beat+requestMargin, func(answer func(elastic.SyncReply, error)) {
+		if m := a.c.masters[a.master]; m != nil {
+			m.Sync(a.launch.Slot.Job, request, answer)
+			return
+		}
+		answer(elastic.SyncReply{}, errReset)
+	}, func(reply elastic.SyncReply, err error) {
+		if !a.hears(mine) {
+			return
+		}
+		a.open--
+		if err != nil {
+			a.refused(err)
+			return
+		}
+		if reply.Version > a.seen {
+			a.seen = reply.Version
+			a.obey(reply.Order)
+		}
+		if a.open == 0 && a.hears(mine) {
+			a.speak()
+		}
+	})
+}
+
+// hears reports whether an answer in one of its talks reaches the agent.
+func (a *Agent) hears(talk int) bool { return !a.gone && !a.silent && a.talk == talk }
+
+// hangUp ends the agent's talk with its master.
+func (a *Agent) hangUp() {
+	a.talk++
+	a.registered, a.master, a.seen, a.seq, a.open = false, "", 0, 0, 0
 }
 
 func (a *Agent) refused(err error) {
+	a.hangUp()
 	switch {
 	case errors.Is(err, elastic.ErrFenced):
 		a.c.log("%s incarnation %d is fenced", a.launch.Slot.Short(), a.launch.Incarnation)
 		a.c.end(a, nil, job.EndFenced)
+	case errors.Is(err, elastic.ErrNoSuchSlot), errors.Is(err, elastic.ErrNoSuchJob):
+		a.obey(elastic.Order{Do: elastic.Leave})
 	case errors.Is(err, elastic.ErrRegisterFirst):
-		a.c.After(ReplyTime, a.register)
+		a.again(ReplyTime)
 	default:
-		a.registered = false
-		a.c.After(retryTime, a.register)
+		a.again(retryTime)
 	}
+}
+
+// again lets the agent register once more after a while.
+func (a *Agent) again(d time.Duration) {
+	mine := a.talk
+	a.c.After(d, func() {
+		if a.hears(mine) {
+			a.register()
+		}
+	})
 }
 
 // obey does what an order asks for and the agent does not do yet.
@@ -176,7 +225,9 @@ func (a *Agent) act(d time.Duration, f func()) {
 func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
-	a.Sync()
+	if a.registered {
+		a.speak()
+	}
 }
 
 // Fail lets a process of the slot end badly. Nothing happens if none runs.
@@ -227,7 +278,7 @@ func (a *Agent) Wake() {
 		a.silent = false
 	default:
 		a.silent = false
-		a.Sync()
+		a.register()
 	}
 }
 
@@ -245,3 +296,20 @@ func (a *Agent) Edit(c job.FieldChange) {
 
 // Silent reports whether the agent is silenced.
 func (a *Agent) Silent() bool { return a.silent }
+
+// Hide has the provider not see the agent, as a pod whose labels somebody has edited; or see it again.
+func (a *Agent) Hide(hidden bool) {
+	a.hidden = hidden
+	a.c.changed()
+}
+
+// Hidden reports whether the provider does not see the agent.
+func (a *Agent) Hidden() bool { return a.hidden }
+
+// Registered names the master that the agent speaks with; "" if there is none.
+func (a *Agent) Registered() string {
+	if !a.registered {
+		return ""
+	}
+	return a.master
+}

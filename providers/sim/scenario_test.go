@@ -3,151 +3,112 @@ package sim_test
 import (
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers/local"
 )
 
-// TestScenarios runs the texts in testdata: events in, and under each what the loop and the cluster did
-// about them, with the virtual time.
+// TestScenarios runs the texts in testdata: steps in, and under each what the loop and the cluster did about them, with the
+// virtual time. What must hold always holds there too.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
-			return w.command(t, d)
+			if err := w.directive(d); err != nil {
+				t.Fatalf("%s: %v", d.Pos, err)
+			}
+			w.settle()
+			for _, wrong := range w.wrong {
+				t.Errorf("%s: %s", d.Pos, wrong)
+			}
+			w.wrong = nil
+			if d.Cmd == "status" {
+				return w.take() + w.status()
+			}
+			return w.take()
 		})
 	})
 }
 
-// command carries out one directive of a scenario.
-func (w *world) command(t *testing.T, d *datadriven.TestData) string {
-	t.Helper()
-	slot := func() job.Address {
-		a, err := job.ParseAddress(d.CmdArgs[0].Key + index(d))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
+// directive carries out one directive of a scenario: a step, or one of those that have lines of their own.
+func (w *world) directive(d *datadriven.TestData) error {
 	switch d.Cmd {
-	case "nodes": // NAME cpu=N [label=VALUE] a line
-		for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
-			w.cluster.SetNode(node(t, line))
+	case "nodes", "do": // a line each
+		for line := range strings.Lines(d.Input) {
+			if d.Cmd == "nodes" {
+				line = "node " + line
+			}
+			if err := w.do(step(line)); err != nil {
+				return err
+			}
+			w.settle()
 		}
-		w.settle()
-	case "scheduler":
-		w.cluster.Schedules = true
-	case "not-ready":
-		w.cluster.NotReady(d.CmdArgs[0].Key)
-	case "ready":
-		w.cluster.Ready(d.CmdArgs[0].Key)
-	case "delete-node":
-		w.cluster.DeleteNode(d.CmdArgs[0].Key)
-	case "evict":
-		w.cluster.PutOut(w.cluster.Agent(slot()), job.Eviction)
-	case "delete":
-		w.cluster.PutOut(w.cluster.Agent(slot()), job.Deletion)
-	case "edit":
-		w.cluster.Agent(slot()).Edit(job.FieldChange{Path: "image", Before: "theirs", After: "ours"})
-	case "remove-node":
-		w.cluster.RemoveNode(d.CmdArgs[0].Key)
-		w.settle()
-	case "crash-node":
-		w.cluster.CrashNode(d.CmdArgs[0].Key)
-		w.settle()
+		return nil
 	case "apply": // HCL
-		w.declare(parse(t, d.Input))
-		if w.master == nil {
-			w.start()
+		if err := w.declare(d.Input); err != nil {
+			return err
 		}
-	case "run": // a duration
-		d, err := time.ParseDuration(d.CmdArgs[0].Key)
-		if err != nil {
-			t.Fatal(err)
+		if len(w.masters) == 0 {
+			w.start("a")
 		}
-		w.run(d)
-	case "kill-process":
-		w.cluster.Agent(slot()).Fail(job.Exit{Code: 137, Signal: "killed"})
-	case "exit":
-		code := 1
-		d.MaybeScanArgs(t, "code", &code)
-		w.cluster.Agent(slot()).Fail(job.Exit{Code: code})
-	case "kill-agent":
-		w.cluster.Agent(slot()).Kill()
-	case "silence":
-		w.cluster.Agent(slot()).Silence()
-	case "wake":
-		w.cluster.Agent(slot()).Wake()
-	case "finish":
-		for _, a := range w.cluster.Agents() {
-			a.Finish()
-		}
-	case "crash-master":
-		w.crash()
-	case "start-master":
-		w.start()
+		return nil
 	case "status":
-		return w.take() + w.status()
-	default:
-		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
+		return nil
+	}
+	line := d.Cmd
+	for _, a := range d.CmdArgs {
+		line += " " + a.String()
+	}
+	return w.do(step(line))
+}
+
+// declare replaces the configuration.
+func (w *world) declare(text string) error {
+	jobs, err := parse(text, w.set)
+	if err != nil {
+		return err
+	}
+	w.text, w.jobs = text, jobs
+	for _, m := range w.all() {
+		if m.leads() {
+			m.do(func() { m.step(apply.FilesChanged{}) })
+		}
 	}
 	w.settle()
-	return w.take()
+	return nil
 }
 
-// index puts an address's brackets back: the directive parser takes worker[3] for a list.
-func index(d *datadriven.TestData) string {
-	if len(d.CmdArgs[0].Vals) > 0 {
-		return "[" + d.CmdArgs[0].Vals[0] + "]"
+// parse gives the jobs of a text, with values of its variables.
+func parse(text string, set map[string]string) ([]job.Job, error) {
+	var assigned []lang.Assignment
+	for name, value := range set {
+		assigned = append(assigned, lang.Assignment{Name: name, Value: value})
 	}
-	return ""
-}
-
-func node(t *testing.T, line string) job.Node {
-	fields := strings.Fields(line)
-	n := job.Node{Name: fields[0], Labels: map[string]string{}}
-	for _, f := range fields[1:] {
-		name, value, _ := strings.Cut(f, "=")
-		switch name {
-		case "cpu":
-			cores, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n.Capacity.CPU, _ = job.Cores(cores)
-		case "closed":
-			n.Closed = value
-		default:
-			n.Labels[name] = value
-		}
-	}
-	return n
-}
-
-func parse(t *testing.T, text string) []job.Job {
-	t.Helper()
 	cfg, diags := lang.Parse(map[string][]byte{"job.hcl": []byte(text)}, lang.Options{
-		Providers: map[string]reflect.Type{"local": reflect.TypeFor[local.Config]()},
+		Assignments: assigned, Providers: map[string]reflect.Type{"local": reflect.TypeFor[local.Config]()},
 	})
 	if diags.HasErrors() {
-		t.Fatal(diags)
+		return nil, diags
 	}
-	return cfg.Jobs
+	return cfg.Jobs, nil
 }
 
 // status is one line for each job and slot.
 func (w *world) status() string {
+	m := w.leader()
+	if m == nil {
+		return "nobody leads\n"
+	}
 	var b strings.Builder
 	for _, j := range w.jobs {
-		rec := w.master.l.Records()[j.Name]
+		rec := m.l.Records()[j.Name]
 		if rec == nil {
 			continue
 		}

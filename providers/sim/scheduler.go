@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -19,13 +18,13 @@ func (c *Cluster) reschedule() {
 	}
 }
 
-// schedule binds what waits, in the order of the launches, each to the node that has the most left: not where the
-// planner would have it.
+// schedule binds what waits, in the order of the launches, each to the node that has the most left, or the least if it packs:
+// not where the planner would have it.
 func (c *Cluster) schedule() {
 	waiting := slices.DeleteFunc(c.Agents(), func(a *Agent) bool { return a.node != "" || a.silent })
 	slices.SortFunc(waiting, func(a, b *Agent) int { return cmp.Compare(a.launched, b.launched) })
 	for _, a := range waiting {
-		if node := c.roomiest(a.launch.Reserved); node != "" {
+		if node := c.choose(a.launch.Reserved); node != "" {
 			c.log("bind %s incarnation %d to %s", a.launch.Slot.Short(), a.launch.Incarnation, node)
 			a.begin(node)
 			c.changed()
@@ -39,15 +38,19 @@ func (c *Cluster) schedule() {
 	}
 }
 
-// roomiest is the open node that has the most CPU left beside what it takes; "" if none has room.
-func (c *Cluster) roomiest(need job.Resources) string {
-	best, most := "", job.CPU(-1)
+// choose is the open node with room that has the most CPU left, or the least; "" if none has room.
+func (c *Cluster) choose(need job.Resources) string {
+	best, most := "", job.CPU(0)
 	for _, n := range c.nodes {
 		left := c.left(n)
 		if n.Closed != "" || n.Drained != "" || !need.Fits(left) {
 			continue
 		}
-		if left.CPU > most || left.CPU == most && strings.Compare(n.Name, best) > 0 {
+		more := cmp.Compare(left.CPU, most)
+		if c.Packs {
+			more = -more
+		}
+		if best == "" || cmp.Or(more, cmp.Compare(n.Name, best)) > 0 {
 			best, most = n.Name, left.CPU
 		}
 	}

@@ -30,10 +30,10 @@ const (
 	BindTime   = 30 * time.Millisecond // from Launch, or from when room came free, until the scheduler looks
 )
 
-// Master is what simulated agents speak to: the elastic service of whichever master runs now.
+// Master is what simulated agents speak to: the elastic service of one master. It answers when it likes.
 type Master interface {
-	Register(jobName string, r elastic.RegisterRequest) (elastic.RegisterReply, error)
-	Sync(jobName string, r elastic.SyncRequest) (elastic.SyncReply, error)
+	Register(jobName string, r elastic.RegisterRequest, answer func(elastic.RegisterReply, error))
+	Sync(jobName string, r elastic.SyncRequest, answer func(elastic.SyncReply, error))
 }
 
 // Cluster is the simulated infrastructure. It is a providers.Provider.
@@ -41,6 +41,14 @@ type Cluster struct {
 	Name string // the provider's
 	// Schedules: a scheduler of its own places what is launched, as in scheduler.go. Set it before use.
 	Schedules bool
+	// Packs has that scheduler fill the fullest node that has room, where it else takes the emptiest.
+	Packs bool
+	// News is how long agents take to learn where a new master is.
+	News time.Duration
+	// Lag is how far behind Observe is. What was launched it shows at once.
+	Lag time.Duration
+	// Net is how agents and masters reach each other.
+	Net *Net
 	// Trouble, if set, is asked before each of "observe", "prepare", "launch" and "stop": its error is the call's.
 	Trouble func(op string, slot job.Address) error
 
@@ -49,8 +57,11 @@ type Cluster struct {
 	seq     int
 	nodes   []job.Node
 	agents  map[key]*Agent
-	master  Master // nil while no master runs
+	masters map[string]Master // by where they are reached
+	service [2]string         // where agents were told that a master is: before, and now
+	told    time.Time         // when that changed
 	changes chan struct{}
+	clients []*Client
 	tokens  map[string]string
 	seen    *providers.Observation // nil when something has changed since
 	log     func(format string, args ...any)
@@ -69,7 +80,9 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	return &Cluster{Name: name, now: start, agents: map[key]*Agent{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, log: log}
+	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, log: log}
+	c.Net = newNet(c.After)
+	return c
 }
 
 // Now is the virtual time.
@@ -117,8 +130,38 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// Serve puts a master in place; nil takes it away. Agents find the new one by themselves.
-func (c *Cluster) Serve(m Master) { c.master = m }
+// Serve has a master reached at an address; nil takes it away, and breaks its connections. Agents look for one where they
+// were told last.
+func (c *Cluster) Serve(address string, m Master) {
+	c.masters[address] = m
+	if m != nil {
+		return
+	}
+	for _, a := range c.Agents() {
+		if mine := a.talk; a.master == address {
+			c.Net.Send(address, partyOf(a.node), func() {
+				if a.hears(mine) {
+					a.refused(errReset)
+				}
+			})
+		}
+	}
+}
+
+// address is where agents have heard that a master is.
+func (c *Cluster) address() string {
+	if c.now.Before(c.told.Add(c.News)) {
+		return c.service[0]
+	}
+	return c.service[1]
+}
+
+// tell has agents hear where a master is.
+func (c *Cluster) tell(address string) {
+	if c.service[1] != address {
+		c.service, c.told = [2]string{c.address(), address}, c.now
+	}
+}
 
 // SetNode adds a node, or changes it.
 func (c *Cluster) SetNode(n job.Node) {
@@ -131,6 +174,9 @@ func (c *Cluster) SetNode(n job.Node) {
 	c.reschedule()
 	c.changed()
 }
+
+// Nodes lists the nodes.
+func (c *Cluster) Nodes() []job.Node { return slices.Clone(c.nodes) }
 
 // RemoveNode takes a node out of the list. What runs on it runs on, as after an edit of the declaration.
 func (c *Cluster) RemoveNode(name string) {
@@ -182,15 +228,32 @@ func (c *Cluster) trouble(op string, slot job.Address) error {
 
 // changed says that Observe answers otherwise, and wakes who looks.
 func (c *Cluster) changed() {
+	if c.Lag > 0 {
+		c.After(c.Lag, c.wake)
+		return
+	}
+	c.wake()
+}
+
+func (c *Cluster) wake() {
 	c.seen = nil
+	nudge(c.changes)
+	for _, client := range c.clients {
+		nudge(client.changes)
+	}
+}
+
+func nudge(changes chan<- struct{}) {
 	select {
-	case c.changes <- struct{}{}:
+	case changes <- struct{}{}:
 	default:
 	}
 }
 
 // Capabilities: the planner places, unless a scheduler does.
-func (c *Cluster) Capabilities() job.Capabilities { return job.Capabilities{Places: !c.Schedules} }
+func (c *Cluster) Capabilities() job.Capabilities {
+	return job.Capabilities{Places: !c.Schedules, News: job.Duration(c.News)}
+}
 
 // Observe lists the nodes and every agent that ever ran for a job that was not forgotten.
 func (c *Cluster) Observe(context.Context) (*providers.Observation, error) {
@@ -206,6 +269,9 @@ func (c *Cluster) Observe(context.Context) (*providers.Observation, error) {
 func (c *Cluster) observe() *providers.Observation {
 	seen := &providers.Observation{Nodes: slices.Clone(c.nodes), Places: providers.Anywhere}
 	for _, a := range c.agents {
+		if a.hidden {
+			continue
+		}
 		inc := job.Incarnation{Slot: a.launch.Slot, UID: a.launch.UID, Number: a.launch.Incarnation, Node: a.node,
 			Fingerprint: a.launch.Fingerprint, Reserved: a.launch.Reserved, State: job.Up, Started: a.started,
 			Waiting: a.waiting, Drift: slices.Clone(a.drift)}
@@ -226,8 +292,14 @@ func (c *Cluster) observe() *providers.Observation {
 // Changes is told of nodes and of agents that end.
 func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
-// Publish does nothing: agents speak to whichever master Serve named.
-func (c *Cluster) Publish(context.Context, providers.Service) error { return nil }
+// Publish tells agents where the master is.
+func (c *Cluster) Publish(_ context.Context, s providers.Service) error {
+	if err := c.trouble("publish", job.Address{}); err != nil {
+		return err
+	}
+	c.tell(s.URL)
+	return nil
+}
 
 // Prepare gives the job's token.
 func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
@@ -306,8 +378,10 @@ func (c *Cluster) Close() error { return nil }
 
 // end takes an agent out of the world.
 func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
-	a.gone, a.exit, a.reason = true, exit, reason
-	c.seen = nil
+	a.gone, a.hidden, a.exit, a.reason = true, false, exit, reason
+	if c.Lag == 0 {
+		c.seen = nil
+	}
 	c.reschedule()
 	c.log("%s incarnation %d ended%s", a.launch.Slot.Short(), a.launch.Incarnation, prefixed(" ", string(reason)))
 	c.After(NoticeTime, c.changed)

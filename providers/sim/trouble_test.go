@@ -31,12 +31,22 @@ func troubled(t *testing.T) *world {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		w.cluster.SetNode(job.Node{Name: name, Capacity: job.Resources{CPU: cpu}})
 	}
-	w.jobs = parse(t, troubledJob)
+	if err := w.declare(troubledJob); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 
+func (w *world) happen(t *testing.T, s step) {
+	t.Helper()
+	if err := w.do(s); err != nil {
+		t.Fatal(err)
+	}
+	w.settle()
+}
+
 func (w *world) phase(name string) job.JobPhase {
-	if rec := w.master.l.Records()[name]; rec != nil {
+	if rec := w.leader().l.Records()[name]; rec != nil {
 		return rec.Phase
 	}
 	return ""
@@ -51,10 +61,10 @@ func (w *world) expectRunning(t *testing.T, what string) {
 
 func TestAProviderThatCannotBeObservedIsNotEmpty(t *testing.T) {
 	w := troubled(t)
-	w.start()
+	w.start("a")
 	w.run(time.Second)
 	w.expectRunning(t, "at first")
-	before := w.master.l.Records()["a"].World.Generation
+	before := w.leader().l.Records()["a"].World.Generation
 	w.cluster.Trouble = func(op string, _ job.Address) error {
 		if op == "observe" {
 			return errors.New("the list was cut")
@@ -65,7 +75,7 @@ func TestAProviderThatCannotBeObservedIsNotEmpty(t *testing.T) {
 	w.cluster.Trouble = nil
 	w.run(time.Minute)
 	w.expectRunning(t, "afterwards")
-	if after := w.master.l.Records()["a"].World.Generation; after != before {
+	if after := w.leader().l.Records()["a"].World.Generation; after != before {
 		t.Errorf("generation %d -> %d: a failed list was taken for an empty one", before, after)
 	}
 	if told := w.take(); strings.Count(told, "raised: provider.local provider_unobserved") != 1 {
@@ -83,7 +93,7 @@ func TestAFailedLaunchIsTriedAgainWithGrowingPauses(t *testing.T) {
 		tries = append(tries, w.cluster.Now().Sub(epoch))
 		return errors.New("the node is busy")
 	}
-	w.start()
+	w.start("a")
 	w.run(time.Minute)
 	w.expectRunning(t, "after four failures")
 	if len(tries) != 4 {
@@ -102,72 +112,50 @@ func TestAFailedLaunchIsTriedAgainWithGrowingPauses(t *testing.T) {
 
 func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	w := troubled(t)
-	w.start()
+	w.start("a")
 	w.run(time.Second)
 	w.expectRunning(t, "at first")
-	w.broken = errors.New("no space left on device")
+	w.happen(t, "trouble write 10s")
 	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}).Kill()
 	w.run(10 * time.Second)
 	if w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 1}) != nil {
 		t.Fatal("a slot was started though that could not be stored")
 	}
-	if told := w.take(); !strings.Contains(told, "no space left on device") {
+	if told := w.take(); !strings.Contains(told, "write does not work") {
 		t.Errorf("it is not said:\n%s", told)
 	}
-	live := w.master.l.Live(w.cluster.Now(), nil)
+	live := w.leader().l.Live(w.cluster.Now(), nil)
 	if phase := live.Records["a"].Phase; phase != job.JobDegraded {
 		t.Errorf("status says %s of a job that cannot be healed", phase)
 	}
 	if len(live.Waits) == 0 || live.Waits[0].Job != "a" || live.Waits[0].Reasons[0].Code != apply.NotStored {
 		t.Errorf("status does not say why: %+v", live.Waits)
 	}
-	w.broken = nil
 	w.run(10 * time.Second)
 	w.expectRunning(t, "with space again")
-	if live := w.master.l.Live(w.cluster.Now(), nil); live.Records["a"].Phase != job.JobRunning || len(live.Waits) > 0 {
+	if live := w.leader().l.Live(w.cluster.Now(), nil); live.Records["a"].Phase != job.JobRunning || len(live.Waits) > 0 {
 		t.Errorf("with space again status says %s: %+v", live.Records["a"].Phase, live.Waits)
 	}
 }
 
 func TestTwoFaultsWhileNoMasterIsThereAreOneIncidentOfBoth(t *testing.T) {
 	w := troubled(t)
-	w.start()
+	w.start("a")
 	w.run(time.Second)
 	w.expectRunning(t, "at first")
 	slot := func(index int) job.Address { return job.Address{Job: "a", Role: "worker", Index: index} }
-	w.crash()
+	w.masters["a"].crash()
 	w.cluster.Agent(slot(0)).Fail(job.Exit{Code: 137, Signal: "killed"})
 	w.cluster.Agent(slot(1)).Kill()
 	w.run(time.Second)
-	w.start()
+	w.start("a")
 	w.run(10 * time.Second)
 	w.expectRunning(t, "under the next master")
-	incidents := w.master.l.Records()["a"].Incidents
+	incidents := w.leader().l.Records()["a"].Incidents
 	if len(incidents) != 1 || incidents[0].Cause != job.AgentGone || !slices.Equal(incidents[0].Culprits, []job.Address{slot(1), slot(0)}) {
 		t.Errorf("incidents %+v", incidents)
 	}
-	if last := w.told[len(w.told)-1]; !slices.Equal(last.Culprits, incidents[0].Culprits) {
+	if last := w.facts.incidents[len(w.facts.incidents)-1]; !slices.Equal(last.Culprits, incidents[0].Culprits) {
 		t.Errorf("of the incident was told last %+v", last)
-	}
-}
-
-func TestASecondMasterFencesTheFirst(t *testing.T) {
-	w := troubled(t)
-	w.start()
-	w.run(time.Second)
-	first := w.master
-	w.store.Silence() // it hangs for longer than its lease
-	w.start()
-	w.run(time.Second)
-	w.cluster.Agent(job.Address{Job: "a", Role: "worker", Index: 0}).Kill()
-	first.step(apply.Woken{})
-	if told := w.take(); !strings.Contains(told, "raised: store not_stored") {
-		t.Errorf("the first master has stored:\n%s", told)
-	}
-	w.run(5 * time.Second)
-	w.expectRunning(t, "under the second master")
-	seen, _ := w.cluster.Observe(t.Context())
-	if len(seen.Incarnations) != 4 {
-		t.Errorf("%d incarnations: three, and one replacement by one master", len(seen.Incarnations))
 	}
 }

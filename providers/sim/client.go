@@ -1,0 +1,49 @@
+package sim
+
+import (
+	"context"
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// Client is the cluster as one process has it open: woken by itself, and knowing what it has published.
+type Client struct {
+	*Cluster
+	changes chan struct{}
+	service string
+}
+
+var _ providers.Provider = (*Client)(nil)
+
+// Open gives the cluster to one more process.
+func (c *Cluster) Open() *Client {
+	client := &Client{Cluster: c, changes: make(chan struct{}, 1)}
+	c.clients = append(c.clients, client)
+	return client
+}
+
+// Changes implements providers.Provider.
+func (c *Client) Changes() <-chan struct{} { return c.changes }
+
+// Publish implements providers.Provider.
+func (c *Client) Publish(ctx context.Context, s providers.Service) error {
+	c.service = s.URL
+	return c.Cluster.Publish(ctx, s)
+}
+
+// Prepare gives the job's token. Where the service is it tells the job's agents once more.
+func (c *Client) Prepare(ctx context.Context, g job.Group) (string, error) {
+	token, err := c.Cluster.Prepare(ctx, g)
+	if err == nil && c.service != "" {
+		c.tell(c.service)
+	}
+	return token, err
+}
+
+// Close implements providers.Provider.
+func (c *Client) Close() error {
+	c.clients = slices.DeleteFunc(c.clients, func(other *Client) bool { return other == c })
+	return nil
+}

@@ -1,0 +1,220 @@
+package sim_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// walkJobs are what walks are about: an elastic job, and one whose workers start after a server and come in twos.
+const walkJobs = `
+variable "most" {
+  type    = number
+  default = 5
+}
+variable "command" {
+  type    = number
+  default = 0
+}
+job "a" {
+  priority = 1
+  role "worker" {
+    replicas = 2
+    command  = ["train", tostring(var.command)]
+    scaling {
+      min = 2
+      max = var.most
+    }
+    resources { cpu = 1 }
+  }
+  heal {
+    budget {
+      restarts = 1000
+    }
+  }
+}
+job "b" {
+  role "ps" {
+    ranked  = false
+    command = ["ps"]
+    resources { cpu = 1 }
+  }
+  role "worker" {
+    replicas   = 2
+    command    = ["train"]
+    depends_on = [role.ps]
+    scaling {
+      min  = 2
+      max  = 6
+      step = 2
+    }
+    resources { cpu = 1 }
+  }
+  heal {
+    budget {
+      restarts = 1000
+    }
+  }
+}
+`
+
+// racks are nodes that fail together.
+var racks = []string{"n0 n1 n2", "n3 n4", "n5 n6"}
+
+// drawer draws steps.
+type drawer struct{ *rand.Rand }
+
+func (r drawer) of(some ...string) string { return some[r.IntN(len(some))] }
+
+func (r drawer) within(d time.Duration) time.Duration {
+	return time.Duration(1+r.Int64N(int64(d))).Truncate(time.Millisecond) + time.Millisecond
+}
+
+func (r drawer) node() string { return fmt.Sprintf("n%d", r.IntN(7)) }
+
+// slot is more often one of those that there always are.
+func (r drawer) slot() string {
+	if r.IntN(12) == 0 {
+		return "job.b.ps[0]"
+	}
+	return fmt.Sprintf("job.%s.worker[%d]", r.of("a", "b"), min(r.IntN(6), r.IntN(6)))
+}
+
+func (r drawer) master() string { return r.of("a", "b", "c") }
+
+// draw is the walk of a seed: on a cluster with or without a scheduler, with one master or some, whose effects fail or not.
+func draw(seed int) (k walk) {
+	r := drawer{rand.New(rand.NewPCG(uint64(seed), 7))}
+	schedules, faulty, many := seed%2 == 1, seed%3 > 0, seed%3 == 2
+	if schedules {
+		k.setup = append(k.setup, step("scheduler "+r.of("", "packs")))
+	}
+	if many {
+		k.setup = append(k.setup, step("remote"))
+		for _, name := range []string{"a", "b", "c"} {
+			k.setup = append(k.setup, step(fmt.Sprintf("clock %s %s", name, time.Duration(r.IntN(241)-120)*time.Second)))
+		}
+		if r.IntN(3) == 0 {
+			k.setup = append(k.setup, "news 20s")
+		}
+	}
+	for i := range 7 {
+		k.setup = append(k.setup, step(fmt.Sprintf("node n%d cpu=1", i)))
+	}
+	add := func(format string, args ...any) {
+		k.steps = append(k.steps, step(strings.TrimSpace(fmt.Sprintf(format, args...))))
+	}
+	for range 40 {
+		switch {
+		case many && r.IntN(3) == 0:
+			add("%s", r.betweenMasters())
+		case faulty && r.IntN(3) == 0:
+			add("%s", r.atEffect())
+		case schedules && r.IntN(3) == 0:
+			add("%s", r.onCluster())
+		default:
+			add("%s", r.anywhere(many))
+		}
+		d := 3 * time.Second
+		if many && r.IntN(5) == 0 {
+			d = 30 * time.Second
+		}
+		add("run %s", r.within(d))
+	}
+	add("rest")
+	return k
+}
+
+// anywhere is what can happen on any cluster.
+func (r drawer) anywhere(many bool) string {
+	switch r.IntN(14) {
+	case 0:
+		return "kill-process " + r.slot()
+	case 1:
+		return "exit " + r.slot() + " 1"
+	case 2, 3:
+		return "kill-agent " + r.slot()
+	case 4:
+		return "silence " + r.slot()
+	case 5, 6:
+		return "wake " + r.slot()
+	case 7:
+		return "remove-node " + r.node()
+	case 8:
+		return "crash-node " + r.of(r.node(), racks[r.IntN(3)])
+	case 9, 10:
+		return "node " + r.node() + " cpu=1"
+	case 11:
+		if many {
+			return "crash " + r.master()
+		}
+		return "crash a"
+	case 12:
+		if many {
+			return "start " + r.master()
+		}
+		return "start a"
+	}
+	return r.of(fmt.Sprintf("set most=%d", 2+r.IntN(5)), fmt.Sprintf("set command=%d", r.IntN(3)))
+}
+
+// onCluster is what can happen only on a cluster with a scheduler.
+func (r drawer) onCluster() string {
+	switch r.IntN(9) {
+	case 0:
+		return "not-ready " + r.of(r.node(), racks[r.IntN(3)])
+	case 1, 2:
+		return "ready " + r.of(r.node(), racks[r.IntN(3)])
+	case 3:
+		return "delete-node " + r.node()
+	case 4:
+		return "cordon " + r.node()
+	case 5:
+		return "fill " + r.node()
+	case 6:
+		return r.of("preempt ", "evict ", "delete ") + r.slot()
+	case 7:
+		return "edit " + r.slot()
+	}
+	return fmt.Sprintf("trouble prepare %s", r.within(10*time.Second))
+}
+
+// atEffect is what goes wrong about an effect of a loop.
+func (r drawer) atEffect() string {
+	kind := r.of("hear", "tell", "observe", "store", "store", "reread", "journal", "chronicle", "publish", "prepare", "launch", "launch", "stop", "stop", "forget", "read-files")
+	when := r.of("before", "after")
+	switch r.IntN(4) {
+	case 0:
+		return fmt.Sprintf("fault %s crash %s", kind, when)
+	case 1:
+		return fmt.Sprintf("fault %s delay %s %s", kind, when, r.within(3*time.Second))
+	}
+	return fmt.Sprintf("fault %s %s %s", kind, r.of("error", "busy", "conflict"), when)
+}
+
+// betweenMasters is what happens to masters, to their store, and to what is between them and everybody else.
+func (r drawer) betweenMasters() string {
+	m := r.master()
+	switch r.IntN(12) {
+	case 0, 1:
+		return "start " + m
+	case 2:
+		return fmt.Sprintf("pause %s %s", m, r.within(40*time.Second))
+	case 3:
+		return fmt.Sprintf("fault %s pause %s %s", r.of("store", "launch", "stop", "publish", "prepare", "tell"), r.of("before", "after"), r.within(40*time.Second))
+	case 4:
+		return fmt.Sprintf("clock %s %s", m, time.Duration(r.IntN(241)-120)*time.Second)
+	case 5:
+		return r.of("interrupt "+m, "force-unlock")
+	case 6, 7:
+		return fmt.Sprintf("link %s%s%s %s", m, r.of(">", "<>", "<>"), r.of("store", "cluster", "agents", "agents/"+r.node()), r.of("cut", "cut", "late=2s", "lost=30", "doubled=30 late=500ms"))
+	case 8:
+		return fmt.Sprintf("link %s<>%s", m, r.of("store", "cluster", "agents"))
+	case 9:
+		return fmt.Sprintf("link agents<>%s %s", m, r.of("late=2s", "lost=30", "doubled=30 late=500ms", "cut"))
+	case 10:
+		return fmt.Sprintf("trouble %s %s %s", r.of("store", "cluster", "write", "observe", "launch", "stop"), r.within(20*time.Second), r.of("", "busy"))
+	}
+	return r.of(fmt.Sprintf("lag %s", r.within(4*time.Second)), "lag 0s", "hide "+r.slot(), "show "+r.slot())
+}

@@ -1,0 +1,415 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/state"
+)
+
+// Bounds of effects, as the Driver has them.
+const (
+	storeBound = 30 * time.Second
+	callBound  = time.Minute
+	stopMargin = 15 * time.Second
+)
+
+// master is one process of eltrain: its loop, its service, its clock and its lock. When it crashes, all of it is gone.
+type master struct {
+	w       *world
+	name    string
+	skew    time.Duration // of its clock
+	paused  bool          // it stands still, and what comes to it waits
+	stood   []func()
+	resumed time.Time // when it went on last
+	dead    bool
+
+	silence silence    // of the lock's holder, while it waits
+	lock    state.Lock // nil while it waits
+	expires time.Time  // when its lease is up
+
+	l       *apply.Loop // nil while it waits
+	client  *sim.Client
+	events  []apply.Event
+	waiting map[apply.ID]bool // effects that wait for their turn, and were not taken back
+	steps   bool              // it is at it
+	due     time.Time         // when the loop's next Tick is due
+	over    *apply.Over
+	told    told
+	service
+}
+
+// start begins a process, which takes over as soon as nobody else holds the lock.
+func (w *world) start(name string) {
+	if w.masters[name] != nil {
+		return
+	}
+	m := &master{w: w, name: name, skew: w.skews[name], waiting: map[apply.ID]bool{}, told: newTold()}
+	w.masters[name] = m
+	m.stand()
+	w.settle()
+}
+
+// now is what its clock shows. One that is set is seen by the next process: within one, time is monotonic.
+func (m *master) now() time.Time { return m.w.cluster.Now().Add(m.skew) }
+
+// do lets something happen in the process, once it runs.
+func (m *master) do(f func()) {
+	switch {
+	case m.dead || m.w.stuck:
+	case m.paused:
+		m.stood = append(m.stood, f)
+	default:
+		f()
+	}
+}
+
+func (m *master) after(d time.Duration, f func()) { m.w.cluster.After(max(d, 0), func() { m.do(f) }) }
+
+// heard has an answer taken in by the process.
+func heard[T any](m *master, done func(T, error)) func(T, error) {
+	return func(result T, err error) { m.do(func() { done(result, err) }) }
+}
+
+// pause stops the process, for a while or until it is resumed.
+func (m *master) pause(d time.Duration) {
+	m.paused = true
+	if d > 0 {
+		m.w.cluster.After(d, m.resume)
+	}
+}
+
+// resume has it go on. Whatever has come to it and was due happens at once.
+func (m *master) resume() {
+	if !m.paused || m.dead {
+		return
+	}
+	m.paused, m.resumed = false, m.w.cluster.Now()
+	stood := m.stood
+	m.stood = nil
+	for _, f := range stood {
+		m.do(f)
+	}
+}
+
+// lead begins the loop over what is stored.
+func (m *master) lead(stored state.State) {
+	m.client = m.w.cluster.Open()
+	m.service = newService(m)
+	m.l = apply.New(m.now(), apply.Setup{
+		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: m.w.jobs}, Providers: []string{"local"},
+		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID,
+	})
+	if m.tag() != "" {
+		m.w.say("%s leads", m.name)
+	}
+	m.w.cluster.Serve(m.name, m)
+	m.tick()
+	m.step(apply.Served{Service: providers.Service{URL: m.name}})
+}
+
+// leads reports whether the process leads, as far as it knows.
+func (m *master) leads() bool { return m != nil && m.l != nil && !m.dead }
+
+// lost tells the loop that the lock is lost.
+func (m *master) lost(err error) {
+	if m.l == nil {
+		m.end(err)
+		return
+	}
+	m.step(apply.LockLost{Err: err})
+}
+
+// end ends the process, and gives back the lock. After an error whoever supervises it starts another.
+func (m *master) end(err error) {
+	m.gone()
+	if err != nil {
+		m.w.cluster.After(time.Second, func() { m.w.start(m.name) })
+	}
+	if m.lock != nil {
+		m.w.cluster.Net.Send(m.name, "store", func() { m.w.store.unlock(m.lock) })
+	}
+}
+
+// crash ends it as kill -9 would.
+func (m *master) crash() { m.gone() }
+
+func (m *master) gone() {
+	m.dead = true
+	delete(m.w.masters, m.name)
+	if m.l != nil {
+		m.w.cluster.Serve(m.name, nil)
+		m.client.Close()
+	}
+}
+
+// step lets the loop take in events, and carries out what it asks for, until nothing more follows.
+func (m *master) step(events ...apply.Event) {
+	m.events = append(m.events, events...)
+	if m.steps {
+		return
+	}
+	m.steps = true
+	defer func() { m.steps = false }()
+	for events := 0; len(m.events) > 0 && !m.dead && !m.paused; events++ {
+		if events > 10000 {
+			m.w.fail("the loop of %s does not come to rest", m.name)
+			m.w.stuck = true
+			return
+		}
+		e := m.events[0]
+		m.events = m.events[1:]
+		m.l.Step(m.now(), e)
+		ready := m.l.Ready()
+		for _, tell := range ready.Tell {
+			tell(teller{m})
+		}
+		for _, effect := range ready.Effects {
+			m.do(func() { m.begin(effect) })
+		}
+		if ready.Over != nil {
+			m.over = ready.Over
+			if ready.Over.Err != nil {
+				m.w.say("%sover: %v", m.tag(), ready.Over.Err)
+			}
+			m.end(ready.Over.Err)
+			return
+		}
+		if !m.due.Equal(ready.Next) {
+			m.due = ready.Next
+			m.after(m.due.Sub(m.now()), func() {})
+		}
+	}
+	if m.paused && len(m.events) > 0 {
+		m.do(func() { m.step() })
+		return
+	}
+	m.w.check(m)
+}
+
+// tag names the process in the log, where there are several.
+func (m *master) tag() string {
+	if len(m.w.skews) == 0 {
+		return ""
+	}
+	return m.name + ": "
+}
+
+// settle lets the loop look, if there is anything new.
+func (m *master) settle() (looked bool) {
+	if !m.leads() || m.paused {
+		return false
+	}
+	woken := m.c.Changes() != m.seen
+	select {
+	case <-m.client.Changes():
+		woken = true
+	default:
+	}
+	switch {
+	case woken:
+		m.seen = m.c.Changes()
+		m.step(apply.Woken{})
+	case !m.due.IsZero() && !m.now().Before(m.due):
+		m.step(apply.Tick{})
+		return true
+	}
+	return woken
+}
+
+// begin carries an effect out, with what goes wrong about it.
+func (m *master) begin(e apply.Effect) {
+	switch effect := e.(type) {
+	case apply.Drop:
+		if m.waiting[e.ID()] {
+			delete(m.waiting, e.ID())
+			m.step(apply.Outcome{Of: e.ID(), Err: apply.ErrDropped})
+		}
+		return
+	case apply.Again:
+		m.delay(e.ID(), effect.At.Sub(m.now()), func() { m.strike(effect.Effect) })
+		return
+	}
+	m.strike(e)
+}
+
+// delay has an effect wait for its turn. It may be taken back meanwhile.
+func (m *master) delay(id apply.ID, d time.Duration, begin func()) {
+	m.waiting[id] = true
+	m.after(d, func() {
+		if m.waiting[id] {
+			delete(m.waiting, id)
+			begin()
+		}
+	})
+}
+
+// strike carries an effect out with the fault that waits for it.
+func (m *master) strike(e apply.Effect) {
+	f := m.w.faultOf(m, e)
+	end := func(result any, err error) { m.outcome(e, f, result, err) }
+	if f.After {
+		m.carryOut(e, end)
+		return
+	}
+	switch f.What {
+	case "crash":
+		m.w.say("%sthe master crashes before %s", m.tag(), e.ID())
+		m.crash()
+	case "pause":
+		m.w.say("%sthe master stands still before %s", m.tag(), e.ID())
+		m.pause(f.For)
+		m.do(func() { m.carryOut(e, end) })
+	case "delay":
+		m.delay(e.ID(), f.For, func() { m.carryOut(e, end) })
+	case "":
+		m.carryOut(e, end)
+	default:
+		m.step(apply.Outcome{Of: e.ID(), Err: f.err()})
+	}
+}
+
+// outcome gives the loop the outcome of an effect, with the fault that comes after it.
+func (m *master) outcome(e apply.Effect, f effectFault, result any, err error) {
+	o := apply.Outcome{Of: e.ID(), Result: result, Err: err}
+	if !f.After {
+		m.step(o)
+		return
+	}
+	switch f.What {
+	case "crash":
+		m.w.say("%sthe master crashes after %s", m.tag(), e.ID())
+		m.crash()
+	case "pause":
+		m.w.say("%sthe master stands still after %s", m.tag(), e.ID())
+		m.pause(f.For)
+		m.do(func() { m.step(o) })
+	case "delay":
+		m.after(f.For, func() { m.step(o) })
+	default:
+		m.step(apply.Outcome{Of: e.ID(), Err: f.err()})
+	}
+}
+
+// carryOut does what the Driver does.
+func (m *master) carryOut(e apply.Effect, done func(any, error)) {
+	ctx, w := context.Background(), m.w
+	switch e := e.(type) {
+	case apply.Hear:
+		done(apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil)
+	case apply.Store:
+		sim.Call(w.cluster.Net, m.name, "store", storeBound, func(answer func(any, error)) {
+			answer(nil, w.write(ctx, e.State, m.lock))
+		}, heard(m, done))
+	case apply.Reread:
+		m.read(func(s state.State, err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			done(s, nil)
+		})
+	case apply.Journal:
+		w.journal += len(e.Notices)
+		done(nil, nil)
+	case apply.Chronicle:
+		w.journal++
+		done(nil, nil)
+	case apply.ReadFiles:
+		done(apply.Files{Jobs: w.jobs}, nil)
+	case apply.Tell:
+		m.inform(e.News)
+		done(nil, nil)
+	case apply.Observe:
+		m.ask(e, callBound, done, func() (any, error) {
+			seen, err := m.client.Observe(ctx)
+			return apply.Sight{Capabilities: m.client.Capabilities(), Observation: seen}, err
+		})
+	case apply.Publish:
+		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Publish(ctx, e.Service) })
+	case apply.Prepare:
+		m.ask(e, callBound, done, func() (any, error) { return m.client.Prepare(ctx, e.Group) })
+	case apply.Launch:
+		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Launch(ctx, e.Launch) })
+	case apply.Stop:
+		m.ask(e, e.Grace+stopMargin, done, func() (any, error) {
+			return nil, m.client.Stop(ctx, e.UID, e.Slot, e.Incarnation, e.Grace)
+		})
+	case apply.Forget:
+		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
+	default: // of Gauge and Answer nobody wants anything here
+		done(nil, nil)
+	}
+}
+
+// ask has the cluster do something. What is not answered in time may pass by itself, as providers judge it.
+func (m *master) ask(e apply.Effect, bound time.Duration, done func(any, error), do func() (any, error)) {
+	sim.Call(m.w.cluster.Net, m.name, "cluster", bound, func(answer func(any, error)) {
+		answer(m.w.arrives(m, e, do))
+	}, heard(m, func(result any, err error) {
+		if errors.Is(err, sim.ErrNoAnswer) {
+			err = &providers.TransientError{Err: err}
+		}
+		done(result, err)
+	}))
+}
+
+// inform tells the service something.
+func (m *master) inform(n apply.News) {
+	switch n := n.(type) {
+	case apply.Wanted:
+		m.c.Set(m.now(), n.Job, n.Desired)
+	case apply.Unwanted:
+		m.c.Remove(n.Job)
+	case apply.Ended:
+		m.c.Gone(m.now(), n.Slot, n.Incarnation)
+	case apply.Open:
+		m.open = true
+	case apply.Recorded:
+		m.c.Formed(m.now(), m.forms[n.Forming-1], n.Err)
+	}
+	m.ready()
+}
+
+// effectFault is what goes wrong about the next effect of a kind, and of a slot if it names one.
+type effectFault struct {
+	Kind  string
+	Slot  job.Address
+	What  string // crash, pause, delay; error, busy, conflict: it is not done, or its answer is lost
+	After bool
+	For   time.Duration // of a pause or a delay
+}
+
+func (f effectFault) err() error {
+	switch f.What {
+	case "busy":
+		return &providers.TransientError{Err: errors.New("too busy")}
+	case "conflict":
+		return errConflict
+	}
+	return errors.New("refused")
+}
+
+// faultOf takes the fault that waits for an effect. What is done in the process's own memory does not fail.
+func (w *world) faultOf(m *master, e apply.Effect) effectFault {
+	id := e.ID()
+	for i, f := range w.armed {
+		if f.Kind != id.Kind || f.Slot != (job.Address{}) && f.Slot != id.Slot {
+			continue
+		}
+		w.armed = append(w.armed[:i:i], w.armed[i+1:]...)
+		switch e.(type) {
+		case apply.Tell, apply.Hear, apply.Answer, apply.Gauge:
+			if f.What != "crash" && f.What != "pause" {
+				return effectFault{}
+			}
+		}
+		return f
+	}
+	return effectFault{}
+}

@@ -1,0 +1,274 @@
+package sim_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/sim"
+)
+
+// step is one thing that happens, as a line of text: scenarios are written in them, and walks draw them.
+//
+//	run 1.5s                                let time go by
+//	start a | crash a | pause a [5s] | resume a | interrupt a
+//	                                        a process of eltrain; the first of them leads
+//	clock a -90s                            what the clock of its next process is off by
+//	force-unlock                            somebody takes the lock away
+//	set most=3                              a variable of the files is edited
+//	fault launch job.a.worker[1] crash after
+//	fault store delay before 3s             what goes wrong about the next effect of a kind: crash, pause, delay, and error,
+//	                                        busy, conflict, which after it are a lost answer
+//	link a>store cut                        how messages go one way, or a<>store both: cut, late=2s, lost=30, doubled=20 (of
+//	                                        a hundred), or as they should; parties are processes, store, cluster, agents,
+//	                                        agents/n1
+//	trouble write 20s [busy]                what does not work: an operation, or all of the store or the cluster
+//	lag 3s | news 20s                       how old observations are; how long agents take to learn of a master
+//	kill-process | exit CODE | kill-agent | silence | wake | hide | show | finish | evict | preempt | delete | edit job.a.worker[1]
+//	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
+//	scheduler [packs]                       a scheduler places
+//	remote                                  nobody sees that a holder of the lock has died
+//	rest                                    all faults end, and the loop has to come to rest
+type step string
+
+// do lets a step happen. One about what is not there does nothing.
+func (w *world) do(s step) error {
+	words := strings.Fields(string(s))
+	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+		return nil
+	}
+	verb, args := words[0], words[1:]
+	if agents, is := agentSteps[verb]; is && len(args) > 0 {
+		return w.doAgent(agents, args)
+	}
+	if nodes, is := nodeSteps[verb]; is {
+		for _, name := range args {
+			nodes(w.cluster, name)
+		}
+		return nil
+	}
+	return w.doWorld(verb, args)
+}
+
+// agentSteps are about the newest agent of a slot.
+var agentSteps = map[string]func(w *world, a *sim.Agent, args []string){
+	"kill-process": func(_ *world, a *sim.Agent, _ []string) { a.Fail(job.Exit{Code: 137, Signal: "killed"}) },
+	"exit":         func(_ *world, a *sim.Agent, args []string) { a.Fail(job.Exit{Code: number(args)}) },
+	"kill-agent":   func(_ *world, a *sim.Agent, _ []string) { a.Kill() },
+	"silence":      func(_ *world, a *sim.Agent, _ []string) { a.Silence() },
+	"wake":         func(_ *world, a *sim.Agent, _ []string) { a.Wake() },
+	"hide":         func(_ *world, a *sim.Agent, _ []string) { a.Hide(true) },
+	"show":         func(_ *world, a *sim.Agent, _ []string) { a.Hide(false) },
+	"evict":        func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Eviction) },
+	"preempt":      func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Preemption) },
+	"delete":       func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Deletion) },
+	"edit": func(_ *world, a *sim.Agent, _ []string) {
+		a.Edit(job.FieldChange{Path: "image", Before: "theirs", After: "ours"})
+	},
+}
+
+func number(args []string) int {
+	if len(args) > 0 {
+		if n, err := strconv.Atoi(args[0]); err == nil {
+			return n
+		}
+	}
+	return 1
+}
+
+// doAgent lets something happen to every living agent of a slot that is as old as any: one that was hidden may have a successor.
+func (w *world) doAgent(do func(*world, *sim.Agent, []string), args []string) error {
+	slot, err := job.ParseAddress(args[0])
+	if err != nil {
+		return err
+	}
+	if a := w.cluster.Agent(slot); a != nil {
+		do(w, a, args[1:])
+	}
+	return nil
+}
+
+// nodeSteps are about a node.
+var nodeSteps = map[string]func(c *sim.Cluster, name string){
+	"remove-node": (*sim.Cluster).RemoveNode,
+	"crash-node":  (*sim.Cluster).CrashNode,
+	"delete-node": (*sim.Cluster).DeleteNode,
+	"not-ready":   (*sim.Cluster).NotReady,
+	"ready":       (*sim.Cluster).Ready,
+	"cordon":      changing(func(n *job.Node) { n.Closed, n.Drained = "cordoned", "cordoned" }),
+	"fill":        changing(func(n *job.Node) { n.Foreign = n.Capacity }),
+}
+
+// changing changes a node, if it is there.
+func changing(change func(*job.Node)) func(*sim.Cluster, string) {
+	return func(c *sim.Cluster, name string) {
+		for _, n := range c.Nodes() {
+			if n.Name == name {
+				change(&n)
+				c.SetNode(n)
+			}
+		}
+	}
+}
+
+// doWorld lets something happen to the rest.
+func (w *world) doWorld(verb string, args []string) (err error) {
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	m := w.masters[arg(0)]
+	switch verb {
+	case "run":
+		var d time.Duration
+		if d, err = time.ParseDuration(arg(0)); err == nil {
+			w.run(d)
+		}
+	case "start":
+		w.start(arg(0))
+	case "crash":
+		if m != nil {
+			m.crash()
+		}
+	case "pause":
+		if m != nil {
+			m.pause(duration(arg(1)))
+		}
+	case "resume":
+		if m != nil {
+			m.resume()
+		}
+	case "interrupt":
+		if m.leads() {
+			m.do(func() { m.step(apply.Interrupted{}) })
+		}
+	case "clock":
+		w.skews[arg(0)] = duration(arg(1))
+	case "force-unlock":
+		w.store.breakLock()
+	case "set":
+		name, value, _ := strings.Cut(arg(0), "=")
+		w.set[name] = value
+		return w.declare(w.text)
+	case "fault":
+		f, err := parseFault(args)
+		w.armed = append(w.armed, f)
+		return err
+	case "link":
+		return w.link(args)
+	case "trouble":
+		until := w.cluster.Now().Add(duration(arg(1)))
+		ops := map[string][]string{"store": storeOps, "cluster": clusterOps}[arg(0)]
+		if ops == nil {
+			ops = args[:1]
+		}
+		for _, op := range ops {
+			w.troubles[op] = trouble{until, arg(2) == "busy"}
+		}
+	case "lag":
+		w.cluster.Lag = duration(arg(0))
+	case "news":
+		w.cluster.News = duration(arg(0))
+	case "node":
+		n, err := parseNode(strings.Join(args, " "))
+		w.cluster.SetNode(n)
+		w.nodes[n.Name] = n
+		return err
+	case "scheduler":
+		w.cluster.Schedules, w.cluster.Packs = true, arg(0) == "packs"
+	case "remote":
+		w.store.remote = true
+	case "finish":
+		for _, a := range w.cluster.Agents() {
+			a.Finish()
+		}
+	case "rest":
+		w.rest()
+	default:
+		return fmt.Errorf("unknown step %q", verb)
+	}
+	return err
+}
+
+// duration is zero for what is none.
+func duration(text string) time.Duration {
+	d, _ := time.ParseDuration(text)
+	return d
+}
+
+// parseFault reads KIND [SLOT] WHAT before|after [DURATION].
+func parseFault(args []string) (f effectFault, err error) {
+	at := slices.IndexFunc(args, func(a string) bool { return a == "before" || a == "after" })
+	if at < 2 {
+		return f, fmt.Errorf("fault %v: what goes wrong, before or after what?", args)
+	}
+	f = effectFault{Kind: args[0], What: args[at-1], After: args[at] == "after"}
+	if at == 3 {
+		if f.Slot, err = job.ParseAddress(args[1]); err != nil {
+			return f, err
+		}
+	}
+	if len(args) > at+1 {
+		f.For, err = time.ParseDuration(args[at+1])
+	}
+	return f, err
+}
+
+// link reads A>B or A<>B with how messages go there.
+func (w *world) link(args []string) error {
+	var l sim.Link
+	for _, a := range args[1:] {
+		name, value, _ := strings.Cut(a, "=")
+		switch name {
+		case "cut":
+			l.Cut = true
+		case "late":
+			l.Late = duration(value)
+		case "lost":
+			l.Lost, _ = strconv.Atoi(value)
+		case "doubled":
+			l.Doubled, _ = strconv.Atoi(value)
+		default:
+			return fmt.Errorf("link: unknown %q", a)
+		}
+	}
+	if a, b, both := strings.Cut(args[0], "<>"); both {
+		w.cluster.Net.Set(a, b, l)
+		w.cluster.Net.Set(b, a, l)
+		return nil
+	}
+	from, to, one := strings.Cut(args[0], ">")
+	if !one {
+		return fmt.Errorf("link %q: between whom?", args[0])
+	}
+	w.cluster.Net.Set(from, to, l)
+	return nil
+}
+
+// parseNode reads NAME cpu=N [closed=WHY] [LABEL=VALUE].
+func parseNode(line string) (job.Node, error) {
+	fields := strings.Fields(line)
+	n := job.Node{Name: fields[0], Labels: map[string]string{}}
+	for _, f := range fields[1:] {
+		name, value, _ := strings.Cut(f, "=")
+		switch name {
+		case "cpu":
+			cores, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return n, err
+			}
+			n.Capacity.CPU, _ = job.Cores(cores)
+		case "closed":
+			n.Closed = value
+		default:
+			n.Labels[name] = value
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,199 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/eltrain/eltrain/providers/sim"
+	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/memory"
+)
+
+// The lease of the state's lock, and the parts of it after which its holder renews it and others look at it: as the stores
+// have them.
+const (
+	leaseTime = 15 * time.Second
+	renewals  = 3
+	looks     = 20
+)
+
+// store is the state's store, as masters reach it over the net. What is written is taken by the memory store's rules, which
+// pass the suite of all stores. The lock is a lease on the virtual clock, by the rule of the file and the Kubernetes store:
+// who waits takes over once it has seen the lease stay the same for as long as it lasts, by its own clock.
+type store struct {
+	*memory.Store
+	remote  bool       // nobody sees that a holder has died, as on another machine
+	lock    state.Lock // the newest; nil if it is free
+	holder  *master    // of lock
+	version int        // of the lease: another with each renewal and each holder
+	epoch   uint64     // of the newest holder
+}
+
+var (
+	errFaster   = errors.New("somebody was faster, or the holder has woken up")
+	errConflict = errors.New("the object has been modified")
+)
+
+// look gives what whoever waits for the lock sees: whether it may be taken, and else which lease it is.
+func (s *store) look() (version int, free bool) {
+	return s.version, s.lock == nil || s.holder.dead && !s.remote
+}
+
+// claim gives the lock to a master, if the lease is as it was judged.
+func (s *store) claim(m *master, judged int) (state.Lock, error) {
+	if s.version != judged {
+		return nil, errFaster
+	}
+	s.Silence()
+	lock, err := s.Lock(context.Background(), state.LockInfo{Operation: "apply -watch", Who: m.name, Created: m.now()}, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.lock, s.holder, s.epoch = lock, m, lock.Info().Epoch
+	s.version++
+	return lock, nil
+}
+
+// renew keeps a lock for another lease.
+func (s *store) renew(lock state.Lock) error {
+	if s.lock == nil || s.lock.Info().ID != lock.Info().ID {
+		return state.ErrFenced
+	}
+	s.version++
+	return nil
+}
+
+// unlock gives a lock back, if it is held still.
+func (s *store) unlock(lock state.Lock) {
+	if s.renew(lock) == nil {
+		lock.Unlock(context.Background())
+		s.lock, s.holder = nil, nil
+	}
+}
+
+// breakLock takes the lock from whoever holds it, as force-unlock does.
+func (s *store) breakLock() {
+	if s.lock != nil {
+		s.Break(context.Background(), s.lock.Info().ID)
+		s.lock, s.holder = nil, nil
+		s.version++
+		s.epoch++ // the fence that force-unlock raises
+	}
+}
+
+// silence measures for how long a lease has not changed, as one process sees it. A gap between two looks counts for as much
+// as the holder has between two renewals: nobody has watched meanwhile.
+type silence struct {
+	version int
+	at      time.Time
+	sum     time.Duration
+}
+
+func (w *silence) observe(version int, now time.Time) time.Duration {
+	if w.at.IsZero() || version != w.version {
+		*w = silence{version: version, at: now}
+		return 0
+	}
+	w.sum += min(now.Sub(w.at), leaseTime/renewals)
+	w.at = now
+	return w.sum
+}
+
+// stand has a master wait for the lock, and lead once it has it.
+func (m *master) stand() {
+	type seen struct {
+		version int
+		free    bool
+	}
+	sim.Call(m.w.cluster.Net, m.name, "store", leaseTime/renewals, func(answer func(seen, error)) {
+		version, free := m.w.store.look()
+		answer(seen{version, free}, m.w.trouble("lock"))
+	}, heard(m, func(s seen, err error) {
+		switch {
+		case err != nil:
+			m.after(leaseTime/looks, m.stand)
+		case s.free || m.silence.observe(s.version, m.w.cluster.Now()) >= leaseTime:
+			m.claim(s.version)
+		default:
+			m.after(leaseTime/looks, m.stand)
+		}
+	}))
+}
+
+// claim has a master take the lock, read the state and lead. What goes wrong ends it, and another is started in its stead.
+func (m *master) claim(judged int) {
+	began := m.w.cluster.Now()
+	sim.Call(m.w.cluster.Net, m.name, "store", leaseTime, func(answer func(state.Lock, error)) {
+		if err := m.w.trouble("lock"); err != nil {
+			answer(nil, err)
+			return
+		}
+		answer(m.w.store.claim(m, judged))
+	}, heard(m, func(lock state.Lock, err error) {
+		m.silence = silence{}
+		if err != nil {
+			m.after(leaseTime/looks, m.stand)
+			return
+		}
+		m.lock = lock
+		m.keep(began)
+		m.read(func(stored state.State, err error) {
+			if err != nil {
+				m.end(err)
+				return
+			}
+			m.lead(stored)
+		})
+	}))
+}
+
+// read asks the store for the state.
+func (m *master) read(done func(state.State, error)) {
+	sim.Call(m.w.cluster.Net, m.name, "store", storeBound, func(answer func(state.State, error)) {
+		if err := m.w.trouble("read"); err != nil {
+			answer(state.State{}, err)
+			return
+		}
+		answer(m.w.store.Read(context.Background()))
+	}, heard(m, done))
+}
+
+// keep renews the lock, and takes it for lost once it could not be renewed for a lease.
+func (m *master) keep(began time.Time) {
+	m.expires = began.Add(leaseTime)
+	m.expire()
+	m.after(began.Add(leaseTime/renewals).Sub(m.w.cluster.Now()), m.renew)
+}
+
+func (m *master) renew() {
+	began, lock := m.w.cluster.Now(), m.lock
+	sim.Call(m.w.cluster.Net, m.name, "store", leaseTime/renewals, func(answer func(struct{}, error)) {
+		err := m.w.trouble("lock")
+		if err == nil {
+			err = m.w.store.renew(lock)
+		}
+		answer(struct{}{}, err)
+	}, heard(m, func(_ struct{}, err error) {
+		if errors.Is(err, state.ErrFenced) {
+			m.lost(err)
+			return
+		}
+		if err == nil && m.w.cluster.Now().Before(m.expires) { // if the lease was up, it stays so
+			m.expires = began.Add(leaseTime)
+		}
+		m.after(began.Add(leaseTime/renewals).Sub(m.w.cluster.Now()), m.renew)
+	}))
+}
+
+// expire looks whether the lease is up. A process that was stopped learns of it last: what it was about to do it has done by
+// then.
+func (m *master) expire() {
+	m.after(m.expires.Sub(m.w.cluster.Now()), func() {
+		if m.w.cluster.Now().Before(m.expires) {
+			m.expire()
+			return
+		}
+		m.after(0, func() { m.lost(errors.New("it could not be renewed")) })
+	})
+}
