@@ -26,6 +26,8 @@ type group struct {
 	newest   job.Group // what it is to be prepared with
 	begun    time.Time // when it was prepared last, or begun to be
 	tried    job.Group // with what then
+	deleted  time.Time // when the newest slot was deleted that was known then, by the clock of whoever found it
+	found    time.Time // and that is known now
 	asked    bool      // the newest plan asks for it
 	lapsed   bool      // something of it may be missing since: launches wait until it was prepared again
 	inFlight bool
@@ -54,7 +56,8 @@ func (g *groups) ask(l *Loop, rec *job.Record, newest job.Group) (token string, 
 	}
 	p.provider, p.newest, p.asked = rec.Spec.Provider, newest, true
 	// What it needs may have been deleted with a slot, as by the deletion of all that the job owns.
-	p.lapsed = p.lapsed || p.done && p.begun.Before(deletedAt(rec))
+	p.found = deletedAt(rec)
+	p.lapsed = p.lapsed || p.done && !p.found.IsZero() && !p.found.Equal(p.deleted)
 	if p.retry.err != nil && !reflect.DeepEqual(p.tried, newest) {
 		p.retry = retry{failures: p.retry.failures} // for another group; that it failed was told, and is over once one succeeds
 	}
@@ -69,7 +72,7 @@ func (p *group) prepare(l *Loop) {
 	if p.inFlight || current && l.now.Sub(p.begun) < Rescan || l.now.Before(p.retry.until) || l.end.stopped() {
 		return
 	}
-	p.inFlight, p.begun, p.tried = true, l.now, p.newest
+	p.inFlight, p.begun, p.tried, p.deleted = true, l.now, p.newest, p.found
 	launched := p.newest
 	launched.Name = l.book.names.launched(launched.UID, launched.Name)
 	l.do(Prepare{p.provider, launched})
