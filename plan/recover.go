@@ -14,7 +14,7 @@ func (p *pass) recover() {
 			if w.outside(s.Address) {
 				continue
 			}
-			if s.Node == "" && (s.Phase == job.Canceling && s.Return || s.Phase == job.Failing && s.Recover) {
+			if s.Node == "" && (s.Phase == job.Canceling && s.Return || s.Phase == job.Failing) {
 				p.keepPlace(w, sp, s)
 				continue
 			}

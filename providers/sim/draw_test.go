@@ -19,6 +19,9 @@ variable "command" {
 }
 job "a" {
   priority = 1
+  rendezvous {
+    timeout = "1m"
+  }
   role "worker" {
     replicas = 2
     command  = ["train", tostring(var.command)]
@@ -35,6 +38,9 @@ job "a" {
   }
 }
 job "b" {
+  rendezvous {
+    timeout = "1m"
+  }
   role "ps" {
     ranked  = false
     command = ["ps"]
