@@ -7,6 +7,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,6 +60,7 @@ type Provider struct {
 	owned   sync.WaitGroup
 
 	mu           sync.Mutex
+	service      *providers.Service // that this process has published; nil before
 	nodes        []job.Node
 	seen         *providers.Observation // the newest; nil before the first
 	incarnations map[key]*incarnation
@@ -178,10 +180,10 @@ func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 	if err := os.MkdirAll(p.runDir, 0o700); err != nil { // not by New: who only looks needs no right to write
 		return fmt.Errorf("make the run directory: %w", err)
 	}
-	for _, f := range []struct {
-		name string
-		text []byte
-	}{{certificatesFile, s.Certificates}, {serviceFile, []byte(s.URL + "\n")}} {
+	p.mu.Lock()
+	p.service = &s
+	p.mu.Unlock()
+	for _, f := range serviceFiles(s) {
 		path := filepath.Join(p.runDir, f.name)
 		atomicfile.Sweep(path) // of masters that were killed: there is one at a time
 		if err := atomicfile.Write(path, f.text, 0o600); err != nil {
@@ -191,9 +193,40 @@ func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 	return nil
 }
 
-// Prepare makes the job's directory and its token, which is 0600.
-func (p *Provider) Prepare(_ context.Context, g job.Group) (string, error) {
+type namedText struct {
+	name string
+	text []byte
+}
+
+// serviceFiles are what agents read of the service.
+func serviceFiles(s providers.Service) []namedText {
+	return []namedText{{certificatesFile, s.Certificates}, {serviceFile, []byte(s.URL + "\n")}}
+}
+
+// republish tells agents again where the service is, if its files say anything else: a master that was stopped amid Publish
+// goes on when another has taken over.
+func (p *Provider) republish(ctx context.Context) error {
+	p.mu.Lock()
+	s := p.service
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	for _, f := range serviceFiles(*s) {
+		if there, err := os.ReadFile(filepath.Join(p.runDir, f.name)); err != nil || !bytes.Equal(there, f.text) {
+			return p.Publish(ctx, *s)
+		}
+	}
+	return nil
+}
+
+// Prepare makes the job's directory and its token, which is 0600. Agents are told again where the service is, if they were
+// told otherwise.
+func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := p.prepare(g.UID, g.Name)
+	if err == nil {
+		err = p.republish(ctx)
+	}
 	if err != nil {
 		return "", fmt.Errorf("prepare job.%s: %w", g.Name, err)
 	}

@@ -494,6 +494,19 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 	}
 }
 
+// A master that was stopped amid Publish goes on when another has taken over.
+func TestPrepareTellsAgainWhereTheServiceIs(t *testing.T) {
+	b := newBench(t)
+	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
+	file := filepath.Join(b.runDir, serviceFile)
+	b.ok(os.WriteFile(file, []byte("http://127.0.0.1:1\n"), 0o600))
+	_, err := b.Prepare(b.ctx, job.Group{UID: "u1", Name: "a"})
+	b.ok(err)
+	if text, _ := os.ReadFile(file); string(text) != "http://127.0.0.1:4711\n" {
+		t.Errorf("agents read %q", text)
+	}
+}
+
 func TestModesAndPublish(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
