@@ -24,6 +24,7 @@ type book struct {
 	forming   []Forming // worlds that wait for the next
 	seal      func(job.Records) job.Records
 	unwritten []job.Notice // that the journal does not have yet
+	newest    int          // number of the newest Chronicle
 }
 
 func newBook(s Setup) book {
@@ -243,6 +244,21 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	}
 	b.unwritten = b.unwritten[len(e.Notices):]
 	l.act()
+}
+
+// chronicle journals a decision with all that it was made from.
+func (b *book) chronicle(l *Loop, d Decision) {
+	b.newest = l.number()
+	l.do(Chronicle{b.newest, d})
+}
+
+// chronicled takes in whether a decision could be journalled. The newest is tried again, and no other: each is as large as all
+// that it was made from.
+func (b *book) chronicled(l *Loop, e Chronicle, err error) {
+	l.raiseIf(err, aboutJournal, NotChronicled)
+	if err != nil && e.Number == b.newest && !l.end.stopped() {
+		l.again(e, l.now.Add(Rescan))
+	}
 }
 
 // resized tells which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots

@@ -209,9 +209,10 @@ func (g *groups) due() (at time.Time) {
 }
 
 // keep drops what is known of all other jobs: they were forgotten.
-func (g *groups) keep(uids map[string]bool) {
-	for uid, p := range g.jobs {
-		if !uids[uid] && !p.inFlight {
+func (g *groups) keep(l *Loop, uids map[string]bool) {
+	for _, uid := range slices.Sorted(maps.Keys(g.jobs)) {
+		if p := g.jobs[uid]; !uids[uid] && !p.inFlight {
+			l.holds.Clear("job."+p.newest.Name, PreparationRefused)
 			delete(g.jobs, uid)
 		}
 	}

@@ -160,7 +160,7 @@ func (l *Loop) outcome(o Outcome) {
 	case Journal:
 		l.book.journalled(l, e, o.Err)
 	case Chronicle:
-		l.raiseIf(o.Err, aboutJournal, NotChronicled)
+		l.book.chronicled(l, e, o.Err)
 	case Publish:
 		l.publisher.published(l, e, o.Err)
 	case Prepare:

@@ -199,7 +199,7 @@ func (l *Loop) act() {
 	l.tellPlan(&d.Plan, off.fresh || waits || ends || d.Plan.Resizes())
 	l.exec.begin(l, off)
 	if off.fresh {
-		l.do(Chronicle{l.number(), *d})
+		l.book.chronicle(l, *d)
 	}
 	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())
 	t.due = earliest(earliest(off.due, d.Plan.Wake), l.groups.due())

@@ -34,6 +34,7 @@ type Agent struct {
 	started  time.Time
 	silent   bool // stopped: it does nothing, and its connection stays
 	hidden   bool // its provider does not see it
+	missed   bool // it did not for a while
 	gone     bool
 	exit     *job.Exit
 	reason   job.EndReason
@@ -299,12 +300,12 @@ func (a *Agent) Silent() bool { return a.silent }
 
 // Hide has the provider not see the agent, as a pod whose labels somebody has edited; or see it again.
 func (a *Agent) Hide(hidden bool) {
-	a.hidden = hidden
+	a.hidden, a.missed = hidden, true
 	a.c.changed()
 }
 
-// Hidden reports whether the provider does not see the agent.
-func (a *Agent) Hidden() bool { return a.hidden }
+// Missed reports whether the provider did not see the agent for a while: another may have been launched for it.
+func (a *Agent) Missed() bool { return a.missed }
 
 // Registered names the master that the agent speaks with; "" if there is none.
 func (a *Agent) Registered() string {

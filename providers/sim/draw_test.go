@@ -92,7 +92,7 @@ func (r drawer) master() string { return r.of("a", "b", "c") }
 // draw is the walk of a seed: on a cluster with or without a scheduler, with one master or some, whose effects fail or not.
 func draw(seed int) (k walk) {
 	r := drawer{rand.New(rand.NewPCG(uint64(seed), 7))}
-	schedules, faulty, many := seed%2 == 1, seed%3 > 0, seed%3 == 2
+	schedules, faulty, many, drops := seed%2 == 1, seed%3 > 0, seed%3 == 2, seed%5 == 0
 	if schedules {
 		k.setup = append(k.setup, step("scheduler "+r.of("", "packs")))
 	}
@@ -122,6 +122,9 @@ func draw(seed int) (k walk) {
 		default:
 			add("%s", r.anywhere(many))
 		}
+		if drops && r.IntN(8) == 0 {
+			add("%s %s", r.of("drop", "declare"), r.of("a", "b"))
+		}
 		d := 3 * time.Second
 		if many && r.IntN(5) == 0 {
 			d = 30 * time.Second
@@ -134,7 +137,7 @@ func draw(seed int) (k walk) {
 
 // anywhere is what can happen on any cluster.
 func (r drawer) anywhere(many bool) string {
-	switch r.IntN(14) {
+	switch r.IntN(15) {
 	case 0:
 		return "kill-process " + r.slot()
 	case 1:
@@ -214,7 +217,7 @@ func (r drawer) betweenMasters() string {
 	case 5:
 		return r.of("interrupt "+m, "force-unlock")
 	case 6, 7:
-		return fmt.Sprintf("link %s%s%s %s", m, r.of(">", "<>", "<>"), r.of("store", "cluster", "agents", "agents/"+r.node()), r.of("cut", "cut", "late=2s", "lost=30", "doubled=30 late=500ms"))
+		return fmt.Sprintf("link %s%s%s %s", m, r.of(">", "<>", "<>"), r.of("store", "cluster", "agents", "agents/"+r.node()), r.of("cut", "cut", "late=2s", "late=40s", "lost=30", "doubled=30 late=500ms"))
 	case 8:
 		return fmt.Sprintf("link %s<>%s", m, r.of("store", "cluster", "agents"))
 	case 9:

@@ -36,6 +36,11 @@ func newFacts() facts {
 
 // stored notes what is recorded from now on. What a record enters and the master does not live to journal is told by nobody.
 func (f *facts) stored(records job.Records) {
+	for about := range f.recorded {
+		if records[strings.TrimPrefix(about, "job.")] == nil {
+			delete(f.recorded, about)
+		}
+	}
 	for name, rec := range records {
 		if about := "job." + name; f.recorded[about] != rec.Phase {
 			f.recorded[about] = rec.Phase
@@ -124,23 +129,22 @@ func (v teller) Withdrawn(c *plan.Change, _ time.Duration) {
 func (v teller) Noticed(n job.Notice) {
 	v.say("%s %s: %s", n.Address, n.Type, n.Message)
 	f := &v.w.facts
+	if n.Type == "job_phase" { // it may come back, also in no time
+		if f.phases[n.Address] == n.Message {
+			v.w.fail("%s is told twice to be so: %s", n.Address, n.Message)
+		}
+		f.phases[n.Address] = n.Message
+		return
+	}
 	text := fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
 	if n.Incident != nil {
 		text += fmt.Sprint(n.Incident.Culprits)
+		f.incidents = append(f.incidents, *n.Incident)
 	}
 	if f.notices[text] {
 		v.w.fail("%s %s is told twice", n.Address, n.Type)
 	}
 	f.notices[text] = true
-	if n.Incident != nil {
-		f.incidents = append(f.incidents, *n.Incident)
-	}
-	if n.Type == "job_phase" && f.phases[n.Address] == n.Message {
-		v.w.fail("%s is told twice to be so: %s", n.Address, n.Message)
-	}
-	if n.Type == "job_phase" {
-		f.phases[n.Address] = n.Message
-	}
 }
 
 func (v teller) Condition(c conditions.Change) {

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -28,7 +29,11 @@ func (w *world) records(records job.Records) {
 		}
 		w.facts.generations[rec.UID] = rec.World.Generation
 		for i := range rec.Slots {
-			if s := &rec.Slots[i]; s.Phase.Live() && s.Node != "" {
+			s := &rec.Slots[i]
+			if s.Phase == job.Canceling && w.dropped[name] {
+				continue // its record stays as it is until its job is forgotten
+			}
+			if s.Phase.Live() && s.Node != "" {
 				held[s.Node] = held[s.Node].Add(s.Reserved)
 			}
 		}
@@ -63,13 +68,13 @@ func (w *world) sizes(name string, rec *job.Record) {
 	}
 }
 
-// once holds that no slot's processes run twice, in agents that can act and that their provider sees, and that nothing trains
+// once holds that no slot's processes run twice, in agents that can act and that their provider has always seen, and that nothing trains
 // that a fenced master has launched and the newest does not know.
 func (w *world) once() {
 	running := map[job.Address]int{}
 	for _, a := range w.cluster.Agents() {
 		generation, runs := a.Running()
-		if !runs || a.Silent() || a.GivenUp() || a.Hidden() {
+		if !runs || a.Silent() || a.GivenUp() || a.Missed() {
 			continue
 		}
 		if other, twice := running[a.Slot()]; twice {
@@ -119,7 +124,7 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	case apply.Stop:
 		named := incarnation{e.UID, e.Slot, e.Incarnation}
 		if len(w.cluster.Agents()) < len(before) && isNewest(stored.Jobs, named) {
-			w.say("%s is stopped by a fenced master", e.Slot)
+			w.fail("%s is stopped by a fenced master", e.Slot)
 		}
 	}
 	return result, err
@@ -142,7 +147,7 @@ const restTime = 3 * time.Minute
 // repair ends all faults.
 func (w *world) repair() {
 	w.say("repair everything")
-	w.armed = nil
+	w.armed, w.repaired = nil, true
 	clear(w.troubles)
 	w.cluster.Net.Mend()
 	w.cluster.Lag = 0
@@ -153,7 +158,9 @@ func (w *world) repair() {
 		w.cluster.SetNode(w.nodes[name])
 	}
 	for _, a := range w.cluster.Agents() {
-		a.Hide(false)
+		if a.Missed() {
+			a.Hide(false)
+		}
 		a.Wake()
 	}
 	if len(w.masters) == 0 {
@@ -172,6 +179,13 @@ func (w *world) repair() {
 func (w *world) rest() {
 	w.repair()
 	w.run(restTime)
+	if w.queues() {
+		for i := range 6 {
+			n, _ := parseNode(fmt.Sprintf("more%d cpu=1", i))
+			w.cluster.SetNode(n)
+		}
+		w.run(restTime)
+	}
 	m := w.leader()
 	if m == nil {
 		w.fail("nobody leads")
@@ -200,6 +214,15 @@ func (w *world) rest() {
 	case m.over.Err != nil || len(m.over.Plan.Changes) > 0:
 		w.fail("at rest it plans %d changes, and ends with error %v", len(m.over.Plan.Changes), m.over.Err)
 	}
+}
+
+// queues reports whether a job waits for its turn: one of a higher priority may have outgrown it while it was not admitted.
+func (w *world) queues() bool {
+	m := w.leader()
+	return m != nil && slices.ContainsFunc(w.jobs, func(j job.Job) bool {
+		rec := m.l.Records()[j.Name]
+		return rec != nil && rec.Phase == job.JobPending
+	})
 }
 
 // healed holds that all jobs train, whole.

@@ -277,7 +277,7 @@ func (m *master) strike(e apply.Effect) {
 // outcome gives the loop the outcome of an effect, with the fault that comes after it.
 func (m *master) outcome(e apply.Effect, f effectFault, result any, err error) {
 	o := apply.Outcome{Of: e.ID(), Result: result, Err: err}
-	if !f.After {
+	if !f.After || m.w.repaired {
 		m.step(o)
 		return
 	}

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,7 +76,7 @@ func (w *world) declare(text string) error {
 	if err != nil {
 		return err
 	}
-	w.text, w.jobs = text, jobs
+	w.text, w.jobs = text, slices.DeleteFunc(jobs, func(j job.Job) bool { return w.dropped[j.Name] })
 	for _, m := range w.all() {
 		if m.leads() {
 			m.do(func() { m.step(apply.FilesChanged{}) })

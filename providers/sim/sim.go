@@ -358,16 +358,21 @@ func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.Read
 }
 
 // Forget removes what is left of a job.
-func (c *Cluster) Forget(_ context.Context, uid, _ string) error {
+func (c *Cluster) Forget(_ context.Context, uid, name string) error {
+	if err := c.trouble("forget", job.Address{Job: name}); err != nil {
+		return err
+	}
 	c.seen = nil
+	for _, a := range c.Agents() {
+		if a.launch.UID == uid && !a.deleted {
+			return fmt.Errorf("%s still runs", a.launch.Slot)
+		}
+	}
 	for k, a := range c.agents {
-		if k.uid != uid {
-			continue
+		if k.uid == uid {
+			a.gone = true
+			delete(c.agents, k)
 		}
-		if !a.gone {
-			return fmt.Errorf("%s still runs", k.slot)
-		}
-		delete(c.agents, k)
 	}
 	delete(c.tokens, uid)
 	return nil

@@ -19,7 +19,7 @@ import (
 //	                                        a process of eltrain; the first of them leads
 //	clock a -90s                            what the clock of its next process is off by
 //	force-unlock                            somebody takes the lock away
-//	set most=3                              a variable of the files is edited
+//	set most=3 | drop b | declare b         a variable of the files is edited; a job is taken out of them, and put in again
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             what goes wrong about the next effect of a kind: crash, pause, delay, and error,
 //	                                        busy, conflict, which after it are a lost answer
@@ -156,9 +156,12 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		name, value, _ := strings.Cut(arg(0), "=")
 		w.set[name] = value
 		return w.declare(w.text)
+	case "drop", "declare":
+		w.dropped[arg(0)] = verb == "drop"
+		return w.declare(w.text)
 	case "fault":
 		f, err := parseFault(args)
-		w.armed = append(w.armed, f)
+		w.armed, w.repaired = append(w.armed, f), false
 		return err
 	case "link":
 		return w.link(args)

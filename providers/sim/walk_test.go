@@ -7,40 +7,56 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/soak"
 )
 
 var (
-	oneSeed = flag.Int("seed", -1, "the one walk to take")
-	seeds   = flag.Int("seeds", 2000, "how many walks to take, from the first on")
+	seed  = flag.Int("seed", -1, "the walk to take, or the first of -seeds")
+	seeds = flag.Int("seeds", 0, "how many walks to take; 0 takes 2000, or the one of -seed")
 )
 
 // TestWalks lets faults, edits and what becomes of masters happen in any order, holds after every step of a loop what must
-// always hold, and at the end, with everything repaired, that the loop comes to rest. With SOAK set to a time it goes on for so
-// long, from seeds that nobody has taken.
+// always hold, and at the end, with everything repaired, that the loop comes to rest.
 func TestWalks(t *testing.T) {
-	if *oneSeed >= 0 {
-		take(t, *oneSeed)
-		return
+	first, number := max(*seed, 0), *seeds
+	switch {
+	case number > 0:
+	case *seed >= 0:
+		number = 1
+	case testing.Short():
+		number = 200
+	default:
+		number = 2000
 	}
-	if testing.Short() {
-		*seeds = min(*seeds, 200)
+	takeAll(t, first, number, time.Time{})
+}
+
+// TestWalksThatNobodyTook takes walks for as long as SOAK says, from seeds that are new each time.
+func TestWalksThatNobodyTook(t *testing.T) {
+	soak.Only(t)
+	d, err := time.ParseDuration(os.Getenv("SOAK"))
+	if err != nil {
+		d = 5 * time.Minute
 	}
-	first, last, until := 0, *seeds, time.Time{}
-	if d, err := time.ParseDuration(os.Getenv("SOAK")); err == nil {
-		first = int(time.Now().Unix()) * 1000
-		last, until = first+1<<40, time.Now().Add(d)
+	until := time.Now().Add(d)
+	if end, set := t.Deadline(); set && end.Add(-time.Minute).Before(until) {
+		until = end.Add(-time.Minute)
 	}
-	t.Run("seeds", func(t *testing.T) {
-		const workers = 8
-		for i := range workers {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				for seed := first + i; seed < last && !t.Failed() && (until.IsZero() || time.Now().Before(until)); seed += workers {
-					take(t, seed)
-				}
-			})
-		}
-	})
+	takeAll(t, int(time.Now().Unix())*10000, 1<<40, until)
+}
+
+// takeAll takes walks, some at once, until one fails or the time is over.
+func takeAll(t *testing.T, first, number int, until time.Time) {
+	const workers = 8
+	for i := range workers {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			for seed := first + i; seed < first+number && !t.Failed() && (until.IsZero() || time.Now().Before(until)); seed += workers {
+				take(t, seed)
+			}
+		})
+	}
 }
 
 // The same seed is the same walk, to the millisecond: else a failure could not be repeated.

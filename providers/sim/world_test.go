@@ -28,10 +28,12 @@ type world struct {
 	masters  map[string]*master       // the processes there are
 	skews    map[string]time.Duration // of the clocks that processes start with
 	armed    []effectFault
+	repaired bool                // what is under way ends well
 	troubles map[string]trouble  // by what does not work
 	nodes    map[string]job.Node // as they are when all is well
 	text     string              // of the files
 	set      map[string]string   // values of their variables
+	dropped  map[string]bool     // jobs that were taken out of them
 	jobs     []job.Job           // that they declare
 	uids     int
 	journal  int // entries
@@ -49,7 +51,7 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		troubles: map[string]trouble{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
 	w.cluster = sim.New("local", epoch, w.say)
 	w.cluster.Trouble = func(op string, _ job.Address) error { return w.trouble(op) }
 	return w
