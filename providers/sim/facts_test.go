@@ -128,6 +128,9 @@ func (v teller) Withdrawn(c *plan.Change, _ time.Duration) {
 
 func (v teller) Noticed(n job.Notice) {
 	v.say("%s %s: %s", n.Address, n.Type, n.Message)
+	if v.fenced() {
+		return // it tells what it has stored in its time, and others have told since what became of that
+	}
 	f := &v.w.facts
 	if n.Type == "job_phase" { // it may come back, also in no time
 		if f.phases[n.Address] == n.Message {

@@ -28,12 +28,10 @@ func (w *world) records(records job.Records) {
 			w.fail("job.%s went back from generation %d to %d", name, w.facts.generations[rec.UID], g)
 		}
 		w.facts.generations[rec.UID] = rec.World.Generation
+		_, destroyed := w.dropped[name] // its record stays as it was until it is forgotten, and others have its place by then
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
-			if s.Phase == job.Canceling && w.dropped[name] {
-				continue // its record stays as it is until its job is forgotten
-			}
-			if s.Phase.Live() && s.Node != "" {
+			if !destroyed && s.Phase.Live() && s.Node != "" {
 				held[s.Node] = held[s.Node].Add(s.Reserved)
 			}
 		}
@@ -105,7 +103,7 @@ func (w *world) saidToTake(m *master) {
 // arrives has the cluster do what a master asks for. What one asks for whose lock is another's by now must not undo what that
 // has done since: its launches and stops are named by incarnations, of which each is launched once.
 func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any, error) {
-	if m.lock.Info().Epoch == w.store.epoch {
+	if !m.fenced() {
 		return do()
 	}
 	before := w.cluster.Agents()
@@ -118,7 +116,6 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	case apply.Launch:
 		named := incarnation{e.Launch.UID, e.Launch.Slot, e.Launch.Incarnation}
 		if len(w.cluster.Agents()) > len(before) && !isNewest(stored.Jobs, named) {
-			w.say("%s is launched by a fenced master", e.Launch.Slot)
 			w.facts.stale[named] = true
 		}
 	case apply.Stop:

@@ -116,6 +116,9 @@ func (m *master) lead(stored state.State) {
 // leads reports whether the process leads, as far as it knows.
 func (m *master) leads() bool { return m != nil && m.l != nil && !m.dead }
 
+// fenced reports whether the lock has had another holder since.
+func (m *master) fenced() bool { return m.lock.Info().Epoch < m.w.store.epoch }
+
 // lost tells the loop that the lock is lost.
 func (m *master) lost(err error) {
 	if m.l == nil {
