@@ -3,6 +3,10 @@
 // stand, under the same plan, elastic and apply code.
 //
 // Everything happens on one goroutine, in the order of the virtual clock; Advance moves it.
+//
+// The package's tests add masters, with the production loop, planner and service, and the store that they share: step_test.go
+// lists what can happen, store_test.go has the lock's rules, facts_test.go and invariants_test.go what must hold. Scenarios in
+// testdata are written in such steps, and walks draw them; a walk that fails is printed as a scenario.
 package sim
 
 import (
