@@ -1,10 +1,12 @@
 package sim_test
 
 import (
+	"context"
 	"flag"
-	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ func TestWalks(t *testing.T) {
 	default:
 		number = 2000
 	}
-	takeAll(t, first, number, time.Time{})
+	takeAll(t.Context(), t, first, number)
 }
 
 // TestWalksThatNobodyTook takes walks for as long as SOAK says, from seeds that are new each time.
@@ -39,24 +41,27 @@ func TestWalksThatNobodyTook(t *testing.T) {
 	if err != nil {
 		d = 5 * time.Minute
 	}
-	until := time.Now().Add(d)
-	if end, set := t.Deadline(); set && end.Add(-time.Minute).Before(until) {
-		until = end.Add(-time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if end, set := t.Deadline(); set {
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-time.Minute))
+		defer cancel()
 	}
-	takeAll(t, int(time.Now().Unix())*10000, 1<<40, until)
+	takeAll(ctx, t, rand.IntN(1<<50), 1<<50)
 }
 
-// takeAll takes walks, some at once, until one fails or the time is over.
-func takeAll(t *testing.T, first, number int, until time.Time) {
+// takeAll takes walks, some at once, until one fails or ctx ends.
+func takeAll(ctx context.Context, t *testing.T, first, number int) {
 	const workers = 8
+	var walking sync.WaitGroup
 	for i := range workers {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			t.Parallel()
-			for seed := first + i; seed < first+number && !t.Failed() && (until.IsZero() || time.Now().Before(until)); seed += workers {
+		walking.Go(func() {
+			for seed := first + i; seed < first+number && !t.Failed() && ctx.Err() == nil; seed += workers {
 				take(t, seed)
 			}
 		})
 	}
+	walking.Wait()
 }
 
 // The same seed is the same walk, to the millisecond: else a failure could not be repeated.
@@ -118,10 +123,12 @@ func (k walk) run(t testing.TB) *world {
 
 // shrink drops steps for as long as the walk still fails.
 func (k walk) shrink(t testing.TB) walk {
-	until := time.Now().Add(20 * time.Second)
+	const most = 500
+	tries := 0
 	for size := len(k.steps) / 2; size > 0; {
 		dropped := false
-		for at := 0; at+size <= len(k.steps) && time.Now().Before(until); {
+		for at := 0; at+size <= len(k.steps) && tries < most; {
+			tries++
 			less := walk{k.setup, append(append([]step{}, k.steps[:at]...), k.steps[at+size:]...)}
 			if len(less.run(t).wrong) > 0 {
 				k, dropped = less, true
