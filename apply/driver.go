@@ -80,7 +80,7 @@ type Driver struct {
 	parts  Parts
 	eyes   eyes
 	mail   mailbox
-	lanes  lanes
+	lanes  *lanes
 	teller teller
 	work   sync.WaitGroup // all that carries out effects
 	ended  chan struct{}  // closed when Run has ended

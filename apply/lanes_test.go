@@ -32,7 +32,7 @@ func launchOf(name string, i int, mends bool) Launch {
 
 // atWork is effects in lanes, each of which takes a second.
 type atWork struct {
-	lanes lanes
+	lanes *lanes
 	work  sync.WaitGroup
 
 	mu        sync.Mutex
