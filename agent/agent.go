@@ -83,7 +83,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 		log.Error("the agent's configuration is unusable", "error", err)
 		exit := &job.Exit{Code: ExitConfig, At: time.Now(), NotStarted: err.Error()}
 		if err := rec.exit(job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed}); err != nil {
-			log.Error("the end was not recorded", "error", err)
+			log.Error("cannot record the end", "error", err)
 		}
 		return ExitConfig
 	}
@@ -382,9 +382,9 @@ func (a *agent) say() said {
 func (a *agent) finish() int {
 	l := a.life
 	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {
-		a.log.Error("the end was not recorded", "error", err)
+		a.log.Error("cannot record the end", "error", err)
 	}
-	a.log.Info("the agent ends", "reason", a.ended.reason)
+	a.log.Info("the agent exits", "reason", a.ended.reason)
 	switch a.ended.reason {
 	case job.EndFailed:
 		return max(1, min(l.exit.Code, 255))

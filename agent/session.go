@@ -79,7 +79,7 @@ func (s *session) run(ctx context.Context) {
 		err := s.register(ctx)
 		if err == nil {
 			if s.silent {
-				s.log.Info("the service answers again")
+				s.log.Info("the service is reachable again")
 			}
 			s.silent = false
 			err = s.converse(ctx)
@@ -92,7 +92,7 @@ func (s *session) run(ctx context.Context) {
 			s.send(ctx, fenced{})
 			return
 		case errors.Is(err, elastic.ErrNoSuchSlot), errors.Is(err, elastic.ErrNoSuchJob):
-			s.log.Warn("not wanted any more", "reason", err)
+			s.log.Warn("no longer needed", "reason", err)
 			s.send(ctx, ordered{elastic.Order{Do: elastic.Leave}})
 			return
 		case errors.Is(err, elastic.ErrUnauthorized):
@@ -109,7 +109,7 @@ func (s *session) run(ctx context.Context) {
 		s.answered = false
 		if !s.silent && !errors.Is(err, elastic.ErrNotReady) {
 			s.silent = true
-			s.log.Warn("no service: training goes on, trying again", "error", err)
+			s.log.Warn("cannot reach the service: training continues, retrying", "error", err)
 		}
 		if errors.Is(err, elastic.ErrNotReady) {
 			backoff = min(backoff, notReadyMax)

@@ -24,12 +24,12 @@ func (e *UnusableError) Error() string { return e.Text }
 // filesSummaries say in a few words what holds of how the files are written.
 var filesSummaries = map[job.Code]string{
 	FilesUnsteady:   "The files are not read while they are being written",
-	FilesDoubtful:   "The files may be half of what was to be written",
+	FilesDoubtful:   "The files may be only half written",
 	RemovedMisnamed: MisnamedTrouble,
 }
 
 // MisnamedTrouble is the summary of a warning about Files.Misnamed, and of the same in a plan.
-const MisnamedTrouble = "A removed block keeps nothing"
+const MisnamedTrouble = "A removed block matches nothing"
 
 // files is the configuration in force, and what becomes of what the files say.
 type files struct {
@@ -196,14 +196,14 @@ func (f *files) tellLost(l *Loop, names []string) {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: fmt.Sprintf(
-				"it is not in the files any more, which is believed in %s, unless it comes back", filesStill)})
+				"it is no longer in the files, and is removed in %s unless it comes back", filesStill)})
 		}
 	}
 }
 
 // noteFound has it told that a job has come back.
 func (f *files) noteFound(l *Loop, name string) {
-	l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: "over: it is in the files again"})
+	l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: "resolved: it is in the files again"})
 }
 
 // tellFound tells of jobs that have come back. The others are being destroyed by now, which is told as that.
@@ -243,9 +243,9 @@ func (f *files) warn(l *Loop, code job.Code, why string) {
 // inForce says that the files, which are of a commit or have been edited since, have errors, and what holds in their place.
 func (f *files) inForce(commit string) string {
 	if commit != "" && commit == f.Commit {
-		return "The configuration has errors (edited since commit " + commit + "); the last good one stays in force."
+		return "The configuration has errors (edited since commit " + commit + "); the last valid one stays in effect."
 	}
-	return "The configuration has errors" + since(commit) + "; the last good one stays in force" + since(f.Commit) + "."
+	return "The configuration has errors" + since(commit) + "; the last valid one stays in effect" + since(f.Commit) + "."
 }
 
 // since names a commit in a sentence; nothing if there is none.
@@ -358,11 +358,11 @@ func (f *files) newlyWithheld(l *Loop, in *plan.Input, p *plan.Plan) (notices []
 		if removals == nil {
 			removals = plan.Removals(in, p)
 		}
-		message := "over: it is what the files say again"
+		message := "resolved: it matches the files again"
 		if removals[name] > 0 {
-			message = "over: it is made what the files say"
+			message = "resolved: configuration applied"
 			if f.confirmed != nil {
-				message = "over: the removal was confirmed"
+				message = "resolved: the removal was confirmed"
 			}
 			if f.taken == "" && f.heldOf == f.Commit {
 				f.taken = f.heldOf
@@ -379,13 +379,13 @@ func (f *files) newlyTaken(l *Loop, in *plan.Input) []job.Notice {
 	if f.taken == "" {
 		return nil
 	}
-	message := "commit " + f.taken + " was taken up"
+	message := "commit " + f.taken + " is in effect"
 	if f.stale == "" && len(in.Withheld) > 0 {
 		var held []string
 		for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
 			held = append(held, "job."+name)
 		}
-		message = "commit " + f.taken + " was read; held back is " + strings.Join(held, ", ")
+		message = "commit " + f.taken + " was read; held back: " + strings.Join(held, ", ")
 		f.heldOf = f.taken
 	}
 	f.taken = ""
@@ -409,7 +409,7 @@ func (f *files) newlyLeft(l *Loop, in *plan.Input) (notices []job.Notice) {
 		case l.unseen(in, w.Job):
 			left = append(left, w)
 		case in.Records[w.Job] != nil:
-			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "over: it is in the files again"})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "resolved: it is in the files again"})
 		}
 	}
 	f.left = left

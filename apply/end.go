@@ -22,9 +22,9 @@ var ErrLockLost = errors.New("the state's lock was lost")
 func lockLost(l state.Lock) error {
 	why := l.Why()
 	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
-		return fmt.Errorf("%w; jobs run on, and whoever takes it next looks after them: %w", ErrLockLost, why)
+		return fmt.Errorf("%w; jobs keep running, and the next holder takes over: %w", ErrLockLost, why)
 	}
-	return fmt.Errorf("%w to another process; jobs run on under it", ErrLockLost)
+	return fmt.Errorf("%w to another process, which takes over; jobs keep running", ErrLockLost)
 }
 
 // RefusedError ends a run whose first plan was not approved. Nothing was changed.

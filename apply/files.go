@@ -120,7 +120,7 @@ func (w *FileWatcher) Still(lost []string) error {
 		return nil
 	}
 	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Text: fmt.Sprintf(
-		"Jobs are in the files no more, which is believed once nobody has written there for %s. Until then what is in force stays so.", filesStill)}
+		"Jobs are no longer in the files. They are removed once the files have not changed for %s; until then the current configuration stays in effect.", filesStill)}
 }
 
 // Git is an UnsteadyError while git is at work on the files. caution is what to know of a lock that a killed git has left,

@@ -69,13 +69,13 @@ func (l gitLock) left(now time.Time) bool {
 // unsteady is why the files are not read while the lock is held.
 func (l gitLock) unsteady(now time.Time) *UnsteadyError {
 	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
-		"%s is there since %s, and the files are not read while it is, until %s at the most. What is in force stays so. If no git runs any more, one that was killed has left it: remove it.",
+		"%s exists since %s, and the files are not read until it is gone, or %s at the latest. The current configuration stays in effect. If no git is running, a killed one left it behind: remove it.",
 		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
 }
 
 // leftBehind is what to know of a lock that nobody waits for any more.
 func (l gitLock) leftBehind() string {
-	return fmt.Sprintf("%s is there since %s. Git was killed, it seems: the files are read as they are, and may be of no commit. Remove it if no git runs.",
+	return fmt.Sprintf("%s exists since %s: git seems to have been killed. The files are read as they are and may not match a commit. Remove it if no git is running.",
 		l.path, l.since.Format(time.DateTime))
 }
 
@@ -111,7 +111,7 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		}
 		if still.since.Sub(begun) >= stillMost-filesStill && now.Sub(begun) >= stillMost {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
-				"Jobs are in the files no more, and in %s nobody has left the files alone for %s: somebody is writing them", stillMost, filesStill)}
+				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", stillMost, filesStill)}
 		}
 		if !waiting && now.Sub(begun) >= stillTold {
 			waiting = true

@@ -80,7 +80,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 		}
 	}
 	if err != nil && l.turn.phase == starting {
-		l.finish(plan.Plan{}, fmt.Errorf("tell the agents of provider %q where the service is: %w", e.Provider, err))
+		l.finish(plan.Plan{}, fmt.Errorf("publish the service's address to the agents of provider %q: %w", e.Provider, err))
 		return
 	}
 	if err != nil {

@@ -244,7 +244,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.read("eltrain.state")
 	s.write("eltrain.state", foreign)
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	s.heard("The state cannot be stored; nothing is changed until it can")
+	s.heard("The state cannot be stored; nothing changes until it can be")
 	s.heard("they belong to different job directories; nothing was written")
 	if got := s.read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
@@ -282,7 +282,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name), "Running")
+	has(t, out, "Cannot read part of the journal", filepath.Base(name), "Running")
 	if strings.Contains(out, "orld_formed") || strings.Contains(out, "world formed") {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
@@ -293,10 +293,10 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name))
+	has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
 	s.watch()
-	s.heard("The journal's torn end was cut off")
+	s.heard("Removed an incomplete entry at the end of the journal")
 	before := s.awaitWorld("s", 2, 1)
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 	s.awaitWorld("s", 2, before.Generation+1)
@@ -309,7 +309,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 
 // ---- the disk ----------------------------------------------------------------------------
 
-const storeTrouble = "The state cannot be stored; nothing is changed until it can"
+const storeTrouble = "The state cannot be stored; nothing changes until it can be"
 
 func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	s := site4(t, jobOptions{min: 2, max: 4, settle: "60s"}) // the restarted one is waited for
@@ -414,7 +414,7 @@ func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s.must("apply", "-auto-approve")
 	filler := fill()
 	out, code := s.run("destroy", "-auto-approve")
-	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Make room on that disk") {
+	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Free a few MiB on that disk") {
 		t.Errorf("destroy on a full disk: exit code %d\n%s", code, out)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -440,7 +440,7 @@ func TestTakenPortIsToldAndNothingStarts(t *testing.T) {
 			if code != 1 {
 				t.Errorf("%s %s: exit code %d", watch, flag, code)
 			}
-			has(t, out, "The elastic training service cannot start", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
+			has(t, out, "Cannot start the elastic training service", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "eltrain.state")); err == nil {

@@ -27,7 +27,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 			s.write(name, files[name])
 		}
 	}
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name, told string
 		spoil      func(path string) error
@@ -119,7 +119,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	s.watch()
 	s.dir = real // all else is seen from where the files are
 	before := s.awaitWorld("s", 2, 1)
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name  string
 		leave func(at string) error

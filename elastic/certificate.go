@@ -105,7 +105,7 @@ func (c *certificate) renew(now time.Time) {
 		err = c.tell(now)
 	}
 	if c.due(now) {
-		c.log.Info("The service's certificate is a renewed one from now on.", "expires", c.served.certificate.Leaf.NotAfter)
+		c.log.Info("The service uses its renewed certificate.", "expires", c.served.certificate.Leaf.NotAfter)
 		c.former = true
 	}
 	if c.former {
@@ -131,7 +131,7 @@ func (c *certificate) differs(p pair) bool {
 
 func (c *certificate) tell(now time.Time) error {
 	if err := c.renewed(c.certificates()); err != nil {
-		return fmt.Errorf("tell the agents of a renewed certificate: %w", err)
+		return fmt.Errorf("publish the renewed certificate to the agents: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +158,7 @@ func (c *certificate) say(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != c.failed {
-		c.log.Warn("A renewed certificate is not taken up; the one before stays, and it is tried again.", "error", err)
+		c.log.Warn("Cannot load the renewed certificate; keeping the current one and retrying.", "error", err)
 	}
 	c.failed = text
 }

@@ -231,7 +231,7 @@ func (c *Coordinator) Owner(token string) (string, error) {
 		}
 	}
 	if !found || token == "" {
-		return "", &Error{Unauthorized, "the bearer token is no job's"}
+		return "", &Error{Unauthorized, "the bearer token does not belong to any job"}
 	}
 	return owner, nil
 }

@@ -212,16 +212,16 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 	s := r.slots[addr]
 	switch {
 	case !r.started:
-		return nil, &Error{NotReady, "it is not known yet what is wanted of this job"}
+		return nil, &Error{NotReady, "the desired state of this job is not known yet"}
 	case s == nil:
-		return nil, &Error{NoSuchSlot, fmt.Sprintf("%s is not wanted", addr)}
+		return nil, &Error{NoSuchSlot, fmt.Sprintf("%s is not in the job's desired state", addr)}
 	case incarnation < s.Incarnation:
 		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s was replaced by %d", incarnation, addr, s.Incarnation)}
 	case incarnation > s.Incarnation:
 		// The provider was faster than the plan's result reached us.
 		return nil, &Error{NotReady, fmt.Sprintf("incarnation %d of %s is not known yet", incarnation, addr)}
 	case s.ended:
-		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is held to have ended", incarnation, addr)}
+		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is considered to have ended", incarnation, addr)}
 	}
 	return s, nil
 }

@@ -298,7 +298,7 @@ func (s *Server) keepLedger() {
 		for _, f := range forming {
 			err := s.opts.Ledger.Form(f.Job, f.UID, f.World)
 			if err != nil {
-				s.log.Warn("a world could not be recorded: nobody is told of it, it is tried again", "job", f.Job, "generation", f.World.Generation, "error", err)
+				s.log.Warn("cannot record a world: not announced, retrying", "job", f.Job, "generation", f.World.Generation, "error", err)
 			}
 			s.mu.Lock()
 			s.c.Formed(time.Now(), f, err)
@@ -413,7 +413,7 @@ func (s *Server) authorize(r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	return s.c.Authorize(r.PathValue("job"), token)
 }
@@ -565,12 +565,12 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 // authorizeWebhook checks the token of who asks to reconcile, before anything of the body is read.
 func (s *Server) authorizeWebhook(r *http.Request) error {
 	if s.opts.Webhook == nil {
-		return &Error{Unauthorized, "nobody may ask for that here: service { reconcile_token_file } names no token, or no watch is on"}
+		return &Error{Unauthorized, "reconcile requests are disabled: service { reconcile_token_file } is not set, or no watch is running"}
 	}
 	want, err := s.opts.Webhook()
 	if err != nil { // the caller's token may well be right
-		s.log.Warn("a request to reconcile is refused: its token cannot be read", "error", err)
-		return &Error{NotReady, "the token in the file of service { reconcile_token_file } cannot be read here, or must not be used; the master's output says why"}
+		s.log.Warn("reconcile request refused: cannot read its token", "error", err)
+		return &Error{NotReady, "the token of service { reconcile_token_file } cannot be read or must not be used; the master's output says why"}
 	}
 	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(bearer(r)))
 	if want == "" || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
@@ -579,7 +579,7 @@ func (s *Server) authorizeWebhook(r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	return nil
 }
@@ -599,7 +599,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) error {
 	ready := s.ready
 	s.mu.Unlock()
 	if !ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	reply(w, http.StatusOK, Health{"ready"})
 	return nil

@@ -64,7 +64,7 @@ func (w World) Of(name string) World {
 	return w
 }
 
-// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it runs any more: it is
+// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it is running: it is
 // nobody's to stop, and no other job's to take over.
 type Released struct {
 	Name     string `json:"name"` // under which it was launched

@@ -92,7 +92,7 @@ func (r Records) Check() error {
 				return fmt.Errorf("job.%s has the slot %s", name, a)
 			}
 			if i > 0 && a == rec.Slots[i-1].Address {
-				return fmt.Errorf("%s is there twice", a)
+				return fmt.Errorf("%s appears twice", a)
 			}
 		}
 	}

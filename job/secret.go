@@ -391,7 +391,7 @@ func (s *Sealer) Records(records Records) Records {
 }
 
 // ErrSealed is of something that cannot be started, because a sensitive value that it needs is not known.
-var ErrSealed = errors.New("a sensitive value that it was declared with is not known any more: values are kept nowhere but in the files and variables. Declare the job again as it was, or with another value")
+var ErrSealed = errors.New("a sensitive value that it was declared with is no longer known: eltrain does not store such values. Declare the job again with the same or another value")
 
 // Launch is l with its sensitive values. The error is ErrSealed if one is not known.
 func (s *Sealer) Launch(l Launch) (Launch, error) {

@@ -51,7 +51,7 @@ const (
 	Evicted      Event = "evicted"       // its reservation is gone with its node and no other has room
 	Replaced     Event = "replaced"      // its program or resources changed: next incarnation
 	Cancel       Event = "cancel"
-	Stopped      Event = "stopped" // nothing of it runs any more
+	Stopped      Event = "stopped" // nothing of it is running
 )
 
 type edge struct {
@@ -99,7 +99,7 @@ func init() {
 func (p Phase) Step(e Event) (Phase, error) {
 	next, ok := transitions[edge{p, e}]
 	if !ok {
-		return p, fmt.Errorf("a slot that is %s cannot take %q", p, e)
+		return p, fmt.Errorf("a slot in phase %s cannot take the event %q", p, e)
 	}
 	return next, nil
 }

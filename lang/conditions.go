@@ -115,7 +115,7 @@ func (l *loader) conditionMessage(c condition) string {
 			return text.AsString()
 		}
 	}
-	return "The value does not keep the rule."
+	return "The value violates the rule."
 }
 
 // require reports conditions that do not hold as errors.
@@ -203,7 +203,7 @@ func (l *loader) assert(name string, a conditionBlock) verdict {
 	}
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "Check block assertion failed",
-		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It stops nothing.", held.message, name),
+		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It does not stop an apply.", held.message, name),
 		Subject: a.Condition.Range().Ptr(), Expression: a.Condition, EvalContext: ctx,
 	})
 	return held

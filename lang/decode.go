@@ -67,7 +67,7 @@ func setGo(v reflect.Value, val cty.Value) error {
 		v.SetBool(val.True())
 	case reflect.String:
 		if strings.Contains(val.AsString(), "\x00") {
-			return fmt.Errorf("a string here must not contain a NUL character")
+			return fmt.Errorf("a string must not contain a NUL character here")
 		}
 		v.SetString(val.AsString())
 	case reflect.Int, reflect.Int64:
@@ -75,9 +75,9 @@ func setGo(v reflect.Value, val cty.Value) error {
 		n, exact := number.Int64()
 		switch {
 		case number.IsInt() && exact == big.Below: // what was cut off to n is above it
-			return fmt.Errorf("%s is too large: %d is the most", number.Text('g', 10), n)
+			return fmt.Errorf("%s is too large: the maximum is %d", number.Text('g', 10), n)
 		case number.IsInt() && exact == big.Above:
-			return fmt.Errorf("%s is too small: %d is the least", number.Text('g', 10), n)
+			return fmt.Errorf("%s is too small: the minimum is %d", number.Text('g', 10), n)
 		case exact != big.Exact || v.OverflowInt(n):
 			return fmt.Errorf("a whole number is required")
 		}
@@ -185,7 +185,7 @@ func defaultValue(f job.Field) cty.Value {
 	}
 	val, err := convert.Convert(val, ty)
 	if err != nil {
-		panic(fmt.Sprintf("lang: the default of %s does not fit its type: %v", f.Name, err))
+		panic(fmt.Sprintf("lang: the default of %s does not match its type: %v", f.Name, err))
 	}
 	return val
 }
@@ -404,14 +404,14 @@ func pathText(path cty.Path) string {
 func unsuitable(attr *hcl.Attribute, err error, secret bool, ctx *hcl.EvalContext) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagError,
-		Summary:  "Unsuitable value",
+		Summary:  "Invalid value",
 		Detail:   fmt.Sprintf("The argument %q: %s.", attr.Name, err),
 		Subject:  attr.Expr.Range().Ptr(),
 		Context:  attr.Range.Ptr(),
 	}
 	if secret {
 		// The error may quote the value.
-		d.Detail = fmt.Sprintf("The argument %q cannot take this value, which is sensitive and not shown.", attr.Name)
+		d.Detail = fmt.Sprintf("The argument %q does not accept this value, which is sensitive and not shown.", attr.Name)
 		return d
 	}
 	d.Expression, d.EvalContext = attr.Expr, ctx

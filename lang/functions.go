@@ -32,10 +32,10 @@ import (
 
 // unstable are functions that people know from Terraform and that give another answer each time.
 var unstable = map[string]string{
-	"timestamp":     "gives the time of the call",
-	"plantimestamp": "gives the time of the call",
-	"uuid":          "gives another identifier at each call",
-	"bcrypt":        "salts its result anew at each call",
+	"timestamp":     "returns the time of the call",
+	"plantimestamp": "returns the time of the call",
+	"uuid":          "returns another identifier at each call",
+	"bcrypt":        "uses a new salt at each call",
 }
 
 // makeFunctions gives what expressions may call, under Terraform's names. Each one's result depends on its
@@ -323,7 +323,7 @@ var lengthFunc = function.New(&function.Spec{
 		case ty.IsCollectionType() || ty.IsTupleType() || ty.IsObjectType():
 			return v.Length().WithMarks(marks), nil
 		}
-		return cty.DynamicVal, function.NewArgErrorf(0, "a string or a collection is required")
+		return cty.DynamicVal, function.NewArgErrorf(0, "a string or collection is required")
 	},
 })
 
@@ -450,7 +450,7 @@ func decodeBase64(s string) (string, error) {
 		return "", fmt.Errorf("this is not base64")
 	}
 	if !utf8.Valid(b) {
-		return "", fmt.Errorf("what is encoded is not UTF-8 text")
+		return "", fmt.Errorf("the decoded data is not UTF-8 text")
 	}
 	return string(b), nil
 }
@@ -590,7 +590,7 @@ func (l *loader) render(name, src string, vars cty.Value, functions map[string]f
 	}
 	text, err := convert.Convert(v, cty.String)
 	if err != nil || text.IsNull() {
-		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid template", Detail: "The template does not make a text.", Subject: expr.Range().Ptr()}}
+		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid template", Detail: "The template does not produce a string.", Subject: expr.Range().Ptr()}}
 	}
 	return text, nil
 }

@@ -212,8 +212,8 @@ job "j" {
 
 func TestSlotErrors(t *testing.T) {
 	tests := map[string]struct{ src, want string }{
-		"elsewhere":         {inRole(`replicas = slot.index`), "No slot here"},
-		"in resources":      {inRole("resources {\n      cpu = slot.index + 1\n    }"), "No slot here"},
+		"elsewhere":         {inRole(`replicas = slot.index`), "slot not available here"},
+		"in resources":      {inRole("resources {\n      cpu = slot.index + 1\n    }"), "slot not available here"},
 		"other role's late": {inRole(`env = { A = slot.index }`) + "", ""},
 		"referred to":       {"job \"j\" {\n  role \"a\" {\n    command = [slot.address]\n  }\n  role \"b\" {\n    command = role.a.command\n  }\n}\n", "differs from slot to slot"},
 		"value":             {inRole(`working_dir = ["${slot.index}"]`), "working_dir"},

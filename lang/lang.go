@@ -154,7 +154,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 			}
 		case errors.Is(err, fs.ErrNotExist):
 			// Somebody is exchanging the files. What is left of them may be valid and declare less than it is to.
-			diags = append(diags, unreadable(path, errors.New("the file was there when the directory was listed, and now it, or what it links to, is not; try again")))
+			diags = append(diags, unreadable(path, errors.New("the file, or what it links to, was removed after the directory was listed; try again")))
 		case err != nil:
 			diags = append(diags, unreadable(path, err))
 		default:
@@ -314,7 +314,7 @@ func (l *loader) parse(files map[string][]byte) {
 	}
 	switch {
 	case configs == 0 && !l.torn:
-		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", l.dir)
+		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; use -chdir=DIR for another one.", l.dir)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
 		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
 		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", l.dir)
@@ -410,7 +410,7 @@ func cut(diags hcl.Diagnostics) hcl.Diagnostics {
 func more(rest hcl.Diagnostics) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "More problems",
-		Detail:  fmt.Sprintf("There are %d more, beginning here. They are told when those before are mended.", len(rest)),
+		Detail:  fmt.Sprintf("There are %d more, starting here. They are shown when the ones before are fixed.", len(rest)),
 		Subject: subject(rest[0]).Ptr(),
 	}
 	if rest.HasErrors() {
@@ -500,7 +500,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 func unreadable(path string, err error) *hcl.Diagnostic {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read configuration", Detail: fmt.Sprintf("There is no file or directory %s.", path)}
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read configuration", Detail: fmt.Sprintf("The file or directory %s does not exist.", path)}
 	}
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,

@@ -195,7 +195,7 @@ func (l *loader) collectMoves(moved *moves) {
 			case from.module != to.module:
 				l.report(&hcl.Diagnostic{
 					Severity: hcl.DiagError, Summary: "Invalid move",
-					Detail:  fmt.Sprintf("%s and %s are not of one kind: a job becomes a job, and a module a module.", from.text, to.text),
+					Detail:  fmt.Sprintf("%s and %s are of different kinds: a job moves to a job, a module to a module.", from.text, to.text),
 					Subject: &at,
 				})
 			case from.module:
@@ -281,16 +281,16 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &m.at})
 	}
 	if from == m.to {
-		bad("Move to itself", "The job %q has this name already. Remove the block.", from)
+		bad("Move to itself", "The job %q already has this name. Remove the block.", from)
 		return
 	}
 	if p, declared := l.names[from]; declared {
-		bad("Moved job still exists", "%s is still declared, at %s:%d. What runs under that name cannot be the job %q too: remove one of both.", p.address, p.at.Filename, p.at.Start.Line, m.to)
+		bad("Moved job still exists", "%s is still declared, at %s:%d. It cannot also become the job %q: remove one of the two.", p.address, p.at.Filename, p.at.Start.Line, m.to)
 		return
 	}
 	if first := moved.from[from]; first != nil {
 		if first.to != m.to {
-			bad("Ambiguous move", "%s is moved to the job %q already, at %s:%d. Remove one of both.", m.address, first.to, first.at.Filename, first.at.Start.Line)
+			bad("Ambiguous move", "%s is already moved to the job %q, at %s:%d. Remove one of the two.", m.address, first.to, first.at.Filename, first.at.Start.Line)
 		}
 		return
 	}
@@ -299,7 +299,7 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 		return
 	}
 	if o := moved.onto[m.to]; o != nil {
-		bad("Ambiguous move", "%s is moved to the job %q as well, at %s:%d: only one can become that job.", o.address, m.to, o.at.Filename, o.at.Start.Line)
+		bad("Ambiguous move", "%s is also moved to the job %q, at %s:%d: only one can become that job.", o.address, m.to, o.at.Filename, o.at.Start.Line)
 		return
 	}
 	moved.onto[m.to] = m
@@ -333,7 +333,7 @@ func (l *loader) lastName(moved *moves, from string) (string, bool) {
 	if looped {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Moves in a cycle",
-			Detail:  fmt.Sprintf("Each of these jobs becomes the next one: %s. Remove one of the blocks.", strings.Join(append(chain[slices.Index(chain, name):], name), " -> ")),
+			Detail:  fmt.Sprintf("These jobs are moved to each other: %s. Remove one of the blocks.", strings.Join(append(chain[slices.Index(chain, name):], name), " -> ")),
 			Subject: &moved.from[from].at,
 		})
 	}
@@ -406,7 +406,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 		return false
 	}
 	if first, dup := seen[r.from.text]; dup {
-		return bad("Duplicate removed block", "There is one for %s already, at %s:%d.", r.from.text, first.at.Filename, first.at.Start.Line)
+		return bad("Duplicate removed block", "There is already one for %s, at %s:%d.", r.from.text, first.at.Filename, first.at.Start.Line)
 	}
 	seen[r.from.text] = r
 	if at, declared := calls[r.from.text]; declared {
@@ -419,7 +419,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 		return bad("Removed job still exists", "%s is still declared, at %s:%d. Remove it, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 	}
 	if m := moved.from[r.from.name]; m != nil {
-		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to, m.at.Filename, m.at.Start.Line)
+		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of the two.", r.from.text, m.to, m.at.Filename, m.at.Start.Line)
 	}
 	return true
 }
@@ -439,13 +439,13 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 		if strings.HasPrefix(p.address, r.from.text+".") || strings.HasPrefix(p.address, r.from.text+"[") {
 			return bad("Removed module still exists", "%s is still declared, at %s:%d. Remove its key from the module's for_each, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 		}
-		return bad("Name of a removed module's job",
-			"%s, at %s:%d, has the name %q, which a job of %s can have had: one could be taken for the other. Remove this block once that module's jobs are gone from the state, or give the job another name.",
+		return bad("Ambiguous name of a removed module's job",
+			"%s, at %s:%d, has the name %q, which a job of %s may have had: they could be confused. Remove this block once that module's jobs are gone from the state, or rename the job.",
 			p.address, p.at.Filename, p.at.Start.Line, name, r.from.text)
 	}
 	for _, m := range moved.several {
 		if m.from.text == r.from.text {
-			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
+			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of the two.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
 		}
 	}
 	return true
@@ -579,7 +579,7 @@ func (l *loader) checkWithin(all map[string]removal) {
 		}
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Duplicate removed block",
-			Detail:  fmt.Sprintf("%s is in %s, for which there is one already, at %s:%d. Remove one of both.", r.from.text, whole.from.text, whole.at.Filename, whole.at.Start.Line),
+			Detail:  fmt.Sprintf("%s is in %s, which already has one, at %s:%d. Remove one of the two.", r.from.text, whole.from.text, whole.at.Filename, whole.at.Start.Line),
 			Subject: &r.at,
 		})
 	}
@@ -643,7 +643,7 @@ func (l *loader) imports() {
 				continue
 			}
 			if first, dup := byTarget[to.selector.String()]; dup {
-				l.complain(read.at("to"), read, "Duplicate import", "There is an import to %s already, at %s:%d.", to.text, first.Filename, first.Start.Line)
+				l.complain(read.at("to"), read, "Duplicate import", "There is already an import to %s, at %s:%d.", to.text, first.Filename, first.Start.Line)
 				continue
 			}
 			byTarget[to.selector.String()] = read.def
@@ -651,7 +651,7 @@ func (l *loader) imports() {
 				continue
 			}
 			if first, dup := byID[decl.ID]; dup {
-				l.complain(read.at("id"), read, "Duplicate import", "%q is imported already, at %s:%d: one thing cannot be two.", decl.ID, first.Filename, first.Start.Line)
+				l.complain(read.at("id"), read, "Duplicate import", "%q is already imported, at %s:%d.", decl.ID, first.Filename, first.Start.Line)
 				continue
 			}
 			byID[decl.ID] = read.def
@@ -663,7 +663,7 @@ func (l *loader) imports() {
 func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Sensitive import",
-		Detail:  "What is imported cannot be sensitive: the plan shows it.",
+		Detail:  "The id cannot be sensitive: the plan shows it.",
 		Subject: attr.Expr.Range().Ptr(),
 	}
 }
@@ -671,7 +671,7 @@ func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 // checkImport holds that what is imported to is declared; jobs are the indices of those that are.
 func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int) bool {
 	if id == "" && t.sound("id") {
-		l.complain(t.at("id"), t, "Import of nothing", "id is empty: it is what the provider knows the running thing by.")
+		l.complain(t.at("id"), t, "Import of nothing", "id is empty: write the provider's identifier of what is running.")
 		return false
 	}
 	i, declared := jobs[to.name]
@@ -708,7 +708,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 		size += ".max"
 	}
 	if _, most := role.Bounds(); !unknown(size) && to.selector.Ranges[0][0] >= most {
-		l.complain(t.at("to"), t, "Import to an undeclared slot", "%s has %d slots, which count from 0.", role.Name, most)
+		l.complain(t.at("to"), t, "Import to an undeclared slot", "%s has %d slots, counted from 0.", role.Name, most)
 		return false
 	}
 	return true
@@ -724,13 +724,13 @@ func (l *loader) undeclared(address string) string {
 	}
 	slices.Sort(known)
 	if i := slices.IndexFunc(known, func(of string) bool { return job.Selector{Declared: address}.Covers(of) }); i >= 0 {
-		return fmt.Sprintf("%s stands for all jobs that for_each makes: write the key of the one that is meant, as in %s.", address, known[i])
+		return fmt.Sprintf("%s stands for all instances of for_each: write the key of one, as in %s.", address, known[i])
 	}
 	hint := ""
 	if meant := closest(address, known); meant != "" {
 		hint = fmt.Sprintf(" Did you mean %s?", meant)
 	}
-	return fmt.Sprintf("%s is not declared.%s Declare it as it is to run; import says which running one it is.", address, hint)
+	return fmt.Sprintf("%s is not declared.%s Declare it as it should run; import says which running job it is.", address, hint)
 }
 
 // decode reads a block that has no scope of its own.
@@ -774,7 +774,7 @@ func cutKey(address string) (block string, keyed bool) {
 type targetKind string
 
 const (
-	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each, and module.NAME. before it if it is in another module"
+	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each, prefixed with module.NAME. if it is in another module"
 	jobsAndSlots   targetKind = "a job or one slot of it: job.NAME or job.NAME.ROLE[0]"
 )
 
@@ -786,7 +786,7 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	bad := func(why string) (target, bool) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Invalid address",
-			Detail:  fmt.Sprintf("%sWrite, without quotes, the address of %s.", why, kind),
+			Detail:  fmt.Sprintf("%sWrite the address of %s without quotes.", why, kind),
 			Subject: expr.Range().Ptr(),
 		})
 		return target{}, false
@@ -803,7 +803,7 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	case err != nil, t.module && kind != jobsAndModules:
 		return bad("")
 	case sel.Role != "" && kind != jobsAndSlots:
-		return bad("A role is a part of its job, and cannot be named by itself here. ")
+		return bad("A role is part of its job and cannot be named by itself here. ")
 	case sel.Role != "" && (len(sel.Ranges) != 1 || sel.Ranges[0][0] != sel.Ranges[0][1]):
 		return bad("")
 	}

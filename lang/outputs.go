@@ -78,7 +78,7 @@ func (l *loader) outputValue(o *outputBlock) cty.Value {
 	case l.parent == nil && val.ContainsMarked():
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Output refers to sensitive values",
-			Detail:  fmt.Sprintf("The output %q is made of sensitive values, and would show them. Add sensitive = true, or take them out with nonsensitive().", o.Name),
+			Detail:  fmt.Sprintf("The output %q contains sensitive values and would show them. Add sensitive = true, or unmark them with nonsensitive().", o.Name),
 			Subject: o.Value.Range().Ptr(),
 		})
 		return cty.DynamicVal

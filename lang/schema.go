@@ -124,7 +124,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  fmt.Sprintf("Duplicate %s block", inner.Type),
-				Detail:   fmt.Sprintf("Only one %s block is allowed here; the first is at line %d. Put both together.", inner.Type, out.blocks[inner.Type][0].def.Start.Line),
+				Detail:   fmt.Sprintf("Only one %s block is allowed here; the first is at line %d. Merge them.", inner.Type, out.blocks[inner.Type][0].def.Start.Line),
 				Subject:  inner.DefRange.Ptr(),
 			})
 			continue
@@ -157,7 +157,7 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  fmt.Sprintf("Duplicate %s %q", kind, name),
-			Detail:   fmt.Sprintf("There is %s of this name already, at %s:%d. Give one of them another name.", indefinite(kind), first.Filename, first.Start.Line),
+			Detail:   fmt.Sprintf("There is already %s of this name, at %s:%d. Rename one of them.", indefinite(kind), first.Filename, first.Start.Line),
 			Subject:  &at,
 			Context:  b.DefRange.Ptr(),
 		})

@@ -92,8 +92,8 @@ func (l *loader) unsealed(where string) evaluator {
 		if v.ContainsMarked() {
 			diags = append(diags, &hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Sensitive value outside of a job",
-				Detail: fmt.Sprintf("%q in %s takes no sensitive value: saved plans, the journal and the recorded observation would have it in clear. "+
-					"Give it to a job, in the env of a role for example, or name a file or a Secret of the cluster that has it. A value that need not be hidden can be taken with nonsensitive().", attr.Name, where),
+				Detail: fmt.Sprintf("%q in %s cannot be sensitive: saved plans, the journal and the recorded observation would contain it in plain text. "+
+					"Use it in a job, for example in the env of a role, or name a file or a Secret of the cluster that has it. If the value need not be hidden, use nonsensitive().", attr.Name, where),
 				Subject: attr.Expr.Range().Ptr(),
 			})
 		}

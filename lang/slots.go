@@ -29,7 +29,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Too many slots",
-			Detail:   fmt.Sprintf("With this role the directory declares %d slots; %d is the most.", l.slots, maxSlots),
+			Detail:   fmt.Sprintf("With this role the directory declares %d slots; the limit is %d.", l.slots, maxSlots),
 			Subject:  at,
 		})
 		most = 1

@@ -61,7 +61,7 @@ func (l *loader) declareLocals() []*named {
 		for _, inner := range b.Body.Blocks {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unsupported block type",
-				Detail:  "A locals block has only lines of the form NAME = VALUE.",
+				Detail:  "A locals block can only contain lines of the form NAME = VALUE.",
 				Subject: inner.TypeRange.Ptr(),
 			})
 		}
@@ -94,7 +94,7 @@ func duplicateLocal(name string, a, b hcl.Range) *hcl.Diagnostic {
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  fmt.Sprintf("Duplicate local value %q", name),
-		Detail:   fmt.Sprintf("It is defined already, at %s:%d. Give one of them another name.", a.Filename, a.Start.Line),
+		Detail:   fmt.Sprintf("It is already defined, at %s:%d. Rename one of them.", a.Filename, a.Start.Line),
 		Subject:  &b,
 	}
 }

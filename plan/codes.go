@@ -13,22 +13,22 @@ const (
 	EditedAttribute    job.Code = "edited_attribute"    // a part: one that was edited
 	Superseded         job.Code = "superseded"          // a newer incarnation has the slot
 	JobEnded           job.Code = "job_ended"           // its job has ended
-	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, and its agent has not ended by itself
-	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, and runs
+	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, but its agent has not exited
+	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, but still runs
 	EarlierDecision    job.Code = "earlier_decision"    // decided by an eltrain that did not record why
 	RoleSucceeded      job.Code = "role_succeeded"      // another slot of its role has succeeded
 	NotDeclared        job.Code = "not_declared"        // its job is not declared any more
-	DestroyRequested   job.Code = "destroy_requested"   // destroy was asked for
+	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is not declared any more
 	AboveMost          job.Code = "above_most"          // its role may not have so many slots
-	GivesWay           job.Code = "gives_way"           // it waits in vain, and another job fits without it
+	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
 	MakesRoom          job.Code = "makes_room"          // its role shrinks so that another job fits
 	Shrunk             job.Code = "shrunk"              // its role is made smaller
 	Scaled             job.Code = "scaled"              // its role is made larger within its bounds
 	MemoryEnlarged     job.Code = "memory_enlarged"     // it gets more memory after it ran out of it
 	NoRoomToReturn     job.Code = "no_room_to_return"   // it starts anew once a node has room
 	NodeDrained        job.Code = "node_drained"        // its node is drained
-	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than it holds
+	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than its slots need
 	JobLimits          job.Code = "job_limits"          // the job's limits allow no more
 	RoleMax            job.Code = "role_max"            // the role's max allows no more
 	NoRoomForMore      job.Code = "no_room_for_more"    // no node has room for more
@@ -40,14 +40,14 @@ const (
 
 // How a slot was lost. The code is the cause, where there is one.
 const (
-	LeaseLost     = job.Code(job.LeaseLost)     // it was silent for the whole lease
+	LeaseLost     = job.Code(job.LeaseLost)     // its lease expired
 	NodeGone      = job.Code(job.NodeGone)      // its node was removed
 	Preempted     = job.Code(job.Preemption)    // it was preempted
 	Evicted       = job.Code(job.Eviction)      // it was evicted
 	Deleted       = job.Code(job.Deletion)      // somebody deleted it
 	NodeFailed    = job.Code(job.NodeFailed)    // its node could not start it
 	LaunchFailed  = job.Code(job.LaunchFailed)  // its agent did not register
-	AgentLeft     = job.Code(job.AgentLeft)     // its agent was asked to go
+	AgentLeft     = job.Code(job.AgentLeft)     // its agent was told to stop
 	AgentGone     = job.Code(job.AgentGone)     // its agent ended
 	OutOfMemory   = job.Code(job.OutOfMemory)   // it ran out of memory
 	StartFailed   = job.Code(job.StartFailed)   // it could not be started
@@ -61,7 +61,7 @@ const (
 // AgentGone are evidence as well.
 const (
 	SilentForLease   job.Code = "silent_for_lease"  // nothing was heard of it for the whole lease
-	NotRegistered    job.Code = "not_registered"    // its agent runs and has not registered
+	NotRegistered    job.Code = "not_registered"    // its agent is running but has not registered
 	NodeRemoved      job.Code = "node_removed"      // the named node was removed
 	NodeCannotStart  job.Code = "node_cannot_start" // the named node could not start it
 	CannotStart      job.Code = "cannot_start"      // its command could not be started
@@ -76,8 +76,8 @@ const (
 	AgentNotThere    job.Code = "agent_not_there"   // the world waits for its agent to register
 	NoPlace          job.Code = "no_place"          // the world waits for it, and it has no place
 	NotStarting      job.Code = "not_starting"      // the world waits for it, and its infrastructure says why it does not start
-	EndedWell        job.Code = "ended_well"        // it has ended well
-	Gone             job.Code = "gone"              // nothing of it is there any more
+	EndedWell        job.Code = "ended_well"        // it succeeded
+	Gone             job.Code = "gone"              // nothing of it is left
 	NotRecorded      job.Code = "not_recorded"      // an incarnation runs that is not recorded
 	NewerIncarnation job.Code = "newer_incarnation" // a newer incarnation runs than is recorded
 )
@@ -127,14 +127,14 @@ const (
 	PreventDestroy           job.Code = "prevent_destroy"            // the job must not be destroyed
 	PreventDestroyUndeclared job.Code = "prevent_destroy_undeclared" // the same, as it was last applied; it is declared no more
 	PreventDestroyMove       job.Code = "prevent_destroy_move"       // it would be destroyed to begin under another provider
-	ImportConflict           job.Code = "import_conflict"            // imports to one job name two jobs that run
+	ImportConflict           job.Code = "import_conflict"            // imports to one job name two running jobs
 	ImportOtherProvider      job.Code = "import_other_provider"      // it runs under another provider
 	ImportJobToSlot          job.Code = "import_job_to_slot"         // a whole job is imported to a slot
 	ImportOtherSlot          job.Code = "import_other_slot"          // a slot is imported to another slot
 	ImportAmbiguous          job.Code = "import_ambiguous"           // two jobs have something of that name
 	ImportNotFound           job.Code = "import_not_found"           // nothing runs with that ID
 	ImportManaged            job.Code = "import_managed"             // it is another job of this state
-	ImportDuplicate          job.Code = "import_duplicate"           // it is imported to another job already
+	ImportDuplicate          job.Code = "import_duplicate"           // it is already imported to another job
 )
 
 // What notices tell, and why a job failed.
@@ -145,8 +145,8 @@ const (
 	Incident          job.Code = "incident"             // an incident, and what is done about it
 	EventRejected     job.Code = "event_rejected"       // an event that a slot's phase does not take
 	SlotFailed        job.Code = "slot_failed"          // a slot failed for good
-	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role had succeeded
-	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another one of its role had succeeded
+	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
+	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another one of its role succeeded
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
-	RestartsSpent     job.Code = "restarts_spent"       // the budget of restarts is spent
+	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

@@ -104,7 +104,7 @@ func (c *checker) refresh(t *rapid.T) {
 	if !bytes.Equal(before, asJSON(t, in)) {
 		t.Fatalf("refreshing modified the input:\n%s", before)
 	}
-	// What is remembered of a job that was let go is a record too: it goes when nothing of it runs any more.
+	// What is remembered of a job that was let go is a record too: it goes when nothing of it is running.
 	same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released)
 	if len(p.Changes) > 0 || same == p.Dirty {
 		t.Fatalf("refreshing is dirty=%v and would do:\n%s", p.Dirty, render(p))

@@ -19,7 +19,7 @@ func copyAsked(args []string) (path string, asked bool, err error) {
 		return "", false, nil
 	}
 	if path, asked = strings.CutPrefix(args[0], copyTo); asked && (path == "" || len(args) > 1) {
-		return "", false, errors.New(copyTo + "PATH takes one path, and nothing else")
+		return "", false, errors.New(copyTo + "PATH takes exactly one path")
 	}
 	return path, asked, nil
 }

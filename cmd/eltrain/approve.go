@@ -48,7 +48,7 @@ func (s *session) approved(ctx context.Context, q question) (yes bool, err error
 	case given := <-answers:
 		fmt.Fprintln(s.streams.Out)
 		if given.err != nil && given.line == "" {
-			return false, fmt.Errorf("the input ended without an answer (%w). Where nobody can be asked, use %s", given.err, q.instead)
+			return false, fmt.Errorf("the input ended without an answer (%w). To run without a prompt, use %s", given.err, q.instead)
 		}
 		return strings.TrimSpace(given.line) == "yes", nil
 	case <-ctx.Done():

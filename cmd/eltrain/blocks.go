@@ -73,7 +73,7 @@ func (a planning) prevent(cfg *lang.Config) map[string]bool {
 type RefusedPlanError struct{ Refusals []plan.Refusal }
 
 func (e *RefusedPlanError) Error() string {
-	return fmt.Sprintf("the plan asks for what must not be done to %d jobs", len(e.Refusals))
+	return fmt.Sprintf("the plan is not allowed for %d jobs", len(e.Refusals))
 }
 
 // refused shows what is asked for and must not be done, each where the files ask for it, and reports whether there is
@@ -120,8 +120,8 @@ func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail
 		if r.Destroy || slices.ContainsFunc(slices.Collect(maps.Keys(there)), func(name string) bool { return b.Forgets(name, there[name]) }) {
 			continue
 		}
-		return fmt.Sprintf("The removed block at %s:%d is to let %s go on, and nothing that there is has that address. Destroyed, because the files have it no more: %s. "+
-			"If that is what was meant, mend the address. If the block has done its work, take it out.", r.Source.File, r.Source.Line, r.Address, severalJobs(ended)), r.Source
+		return fmt.Sprintf("The removed block at %s:%d keeps %s running, but nothing has that address. Destroyed, because no longer in the files: %s. "+
+			"If the block was meant to keep it, correct the address. If the block is no longer needed, remove it.", r.Source.File, r.Source.Line, r.Address, severalJobs(ended)), r.Source
 	}
 	return "", at
 }

@@ -51,7 +51,7 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 		}
 		if v, ok := p.Value.(validator); ok {
 			for _, err := range v.Validate() {
-				report("Wrong block of provider "+p.Name, err, lineOf(cfg, p.Source))
+				report("Invalid block of provider "+p.Name, err, lineOf(cfg, p.Source))
 			}
 		}
 	}

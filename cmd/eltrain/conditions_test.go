@@ -114,7 +114,7 @@ func TestOutputs(t *testing.T) {
 		return "output \"size\" {\n  value = " + value + "\n}\noutput \"token\" {\n  value = \"hunter2hunter2\"\n  sensitive = true\n}\n"
 	}
 	dir := directoryWith(t, map[string]string{"main.hcl": file("[1, 2]")})
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Changes to Outputs:", "  + size  = [", "  + token = (sensitive value)", "without changing anything that runs")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Changes to Outputs:", "  + size  = [", "  + token = (sensitive value)", "without changing anything that is running")
 	o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 0 added", "\nOutputs:\n\nsize = [", "token = <sensitive>")
 	if strings.Contains(o.out, "hunter2") || strings.Contains(read(t, dir+"/eltrain.state"), "hunter2") {
 		t.Error("a sensitive output is shown or stored")

@@ -88,7 +88,7 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
-		s.fail("The state cannot be opened", err)
+		s.fail("Cannot open the state", err)
 		return nil, false
 	}
 	return &directory{config: cfg, sealer: new(job.Sealer), store: store}, true
@@ -98,7 +98,7 @@ func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 func (s *session) connect(d *directory) (ok bool) {
 	var err error
 	if d.providers, err = s.openProviders(d.config); err != nil {
-		s.fail("A provider cannot be used", err)
+		s.fail("Cannot use a provider", err)
 		return false
 	}
 	return true

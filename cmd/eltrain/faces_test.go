@@ -28,8 +28,8 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 		before[name] = read(t, filepath.Join(dir, name))
 	}
 	for name, text := range before {
-		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitError, "The JSON cannot be written", "is there and")
-		eltrain(t, dir, "plan", "-out="+name).check(t, exitError, "The plan cannot be saved", "is there and")
+		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitError, "Cannot write the JSON", "exists and")
+		eltrain(t, dir, "plan", "-out="+name).check(t, exitError, "Cannot save the plan", "exists and")
 		if read(t, filepath.Join(dir, name)) != text {
 			t.Errorf("%s was written to", name)
 		}
@@ -110,7 +110,7 @@ func TestFaithfully(t *testing.T) {
 			fmt.Fprint(s.streams.Out, "second")
 			return exitChanges
 		})
-		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "cannot be written") != (c.want == exitError) {
+		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "Cannot write the output") != (c.want == exitError) {
 			t.Errorf("%v: code %d, want %d; %q arrived; %s", c.with, code, c.want, out.got.String(), s.err.String())
 		}
 	}

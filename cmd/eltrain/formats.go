@@ -20,14 +20,14 @@ type formats struct {
 }
 
 func (a *formats) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print what happens as JSON, one object a line, in the form of Terraform's machine-readable UI.")
-	fs.StringVar(&a.jsonInto, "json-into", "", "Write that JSON to `FILE`, besides the text.")
+	fs.BoolVar(&a.json, "json", false, "Print events as JSON, one object per line, in the format of Terraform's machine-readable UI.")
+	fs.StringVar(&a.jsonInto, "json-into", "", "Also write that JSON to `FILE`.")
 }
 
 // check tells what does not go together.
 func (a *formats) check() error {
 	if a.json && a.jsonInto != "" {
-		return errors.New("-json and -json-into exclude each other: both give the same")
+		return errors.New("-json and -json-into cannot be used together: they write the same")
 	}
 	return nil
 }
@@ -52,8 +52,8 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 
 // linesLost says that the rest of the JSON goes nowhere. It is for people alone: the other face is what was lost.
 func (s *session) linesLost(path, why string) {
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("The JSON is not written any more",
-		fmt.Sprintf("%s: %s. What follows is not in it; the run goes on.", path, why))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("JSON output stopped",
+		fmt.Sprintf("%s: %s. Later events are not in it; the run continues.", path, why))}))
 }
 
 // lostOutput is the error of a write to an output that was lost.
@@ -92,6 +92,6 @@ func (s *session) faithfully(carryOut func() int) int {
 		return code
 	}
 	// The other face of errors is the output that failed.
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("The output cannot be written", sentence(out.lost))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", sentence(out.lost))}))
 	return exitError
 }

@@ -33,11 +33,11 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 const (
 	interruptedAtWork = `
 Interrupt received.
-Please wait for eltrain to finish what is in flight; the rest keeps running.
+Please wait for eltrain to finish what is in flight; everything else keeps running.
 A second interrupt exits at once.
 
 `
-	interruptedAsking = "\n\nInterrupt received. Nothing was begun.\n"
+	interruptedAsking = "\n\nInterrupt received. Nothing was started.\n"
 )
 
 // toldMost is how long an interrupt waits until it was told that it was received.

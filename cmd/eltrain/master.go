@@ -60,7 +60,7 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
 	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
 	if file := service.ReconcileTokenFile; file != "" && a.watch {
-		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is refused", sentence(why))) }}
+		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is disabled", sentence(why))) }}
 		o.Reconcile, o.Webhook = asked.answer, token.read
 	}
 	return &master{
@@ -115,8 +115,10 @@ func (l *ledger) Form(jobName, uid string, w job.World) error { return l.form(jo
 // openJournal opens the journal for the holder of the state's lock.
 func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	return state.OpenJournal(journalDirectory, state.JournalOptions{
-		Epoch:   lock.Info().Epoch,
-		Damaged: func(d state.Damage) { s.diagnose(view.Caution("The journal's torn end was cut off", d.String())) },
+		Epoch: lock.Info().Epoch,
+		Damaged: func(d state.Damage) {
+			s.diagnose(view.Caution("Removed an incomplete entry at the end of the journal", d.String()))
+		},
 	})
 }
 
@@ -133,14 +135,14 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	failed := func(summary string, err error) func() int { return func() int { return m.fail(summary, err) } }
 	journal, err := m.openJournal(lock)
 	if err != nil {
-		return failed("The journal cannot be written", err)
+		return failed("Cannot write the journal", err)
 	}
 	defer journal.Close()
 
 	// Agents are to find no server any more when the lock is another's to take.
 	defer closeServer(m.session, m.server)
 	if err := m.listen(); err != nil {
-		return failed("The elastic training service cannot start", err)
+		return failed("Cannot start the elastic training service", err)
 	}
 	m.inForce = m.config
 	setup := m.setup(m.args.planning, state.State{})
@@ -149,7 +151,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	if m.args.watch {
 		files, err := m.watchFiles()
 		if err != nil {
-			return failed("The files cannot be watched", err)
+			return failed("Cannot watch the files", err)
 		}
 		defer files.Close()
 		parts.Changed, parts.Reload, parts.Check = files.Changed(), func() (apply.Files, error) { return m.reload(files) }, m.conditions
@@ -160,16 +162,16 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	d, err := apply.NewDriver(ctx, setup, parts)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return func() int { return m.interruptedEarly(m.args, "before it began") }
+		return func() int { return m.interruptedEarly(m.args, "before it started") }
 	case err != nil:
-		return failed("The state cannot be read", err)
+		return failed("Cannot read the state", err)
 	}
 	m.worlds.form, m.asked.reconcile = d.Form, d.Reconcile
 	m.cautionAddress(m.server.Addr(), m.config.Settings.Service)
 	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
 	live, err := apply.ServeLive(d.Live, runDirectory)
 	if err != nil {
-		return failed("The status cannot be served", err)
+		return failed("Cannot serve the status", err)
 	}
 	defer live.Close()
 	if m.args.watch {
@@ -227,12 +229,12 @@ func (m *master) cautionAddress(a net.Addr, service lang.Service) {
 		return
 	}
 	if service.TLSCert == "" {
-		m.diagnose(view.Caution("The service is reached from other machines without TLS",
+		m.diagnose(view.Caution("The service accepts other machines without TLS",
 			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
 	}
 	if tcp.IP.IsUnspecified() && service.Advertise == "" {
 		m.diagnose(view.Caution("Agents on other machines cannot find the service",
-			fmt.Sprintf("It listens on %s, which is all addresses and no one's. Set advertise in service { } to the name or address that agents dial, with the port.", tcp)))
+			fmt.Sprintf("It listens on %s, which is not an address that agents can dial. Set advertise in service { } to a name or address that they can, with the port.", tcp)))
 	}
 }
 
@@ -249,7 +251,7 @@ func closeServer(s *session, server *elastic.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := server.Close(ctx); err != nil {
-		s.log.Warn("closing the service", "error", err)
+		s.log.Warn("Cannot close the service", "error", err)
 	}
 }
 
@@ -302,8 +304,8 @@ func (m *master) cautionSwap() {
 	if len(left) == 0 {
 		return
 	}
-	m.diagnose(view.Caution("The job directory is reached by a link", fmt.Sprintf(
-		"%s leads to %s. If that link is replaced, as git-sync does it, %s stay behind there, and may be deleted with it. Keep them where nothing is replaced: set ELTRAIN_DATA_DIR, and path in state \"file\" { }. See docs/gitops.md.",
+	m.diagnose(view.Caution("The job directory is a symbolic link", fmt.Sprintf(
+		"%s points to %s. When the link is replaced, as git-sync does, %s stay in the old directory and may be deleted with it. Keep them elsewhere: set ELTRAIN_DATA_DIR, and path in state \"file\" { }. See docs/gitops.md.",
 		m.home(), real, strings.Join(left, " and "))))
 }
 
@@ -361,7 +363,7 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 		}
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: within + " is empty",
-			Detail: "It has not one byte, and had some when it was last in force: an editor or a full disk may have cut it off. To take back all that it said, remove the file.",
+			Detail: "It was not empty when it was last applied: an editor or a full disk may have truncated it. To remove everything it declared, remove the file.",
 		})
 	}
 	return diags
@@ -395,9 +397,9 @@ func reconfigure(open map[string]providers.Provider, before, configured map[stri
 		_, takes := open[name].(*local.Provider)
 		switch {
 		case open[name] == nil:
-			return fmt.Errorf("provider %q: it cannot be added while a master runs: start the master again", name)
+			return fmt.Errorf("provider %q: cannot be added while a master is running: restart the master", name)
 		case !takes && !reflect.DeepEqual(before[name], configured[name]):
-			return fmt.Errorf("provider %q: its block cannot be changed while a master runs: start the master again", name)
+			return fmt.Errorf("provider %q: its block cannot change while a master is running: restart the master", name)
 		}
 	}
 	for name, value := range configured {
@@ -434,11 +436,11 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		}
 		return exitDone
 	case ctx.Err() != nil && m.args.destroy:
-		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped has ended, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
+		return m.fail("Destroy was interrupted", m.soFar("slots that were stopping have ended, the rest keeps running. Run eltrain destroy again: an apply would start the ended ones again"))
 	case ctx.Err() != nil:
-		next := "jobs keep running, and the next apply goes on from here"
+		next := "jobs keep running, and the next apply continues from here"
 		if m.progress.Done().Remove > 0 {
-			next = "what was begun to be stopped has ended, the rest runs on; the next apply starts again what of it is declared, and goes on from here"
+			next = "slots that were stopping have ended, the rest keeps running; the next apply continues from here and starts those again that are declared"
 		}
 		return m.fail("Apply was interrupted", m.soFar(next))
 	case m.args.destroy && len(last.Changes) > 0:
@@ -499,7 +501,7 @@ func left(last plan.Plan) error {
 	if more := len(last.Changes) - 1; more > 0 {
 		address += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("%s could not be destroyed, for the reason given above; the next destroy goes on from here", address)
+	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
 }
 
 // heldBack is what the scope asks for and was not done, because it cannot be done alone. What -max-destroy holds back is
@@ -508,7 +510,7 @@ func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
 		if w.Held && !slices.ContainsFunc(w.Reasons, m.withheld[w.Job].Equal) {
-			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", m.redactor.Sentences(w.Reasons)...))
+			out = append(out, m.problem(w.Job, "job."+w.Job+" was only partly changed", m.redactor.Sentences(w.Reasons)...))
 		}
 	}
 	return out
@@ -536,11 +538,11 @@ func (m *master) problems(last plan.Plan) []view.Diagnostic {
 		switch {
 		case !scope.Touches(name):
 		case unhealthy[j.Phase] && !m.withheld[name].IsZero():
-			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
+			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *m.args.maxDestroy)))
 		case unhealthy[j.Phase]:
 			out = append(out, m.problem(name, is, j.Reasons...))
 		case never:
-			out = append(out, m.problem(name, j.Address+" is not as asked for", j.Reasons...))
+			out = append(out, m.problem(name, j.Address+" is not as configured", j.Reasons...))
 		}
 	}
 	return out

@@ -230,11 +230,11 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	removed := func(from string) string {
 		return fmt.Sprintf("removed {\n  from    = %s\n  destroy = false\n}\n", from)
 	}
-	const warned = "A removed block keeps nothing"
+	const warned = "A removed block matches nothing"
 	rewrite(t, dir, removed("job.evv")+removed("module.m.job.ev"))
 	o := eltrain(t, dir, "plan")
 	o.check(t, exitDone, "# job.ev-a.worker[0] will be destroyed", "# job.m-de-ev-a will no longer be managed", warned, "on main.hcl line 1",
-		"job.evv go on", "job.ev-a and 1 more", "Plan: 0 to add, 0 to change, 2 to destroy.")
+		"keeps job.evv running", "job.ev-a and 1 more", "Plan: 0 to add, 0 to change, 2 to destroy.")
 	if n := strings.Count(o.out+o.err, warned); n != 1 {
 		t.Errorf("it is warned of %d times", n)
 	}
@@ -266,7 +266,7 @@ func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 		rewrite(t, dir, "removed {\n  from    = job.aa\n  destroy = false\n}\n")
 		eventually(t, "the job is destroyed", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "No jobs.") })
 	})
-	if !strings.Contains(out, "Warning: A removed block keeps nothing") || !strings.Contains(out, "Destroyed, because the files have it no more: job.a.") {
+	if !strings.Contains(out, "Warning: A removed block matches nothing") || !strings.Contains(out, "Destroyed, because no longer in the files: job.a.") {
 		t.Errorf("the watch says\n%s", out)
 	}
 }

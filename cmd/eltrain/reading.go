@@ -35,7 +35,7 @@ func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	}
 	return &lang.Config{Files: map[string]*hcl.File{}, Invalid: true}, hcl.Diagnostics{{
 		Severity: hcl.DiagError, Summary: "The files change while they are read",
-		Detail: fmt.Sprintf("They were read %d times, and each time something in %s, or that is named there, was another before it was done. Try again when nobody writes there.", steadyTries, s.home()),
+		Detail: fmt.Sprintf("They were read %d times, and each time something in %s, or named there, changed meanwhile. Try again when nothing writes there.", steadyTries, s.home()),
 	}}
 }
 

@@ -110,7 +110,7 @@ func checkPlace(f *planfile.File) error {
 		return err
 	}
 	if place != f.Place {
-		return fmt.Errorf("it was made for another directory: its jobs run in %s; here they would run in %s. Apply it there, or plan again here", f.Place, place)
+		return fmt.Errorf("it was made for another directory: its jobs run in %s, here they would run in %s. Apply it there, or plan again here", f.Place, place)
 	}
 	return nil
 }
@@ -160,9 +160,9 @@ func (s *session) notApplied(a applyArgs, err error) int {
 	case errors.As(err, &stale):
 		return s.fail("The plan is stale", fmt.Errorf("it can no longer be applied because %w", stale))
 	case saved:
-		return s.fail("The saved plan is not applied", err)
+		return s.fail("The saved plan was not applied", err)
 	}
-	return s.fail("The plan is not applied", err)
+	return s.fail("The plan was not applied", err)
 }
 
 // applySaved carries a saved plan out, or refuses and changes nothing.
@@ -201,7 +201,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	lock, _, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return s.interruptedEarly(a, "while another held the state's lock")
+		return s.interruptedEarly(a, "while waiting for the state's lock")
 	case err != nil:
 		return s.fail("The state cannot be locked", err)
 	}
@@ -243,8 +243,8 @@ func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *pla
 		return err
 	}
 	if len(besides) > 0 {
-		s.diagnose(view.Caution("More is to be done than was planned",
-			"Something happened since to what the plan does not touch, for example to "+view.ChangeAddress(&besides[0])+". It is looked after as by any apply."))
+		s.diagnose(view.Caution("More changes than planned",
+			"Something outside the plan changed since, for example "+view.ChangeAddress(&besides[0])+". It is reconciled as by any apply."))
 	}
 	return nil
 }

@@ -324,7 +324,7 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	written = writing(t, filepath.Join(dir, "a.hcl"))
 	w = startWatch(t, dir)
 	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
-	if out := end(w); !strings.Contains(out, "Interrupted while it looked at what runs.") || strings.Contains(out, "will be destroyed") {
+	if out := end(w); !strings.Contains(out, "Interrupted while observing what is running.") || strings.Contains(out, "will be destroyed") {
 		t.Error("an interrupt does not end the wait, with nothing done")
 	}
 	written()

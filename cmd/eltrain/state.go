@@ -11,9 +11,9 @@ import (
 )
 
 func stateCommand() *command {
-	return group("state", "Look into the state, and mend it",
-		`The state is what eltrain remembers of jobs. What runs is never touched by these commands: they change what is
-known of it. Each change is one write under the state's lock, and the state before it is kept as a backup.`,
+	return group("state", "Inspect and repair the state",
+		`The state is eltrain's record of its jobs. These commands only change the record, never what is running. Each
+change is one write under the state's lock, and the previous state is kept as a backup.`,
 		stateListCommand(), stateMvCommand(), statePullCommand(), statePushCommand(), stateRmCommand(), stateShowCommand())
 }
 
@@ -67,7 +67,7 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 			err = look.look(s, d, stored)
 		}
 		if err != nil {
-			return s.fail("The state cannot be shown", err)
+			return s.fail("Cannot show the state", err)
 		}
 		return exitDone
 	}
@@ -123,7 +123,7 @@ type editArgs struct {
 }
 
 func (a *editArgs) declare(fs *flags) {
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
 	a.vars.declare(fs)
 }
 
@@ -151,7 +151,7 @@ func (s *session) edit(d *directory, a editArgs, operation string, next func(sta
 const manyArguments = 1 << 20
 
 // errNoState is Terraform's, in our words.
-var errNoState = errors.New("no state was found: nothing has been applied in this directory yet, or the state block of the files names another place")
+var errNoState = errors.New("no state was found: nothing has been applied in this directory yet, or the state block names another place")
 
 // selectors reads addresses as commands take them.
 func selectors(addresses []string) ([]job.Selector, error) {
@@ -173,7 +173,7 @@ func checkKnown(stored state.State, sels []job.Selector) error {
 	}
 	for _, sel := range sels {
 		if rec := stored.Jobs[sel.Job]; rec == nil || sel.Role != "" && len(rec.Matching(sel)) == 0 {
-			return fmt.Errorf("the current state contains nothing at %s. To see what it has, use eltrain state list", sel)
+			return fmt.Errorf("the current state contains nothing at %s. eltrain state list shows what it contains", sel)
 		}
 	}
 	return nil

@@ -79,9 +79,9 @@ func webhookToken(path string) (string, error) {
 	token := strings.TrimSpace(string(text))
 	switch {
 	case len(token) < leastToken:
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, and %d are the least; make one with: openssl rand -hex 32", path, len(token), leastToken)
+		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, at least %d are required; make one with: openssl rand -hex 32", path, len(token), leastToken)
 	case len(text) > mostToken:
-		return "", errors.New("the token of POST /v1/reconcile: " + path + " is no token: it is too large")
+		return "", errors.New("the token of POST /v1/reconcile: " + path + " is not a token: it is too large")
 	}
 	return token, nil
 }

@@ -123,7 +123,7 @@ func withoutKeys(module string) string {
 }
 
 // notEvaluated is told of what Terraform calls an error of a check. It was a warning when the files were read.
-const notEvaluated = "A condition of it cannot be evaluated: eltrain validate says why."
+const notEvaluated = "A condition cannot be evaluated: run eltrain validate to see why."
 
 // failedChecks are those of which a plan tells, one text for each condition.
 func (m *PlanModel) failedChecks() []string {
@@ -155,7 +155,7 @@ func CheckWarnings(facts []CheckFact) []Diagnostic {
 			texts = append(texts, notEvaluated)
 		}
 		for _, text := range texts {
-			out = append(out, Caution("Check block assertion failed", fmt.Sprintf("%s\n\nThis is %s. It stops nothing.", text, facts[i].Address())))
+			out = append(out, Caution("Check block assertion failed", fmt.Sprintf("%s\n\nThis is %s. It does not stop an apply.", text, facts[i].Address())))
 		}
 	}
 	return out

@@ -312,7 +312,7 @@ func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
 	case worldRestarts, worldStops:
-		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"goes on from "+c.from()+"."+c.howMuch())
+		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"resumes from "+c.from()+"."+c.howMuch())
 	case worldEnds:
 		out = append(out, c.Address+": "+c.what()+"."+c.stays())
 	}
@@ -347,7 +347,7 @@ func (c *JobCost) what() string {
 	verb := "restarts"
 	switch {
 	case c.Broken:
-		verb = "is broken already"
+		verb = "is already broken"
 	case c.World != worldRestarts:
 		verb = "ends"
 	}
@@ -378,9 +378,9 @@ func (c *JobCost) unless() string {
 	case !c.Unseen:
 		return ""
 	case c.CheckpointStep > 0:
-		return fmt.Sprintf(" if it still runs, and else from that of step %d, or a newer one", c.CheckpointStep)
+		return fmt.Sprintf(" if it is still running, otherwise from step %d or newer", c.CheckpointStep)
 	}
-	return " if it still runs; no other checkpoint is known here"
+	return " if it is still running; no other checkpoint is known"
 }
 
 func (c *JobCost) from() string {
@@ -390,19 +390,19 @@ func (c *JobCost) from() string {
 	}
 	switch {
 	case c.CheckpointSignal != "":
-		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped" + c.unless()
+		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " requests before the stop" + c.unless()
 	case c.StepsAgain != nil:
 		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, doneAgain(*c.StepsAgain, c.SecondsAgain))
 	case c.StepsSeen > 0:
-		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one; of the steps that were seen, %d are done again", c.CheckpointStep, dir, c.StepsSeen)
+		return fmt.Sprintf("the checkpoint of step %d%s or newer; recomputed of the steps seen: %d", c.CheckpointStep, dir, c.StepsSeen)
 	case c.CheckpointStep > 0:
-		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one", c.CheckpointStep, dir)
+		return fmt.Sprintf("the checkpoint of step %d%s or newer", c.CheckpointStep, dir)
 	case dir != "" && c.Broken:
-		return "what is saved" + dir + "; no checkpoint is known here"
+		return "whatever is saved" + dir + "; no checkpoint is known"
 	case dir != "":
-		return "the newest checkpoint" + dir + "; of which step that is, is not known here"
+		return "the newest checkpoint" + dir + "; step unknown"
 	}
-	return "what its script saved; no checkpoint directory is declared"
+	return "whatever its script saved; no checkpoint directory is declared"
 }
 
 // howMuch is how much work may be done again, where it is not known. Where a checkpoint is asked for that is next to
@@ -410,10 +410,10 @@ func (c *JobCost) from() string {
 func (c *JobCost) howMuch() string {
 	var parts []string
 	if most := c.most(); c.CheckpointSignal == "" && c.StepsAgain == nil && most != "" {
-		parts = append(parts, "At the most "+most+" is done again.")
+		parts = append(parts, "Recomputed at most: "+most+".")
 	}
 	if c.SecondsBefore > 0 {
-		parts = append(parts, "Restarts so far cost "+seconds(c.SecondsBefore)+" of steps done again each.")
+		parts = append(parts, "Recomputed per restart so far: "+seconds(c.SecondsBefore)+" on average.")
 	}
 	if len(parts) == 0 {
 		return ""
@@ -424,24 +424,24 @@ func (c *JobCost) howMuch() string {
 // doneAgain says how many steps are done again, and how long that takes where it is known.
 func doneAgain(steps int64, took float64) string {
 	if steps == 0 {
-		return "no work is done again"
+		return "nothing is recomputed"
 	}
-	text := "the work of " + plural(int(steps), "step")
+	text := "recomputed: " + plural(int(steps), "step")
 	if took > 0 {
-		text += ", " + seconds(took) + ","
+		text += " (" + seconds(took) + ")"
 	}
-	return text + " is done again"
+	return text
 }
 
 // most is all that the job has done so far, as far as it is known.
 func (c *JobCost) most() string {
 	switch {
 	case c.StepsAtMost > 0 && c.SecondsAtMost > 0:
-		return fmt.Sprintf("the work of %d steps, %s of training,", c.StepsAtMost, seconds(c.SecondsAtMost))
+		return fmt.Sprintf("%d steps, %s of training", c.StepsAtMost, seconds(c.SecondsAtMost))
 	case c.StepsAtMost > 0:
-		return fmt.Sprintf("the work of %d steps", c.StepsAtMost)
+		return fmt.Sprintf("%d steps", c.StepsAtMost)
 	case c.SecondsAtMost > 0:
-		return "all training so far, " + seconds(c.SecondsAtMost) + ","
+		return "all training so far, " + seconds(c.SecondsAtMost)
 	}
 	return ""
 }

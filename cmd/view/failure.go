@@ -133,5 +133,5 @@ func (b BudgetStatus) text() string {
 	if b.Spent == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %s within %s spent", b.Spent, plural(b.Restarts, "restart"), job.Duration(b.Window*float64(time.Second)))
+	return fmt.Sprintf("%d of %s used within %s", b.Spent, plural(b.Restarts, "restart"), job.Duration(b.Window*float64(time.Second)))
 }

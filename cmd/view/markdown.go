@@ -33,12 +33,12 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.table(m)
 	out.list("What it costs", costItems(m))
 	out.list("Scaled", m.kept())
-	out.list("What failed", failedItems(m))
+	out.list("Failed", failedItems(m))
 	waits, held := parted(m.Eltrain.Waits)
-	out.list("What waits", waitItems(waits))
-	out.list("What is held back", waitItems(held))
-	out.list("Only a part is planned", m.boundItems())
-	out.list("Left as it is", m.leftItems())
+	out.list("Waiting", waitItems(waits))
+	out.list("Held back", waitItems(held))
+	out.list("Partial plan", m.boundItems())
+	out.list("Left unchanged", m.leftItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
 	out.list("Failed checks", m.failedChecks())
 	out.diff(m)
@@ -59,7 +59,7 @@ func headline(m *PlanModel) string {
 	if text := t.conclusion(m, bounds); text != "" {
 		return strings.TrimPrefix(text, "Plan: ")
 	}
-	return "Changes to outputs only. Nothing that runs is changed."
+	return "Changes to outputs only. Nothing that is running changes."
 }
 
 type markdown struct{ buf bytes.Buffer }

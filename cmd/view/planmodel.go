@@ -107,7 +107,7 @@ type PlanExtras struct {
 func (m *PlanModel) leftItems() []string {
 	var items []string
 	for _, address := range m.Eltrain.Left {
-		items = append(items, address+" is not in the files any more; without -prune=false it would be destroyed.")
+		items = append(items, address+" is no longer in the files; without -prune=false it would be destroyed.")
 	}
 	return items
 }

@@ -231,7 +231,7 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 func (p *Progress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
-		p.tell(fmt.Sprintf("%s: %s given up after %s: it is not asked for any more", ChangeAddress(c), words(c).done, short(elapsed)))
+		p.tell(fmt.Sprintf("%s: %s canceled after %s: no longer needed", ChangeAddress(c), words(c).done, short(elapsed)))
 		return
 	}
 	delete(b.flying, c.Slot.Index)
@@ -275,7 +275,7 @@ func (b *burst) failures() string {
 	if len(b.failed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d failed, the first being %s", len(b.failed), b.first)
+	return fmt.Sprintf(", %d failed, the first with %s", len(b.failed), b.first)
 }
 
 // count counts what was done, each slot once: a replacement may be two changes, a stop and a start. A restart in place heals:
@@ -326,7 +326,7 @@ func (p *Progress) Noticed(n job.Notice) {
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid
 	text := noticeText(&n)
-	over := strings.HasPrefix(text, "over:")
+	over := strings.HasPrefix(text, "resolved:")
 	covered = now || over && p.covered[n.Address]
 	delete(p.covered, n.Address)
 	delete(p.withheld, n.Address)
@@ -346,7 +346,7 @@ func (p *Progress) Condition(c conditions.Change) {
 	}
 	summary, detail := conditionText(&c.Condition)
 	if c.Type == conditions.Cleared {
-		p.tell(p.screen.paint("Over: "+p.redactor.Text(summary), green))
+		p.tell(p.screen.paint("Resolved: "+p.redactor.Text(summary), green))
 		return
 	}
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
@@ -386,7 +386,7 @@ func (p *Progress) Applied() { p.conclude("Apply complete!", green) }
 
 // Incomplete is the last line of an apply that has nothing left to do though not all is well.
 func (p *Progress) Incomplete() {
-	p.conclude("Apply ended, but not all jobs run as asked for.", yellow)
+	p.conclude("Apply ended, but not all jobs are running as configured.", yellow)
 }
 
 // Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to go on with it.
@@ -414,12 +414,12 @@ func (p *Progress) Unwatched(left job.Records) {
 }
 
 // afterWatch ends the sentence on what a watch leaves.
-const afterWatch = ". To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."
+const afterWatch = ". To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."
 
 // DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
 func (p *Progress) DestroyIncomplete() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint("Destroy ended, but not all that was asked for is gone. Resources: "+destroyedCount(p.total), bold, yellow))
+	p.tell("\n" + p.screen.paint("Destroy ended, but not everything is gone. Resources: "+destroyedCount(p.total), bold, yellow))
 }
 
 // Destroyed is the last line of a destroy that reached its end.

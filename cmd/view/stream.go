@@ -68,7 +68,7 @@ func (s *Stream) condition(c *conditions.Change, about string, d Diagnostic) {
 		"change": c.Type, "about": about, "code": c.Reason.Code, "since": c.Since,
 	}}
 	if c.Type == conditions.Cleared {
-		s.line("info", "Over: "+d.Summary, "condition_cleared", more)
+		s.line("info", "Resolved: "+d.Summary, "condition_cleared", more)
 		return
 	}
 	more["diagnostic"] = d

@@ -102,7 +102,7 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 func (p *StreamProgress) begin() {
 	n := p.planned
 	if p.begun {
-		p.stream.line("info", "Reconciling goes on by a newer plan", "reconcile_overtaken", map[string]any{"id": p.count, "by": p.count + 1})
+		p.stream.line("info", "Reconciling continues with a newer plan", "reconcile_overtaken", map[string]any{"id": p.count, "by": p.count + 1})
 	}
 	p.begun = true
 	p.count++
@@ -161,8 +161,8 @@ func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	delete(p.flying, deedOf(c))
 	delete(p.open, deedOf(c))
 	in := elapsedSeconds(elapsed)
-	in["error"] = "It is not asked for any more."
-	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" given up after "+short(elapsed), "apply_errored", hook(c, in))
+	in["error"] = "No longer needed."
+	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" canceled after "+short(elapsed), "apply_errored", hook(c, in))
 	p.complete()
 }
 

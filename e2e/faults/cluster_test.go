@@ -302,7 +302,7 @@ func TestNamespaceMadeAnew(t *testing.T) {
 	s.OK(err)
 	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User()) // its rights went with it
 	out, _ := s.Run("plan")
-	site.Has(t, out, "It was launched at", "it is left as it is", "eltrain state rm")
+	site.Has(t, out, "It was launched at", "it is left unchanged", "eltrain state rm")
 	out, _ = s.Run(applying...)
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("%d pods were made in the new namespace:\n%s", len(pods), out)

@@ -279,7 +279,7 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	}
 	naming(class("large", "300Mi")) // of 512 MiB that a node has, beside the slot's 256
 	out, _ := s.Run("plan")
-	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for what else is in its pod")
+	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for the rest of its pod")
 
 	blind := *s.Site
 	user := s.User()

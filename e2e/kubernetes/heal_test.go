@@ -90,7 +90,7 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 	})
 	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
+	s.Blamed(after, "lease_lost", []site.Slot{victim}, "no heartbeat for the whole lease")
 	site.Gone(t, trainer)
 	site.Gone(t, agent)
 	s.EndsRight(2 * site.Steps)
@@ -464,7 +464,7 @@ func TestNodeThatLosesItsPowerIsLeftAtTheLease(t *testing.T) {
 	}
 	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
+	s.Blamed(after, "lease_lost", []site.Slot{victim}, "no heartbeat for the whole lease")
 	s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
 	s.EndsRight(2 * site.Steps)
 }

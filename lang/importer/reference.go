@@ -108,7 +108,7 @@ func (im *importer) expandWords(r *role, words []*value, known map[string]string
 	for _, word := range words {
 		text, ok := word.scalar()
 		if !ok {
-			im.drop(word, "A text is expected here.")
+			im.drop(word, "A string is expected here.")
 			continue
 		}
 		word.use()
@@ -171,7 +171,7 @@ func (im *importer) absentServices(r *role, item *value, left string, c *value) 
 			continue
 		}
 		told[service] = true
-		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays in it as it is. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
+		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays unchanged. Replace it with the Service's name, %s, or its port, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
 	}
 }
 
@@ -190,11 +190,11 @@ func (im *importer) references(r *role, c *value) {
 		service, ofService := serviceOf(u.name)
 		switch {
 		case slices.Contains(ownVariables, u.name):
-			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so nothing can be put in the place of $(%s). Let the program read it from its environment.", u.name, u.name)
+			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so $(%s) cannot be expanded. Let the program read it from its environment.", u.name, u.name)
 		case defined(c.get("env"), u.name), elsewhere, ofService && r.linked(service):
-			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known in the pod alone, and eltrain gives a program its words as they are written: $(%s) stays in it. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
+			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known only in the pod, and eltrain passes arguments as written: $(%s) stays unchanged. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
 		case ofService:
-			im.warn(u.at, "Variable of a Service", "eltrain's pods have no variables of Services, and eltrain gives a program its words as they are written: $(%s) stays in it. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } } and let the program read %s from its environment.", u.name, service, u.name)
+			im.warn(u.at, "Variable of a Service", "eltrain's pods have no variables of Services, and eltrain passes arguments as written: $(%s) stays unchanged. Replace it with the Service's name, %s, or its port, or set pod = { spec = { enableServiceLinks = true } } and let the program read %s from its environment.", u.name, service, u.name)
 		case operatorSet.MatchString(u.name):
 			im.warn(u.at, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", u.name, insteadOf(u.name))
 		}
