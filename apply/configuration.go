@@ -157,7 +157,7 @@ func (f *files) takeUp(l *Loop) {
 	l.holds.Clear(aboutFilesOf, FilesUnusable)
 }
 
-// refuse leaves the last good configuration in force.
+// refuse leaves the last valid configuration in force.
 func (f *files) refuse(l *Loop, now Files, err error) {
 	f.lost = nil // what the files say counts no more, so nothing is destroyed by it
 	brief := err.Error()

@@ -243,7 +243,7 @@ var inCluster = map[string]map[string]string{
 	"pods":           {"list": "Observe: what others take", "watch": "Observe"},
 	"runtimeclasses": {"list": "Fit: what a RuntimeClass adds to a pod", "watch": "Fit"},
 	// of provider "volcano"
-	"queues":     {"list": "Observe: why a job is not let in", "watch": "Observe"},
+	"queues":     {"list": "Observe: why a job is not admitted", "watch": "Observe"},
 	"hypernodes": {"list": "Observe: the labels for rank_by", "watch": "Observe"},
 	"configmaps": {"get": "Capabilities: what the scheduler's configuration means"},
 }

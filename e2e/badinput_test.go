@@ -174,12 +174,12 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 	before := s.job("s")
 	whole := s.read("eltrain.state")
 	for _, c := range []struct{ name, text, told string }{
-		{"cut", whole[:len(whole)/2], "the file is cut off after " + strconv.Itoa(len(whole)/2) + " bytes"},
+		{"cut", whole[:len(whole)/2], "the file is truncated after " + strconv.Itoa(len(whole)/2) + " bytes"},
 		{"empty", "", "the file is empty"},
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
-		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but no state of eltrain"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state is of format version 7"},
+		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but not an eltrain state"},
+		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state has format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
 		s.write("eltrain.state", c.text)
@@ -225,7 +225,7 @@ func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	}
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 	after := s.awaitWorld("s", 2, before.Generation+1)
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	if !maps.Equal(agents(before), agents(after)) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
@@ -253,7 +253,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 		t.Error("the agent that was well is gone")
 	}
 	s.write("eltrain.state", own)
-	s.heard("Over: The state cannot be stored")
+	s.heard("Resolved: The state cannot be stored")
 	after := s.awaitWorld("s", 2, before.Generation+1)
 	if !maps.Equal(agents(before), agents(after)) {
 		t.Errorf("agents %v -> %v", agents(before), agents(after))
@@ -338,7 +338,7 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	if n := strings.Count(unwrapped(s.out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
@@ -402,7 +402,7 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	s.awaitWorld("mnist", 4, before.Generation+1)
 	s.await("mnist", "success", func(j jobStatus) bool { return j.Phase == "Succeeded" })
 }
@@ -462,7 +462,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 		if code != 1 {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
-		has(t, out, "The state cannot be locked", fmt.Sprintf("(pid %d), apply -watch since", s.master.Process.Pid), "-lock-timeout")
+		has(t, out, "Cannot lock the state", fmt.Sprintf("(pid %d), apply -watch since", s.master.Process.Pid), "-lock-timeout")
 	}
 	same(t, before, s.job("s"))
 
@@ -666,7 +666,7 @@ job "hungry" {
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	s.heard("memory 64MiB -> 128MiB after running out of it")
+	s.heard("memory 64MiB -> 128MiB after running out of memory")
 	kill(t, syscall.SIGKILL, grown.slot("worker[0]").PID)
 	again := s.awaitWorld("hungry", 1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {

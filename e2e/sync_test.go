@@ -95,7 +95,7 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: The configuration has errors")
+	s.heard("Resolved: The configuration has errors")
 	same(t, world, s.awaitWorld(name, 2, world.Generation))
 }
 

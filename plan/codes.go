@@ -105,7 +105,7 @@ const (
 	EndsWhole             job.Code = "ends_whole"               // held back: a job ends as a whole
 	StartsWhole           job.Code = "starts_whole"             // held back: a job starts as a whole
 	RoleUpdatesWhole      job.Code = "role_updates_whole"       // held back: a role is updated as a whole
-	FailsWhole            job.Code = "fails_whole"              // held back: a job is given up as a whole
+	FailsWhole            job.Code = "fails_whole"              // held back: a failed job is stopped as a whole
 	NotRunningOutOfScope  job.Code = "not_running_out_of_scope" // held back: slots that do not run are not in scope
 )
 

@@ -93,11 +93,11 @@ func (h *Hold) Halt(ctx context.Context) error {
 
 // expire is when the lease is up.
 func (h *Hold) expire(r Renewal) {
-	why := fmt.Errorf("%s does not answer, or this process was stopped", r.Place)
+	why := fmt.Errorf("%s does not answer, or this process was paused", r.Place)
 	if failed := h.failed.Load(); failed != nil {
 		why = *failed
 	}
-	h.Lose(fmt.Errorf("it could not be renewed for %v: %w", r.Lease, why))
+	h.Lose(fmt.Errorf("not renewed for %v: %w", r.Lease, why))
 }
 
 func (h *Hold) renew(ctx context.Context, r Renewal, began time.Time, expiry *time.Timer, done chan<- struct{}) {

@@ -88,7 +88,7 @@ type Journal struct {
 type JournalBusyError struct{ Dir string }
 
 func (e *JournalBusyError) Error() string {
-	return fmt.Sprintf("the journal %s is being written by another process: there can be one writer only", e.Dir)
+	return fmt.Sprintf("the journal %s is being written by another process: only one writer is possible", e.Dir)
 }
 
 // OpenJournal makes this process the journal's writer. The directory is made if need be. What a crash left
@@ -101,7 +101,7 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 		o.Files = DefaultJournalFiles
 	}
 	if o.FileSize < 0 || o.Files < 1 {
-		return nil, fmt.Errorf("journal %s: %d files of %d bytes cannot hold anything", dir, o.Files, o.FileSize)
+		return nil, fmt.Errorf("journal %s: %d files of %d bytes are too small", dir, o.Files, o.FileSize)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -196,7 +196,7 @@ func replaceWriter(path string, epoch uint64) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		os.Remove(f.Name())
-		return nil, fmt.Errorf("take over from the writer: %w", err)
+		return nil, fmt.Errorf("take over from the previous writer: %w", err)
 	}
 	return f, nil
 }
@@ -230,10 +230,10 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 		return nil
 	}
 	if err := f.Truncate(j.size); err != nil {
-		return fmt.Errorf("cut off the torn tail: %w", err)
+		return fmt.Errorf("remove the incomplete tail: %w", err)
 	}
 	if damaged != nil {
-		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "the end was torn by a crash and has been cut off"})
+		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "a crash left an incomplete entry at the end; it was removed"})
 	}
 	return f.Sync()
 }

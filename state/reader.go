@@ -157,12 +157,12 @@ func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) er
 // deliver hands one record on. place is where it is.
 func (c *cursor) deliver(r rawRecord, place Damage, fn func(Entry) error) error {
 	if c.last > 0 && r.seq <= c.last {
-		place.Reason = fmt.Sprintf("record %d comes after record %d", r.seq, c.last)
+		place.Reason = fmt.Sprintf("record %d follows record %d", r.seq, c.last)
 		c.damaged(place)
 		return nil
 	}
 	if c.last > 0 && r.seq > c.last+1 {
-		c.damaged(Damage{File: place.File, Offset: place.Offset, Reason: fmt.Sprintf("records %d to %d are missing before this place", c.last+1, r.seq-1)})
+		c.damaged(Damage{File: place.File, Offset: place.Offset, Reason: fmt.Sprintf("records %d to %d are missing before it", c.last+1, r.seq-1)})
 	}
 	c.last = r.seq
 	if r.seq < c.from {

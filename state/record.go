@@ -48,7 +48,7 @@ func appendRecord(b []byte, e Entry) ([]byte, error) {
 	p := payload{Time: e.Time, Kind: e.Kind, Data: e.Data}
 	switch {
 	case len(e.Data) > maxData:
-		return nil, fmt.Errorf("%d bytes of data are more than the %d that an entry may have", len(e.Data), maxData)
+		return nil, fmt.Errorf("%d bytes of data exceed the limit of %d for an entry", len(e.Data), maxData)
 	case len(e.Data) > compressAbove:
 		if !json.Valid(e.Data) {
 			return nil, errors.New("the data is not JSON")

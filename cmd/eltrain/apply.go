@@ -287,7 +287,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while waiting for the state's lock")
 	case err != nil:
-		return s.fail("The state cannot be locked", err)
+		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
 	if waited && a.watch && !s.awaitGit(ctx) {

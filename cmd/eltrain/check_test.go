@@ -76,7 +76,7 @@ func TestLocalRunsNeitherImagesNorPods(t *testing.T) {
 `})
 	for _, command := range []string{"validate", "plan", "apply"} {
 		o := eltrain(t, dir, command).check(t, exitError,
-			"Role worker cannot run on provider local", "main.hcl line 7", `image   = "train:1"`, "leave image out", "main.hcl line 8", "leave pod out")
+			"Role worker cannot run on provider local", "main.hcl line 7", `image   = "train:1"`, "remove image", "main.hcl line 8", "remove pod")
 		if strings.Count(o.err, "Error:") != 2 {
 			t.Errorf("%s says\n%s", command, o.err)
 		}

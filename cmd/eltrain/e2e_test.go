@@ -545,7 +545,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 		}
 	}
 	eltrain(t, dir, "apply", "-auto-approve", "-lock-timeout=600ms").check(t, exitError,
-		"Acquiring state lock.", "Waiting for it, up to 600ms", "The state cannot be locked", "apply -watch")
+		"Acquiring state lock.", "Waiting for it, up to 600ms", "Cannot lock the state", "apply -watch")
 	if err := watch.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

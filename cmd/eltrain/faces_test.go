@@ -34,7 +34,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 			t.Errorf("%s was written to", name)
 		}
 	}
-	eltrain(t, dir, "plan", "-out=/dev/stdout").check(t, exitError, `"/dev/stdout" is no regular file`) // a pipe
+	eltrain(t, dir, "plan", "-out=/dev/stdout").check(t, exitError, `"/dev/stdout" is not a regular file`) // a pipe
 	for _, name := range []string{"new", "new", "empty"} {
 		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitDone)
 		if lines := read(t, filepath.Join(dir, name)); strings.Count(lines, `"type":"version"`) != 1 {

@@ -27,7 +27,7 @@ func newFlags(name string, declare func(*flags)) *flags {
 	fs := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
 	fs.SetOutput(io.Discard) // errors are shown as diagnostics, usage by -help
 	declare(fs)
-	fs.BoolVar(&fs.noColor, "no-color", false, "No colours in the output.")
+	fs.BoolVar(&fs.noColor, "no-color", false, "No colors in the output.")
 	return fs
 }
 

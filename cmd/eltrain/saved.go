@@ -203,7 +203,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while waiting for the state's lock")
 	case err != nil:
-		return s.fail("The state cannot be locked", err)
+		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
 	stored, err := d.store.Read(ctx)

@@ -220,7 +220,7 @@ func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	resign := leader(t, dir)
-	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "The state cannot be locked", "ada@lovelace")
+	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "Cannot lock the state", "ada@lovelace")
 	if strings.Contains(o.out, "complete") {
 		t.Errorf("it says\n%s", o.out)
 	}

@@ -170,7 +170,7 @@ func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
 	})
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 	said := strings.Join(strings.Fields(w.out.String()), " ")
-	if code != exitError || !strings.Contains(said, "is not there any more: it, or a directory that it was in, was moved or removed") || strings.Contains(said, "another process") {
+	if code != exitError || !strings.Contains(said, "no longer exists: it, or one of its parent directories, was moved or removed") || strings.Contains(said, "another process") {
 		t.Errorf("it ends with %d", code)
 	}
 }

@@ -155,8 +155,8 @@ func TestStateCommands(t *testing.T) {
 	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
 		t.Errorf("after a push: %s", o.out)
 	}
-	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "of the JSON type array, and a state is an object",
-		`{"version":1,"serial":"x"}`: "what serial has is of the JSON type string"} {
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "its JSON type is array, but a state is an object",
+		`{"version":1,"serial":"x"}`: "serial has the wrong JSON type string"} {
 		cmd := commandIn(dir, "state", "push", "-force", "-")
 		cmd.Stdin = strings.NewReader(text)
 		run(t, cmd).unwrapped().check(t, exitError, why)

@@ -352,7 +352,7 @@ func TestAPlanReplacesNothingElse(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"state": "is not a saved plan", "short": "is not a saved plan", "to-state": "is not a saved plan",
-		"pipe": "no regular file", "to-pipe": "no regular file", "dir": "no regular file", "nowhere": "what is not there",
+		"pipe": "not a regular file", "to-pipe": "not a regular file", "dir": "not a regular file", "nowhere": "a symbolic link to a missing file",
 	} {
 		if err := sample().Write(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("-out=%s: %v, want %q", name, err, want)

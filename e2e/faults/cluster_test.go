@@ -274,7 +274,7 @@ func TestNamespaceThatTerminates(t *testing.T) {
 	if code := m.Wait(); code == 0 {
 		t.Error("a master whose namespace is gone ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "nothing can be made in a namespace that is being deleted")
+	site.Has(t, m.Out.String(), "nothing can be created in a namespace that is being deleted")
 	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with a growing pause
 		t.Errorf("%d writes into a namespace that is being deleted", tries)
 	}
@@ -328,7 +328,7 @@ func TestTokenExpires(t *testing.T) {
 	if code := m.Wait(); code == 0 {
 		t.Error("a master without a valid token ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "lock was lost", "jobs run on")
+	site.Has(t, m.Out.String(), "lock was lost", "jobs keep running")
 	out, code := s.Run("plan")
 	if code == 0 {
 		t.Error("plan without a valid token succeeds")

@@ -136,9 +136,9 @@ func (of *delay) trouble(now time.Time) string {
 	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
 	switch {
 	case of.failing || lasts(of.busy):
-		return fmt.Sprintf("%s: the API server could not, and is asked again: %s", of.what, of.said)
+		return fmt.Sprintf("%s: the API server failed; retrying: %s", of.what, of.said)
 	case len(of.asked) > 0 && lasts(of.asked[0]):
-		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be what takes so long", of.what, slowAfter)
+		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be slow", of.what, slowAfter)
 	}
 	return ""
 }
@@ -173,18 +173,18 @@ func saying(err error) string {
 		name        *net.DNSError
 		network     net.Error
 	)
-	const way = "it cannot be reached: "
+	const way = "it is unreachable: "
 	switch {
 	case errors.As(err, new(apierrors.APIStatus)):
 		return explain(err).Error()
 	case errors.As(err, &code):
 		return way + code.Error()
 	case errors.As(err, &name):
-		return way + "its name cannot be looked up"
+		return way + "its name cannot be resolved"
 	case errors.As(err, &certificate):
 		return way + "its certificate is not valid"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return way + "it takes too long"
+		return way + "it timed out"
 	}
-	return way + "the connection breaks" // the log has how
+	return way + "the connection broke" // the log has how
 }

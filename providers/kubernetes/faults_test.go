@@ -183,7 +183,7 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 	w.until("told", func() bool {
 		told := waiting()
 		return !slices.ContainsFunc(told, func(s string) bool {
-			return !strings.Contains(s, "its scheduling gate cannot be lifted") || !strings.Contains(s, "injected")
+			return !strings.Contains(s, "its scheduling gate cannot be removed") || !strings.Contains(s, "injected")
 		})
 	})
 	refusals.Remove()
@@ -191,7 +191,7 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
 	})
 	w.until("told no more", func() bool {
-		return !slices.ContainsFunc(waiting(), func(s string) bool { return strings.Contains(s, "lifted") })
+		return !slices.ContainsFunc(waiting(), func(s string) bool { return strings.Contains(s, "its scheduling gate") })
 	})
 }
 

@@ -80,7 +80,7 @@ func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx)
 func (s Site) Read(err error) error { return explain(ofRead(err)) }
 
 // Write does one write at the provider's pace, once, and says of an error what can be done about it, as Read does. what it does is in words, as
-// "make the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
+// "create the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
 func (s Site) Write(ctx context.Context, uid, what string, write func(context.Context) error) error {
 	return explain(s.p.pacer.do(ctx, class{uid, what}, write))
 }

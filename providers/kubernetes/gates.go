@@ -41,7 +41,7 @@ func (*gates) Ready(context.Context) error { return nil }
 
 // Can implements Gang.
 func (*gates) Can(c *job.Capabilities) {
-	c.Caveats = append(c.Caveats, "A gang is kept by scheduling gates: its pods are let to the scheduler together, once the least that can train exist. That is weaker than a real gang: the scheduler may still place only some of them.")
+	c.Caveats = append(c.Caveats, "Gangs use scheduling gates: pods are released to the scheduler together once the minimum that can train exists. That is weaker than gang scheduling: the scheduler may still place only some of them.")
 }
 
 // Prepare implements Gang: there is nothing beside the pods.
@@ -64,7 +64,7 @@ func (g *gates) Complete(o *providers.Observation) {
 	for i := range o.Incarnations {
 		inc := &o.Incarnations[i]
 		if why := g.failed[inc.UID]; why != "" && inc.Waiting == heldTogether {
-			inc.Waiting = "its gang exists, and its scheduling gate cannot be lifted: " + why
+			inc.Waiting = "its gang exists, but its scheduling gate cannot be removed: " + why
 		}
 	}
 }
@@ -223,9 +223,9 @@ func (g *gates) note(uid, why string) {
 	g.p.index.signal()
 	switch {
 	case before == "":
-		g.p.log.Warn("Scheduling gates cannot be lifted; it is tried again.", "job", uid, "error", why)
+		g.p.log.Warn("Cannot remove scheduling gates; retrying.", "job", uid, "error", why)
 	case why == "":
-		g.p.log.Info("Scheduling gates can be lifted again.", "job", uid)
+		g.p.log.Info("Scheduling gates can be removed again.", "job", uid)
 	}
 }
 
@@ -242,7 +242,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	defer cancel()
 	var answer metav1.PartialObjectMetadata
 	gone, err := p.insist(ctx, gated, func() error {
-		return p.pacer.do(ctx, class{gated.key.uid, "lift the gates of pods"}, func(ctx context.Context) error {
+		return p.pacer.do(ctx, class{gated.key.uid, "remove the scheduling gates of pods"}, func(ctx context.Context) error {
 			core := p.client.CoreV1()
 			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).
 				VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, core.Parameters).

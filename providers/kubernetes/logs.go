@@ -38,7 +38,7 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 	l := &logs{p: p, uid: uid, slot: slot, out: w, cancel: cancel, ended: make(chan struct{}), PipeReader: r}
 	first, lines, err := l.begin(ctx, tail)
 	if err == nil && first == nil && !follow {
-		err = errors.New("it has no pod, and the logs of a pod go with it")
+		err = errors.New("it has no pod, and logs are deleted with their pod")
 	}
 	if err != nil {
 		cancel()

@@ -264,7 +264,7 @@ func checkName(what, name string) error {
 		return fmt.Errorf("%q cannot name a %s", name, what)
 	}
 	if why := validation.IsValidLabelValue(name); len(why) > 0 {
-		return fmt.Errorf("the %s's name %q cannot be a Kubernetes label: end it with a letter or a digit", what, name)
+		return fmt.Errorf("the %s's name %q cannot be a Kubernetes label: end it with a letter or digit", what, name)
 	}
 	return nil
 }
@@ -284,9 +284,9 @@ func checkLaunch(l job.Launch) error {
 	}
 	switch {
 	case l.Incarnation < 1:
-		return fmt.Errorf("%d is not the number of an incarnation: they count from 1", l.Incarnation)
+		return fmt.Errorf("%d is not an incarnation: they are counted from 1", l.Incarnation)
 	case len(l.Program.Command) == 0:
-		return errors.New("there is no command")
+		return errors.New("the command is missing")
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (n *node) observed(foreign load) job.Node {
 	out.Foreign = foreign.reserved
 	out.Slots = max(n.slots-foreign.pods, 0)
 	if out.Slots == 0 && out.Closed == "" {
-		out.Closed = "it takes no more pods"
+		out.Closed = "it accepts no more pods"
 	}
 	return out
 }
@@ -234,7 +234,7 @@ func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 }
 
 // unlisted is what closes a node that a list did not have.
-const unlisted = "not ready: the API server does not list it any more"
+const unlisted = "not ready: the API server no longer lists it"
 
 // missNode enters that a list does not have a node on which pods of ours are. That is no proof of its end: a list from
 // a control plane that was restored, or that came up with half of its data, lacks nodes whose pods run on. It is taken
@@ -388,7 +388,7 @@ func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
 		}
 	case n != nil && n.silent && p.deleting:
 		seen.Evidence = append(slices.Clip(seen.Evidence),
-			"node "+p.node+" is "+n.node.Closed, "pod "+p.name+" was to end there, and nobody can say when it does")
+			"node "+p.node+" is "+n.node.Closed, "pod "+p.name+" was terminating there, and nothing can report when it ends")
 	default:
 		return seen
 	}

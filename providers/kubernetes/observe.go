@@ -166,7 +166,7 @@ func gatedBy(o *corev1.Pod, name string) bool {
 }
 
 // heldTogether is why a pod waits whose gang is not complete.
-const heldTogether = "held until all of its gang exist"
+const heldTogether = "held until its whole gang exists"
 
 // WaitsForScheduler is why a pod waits of which its scheduler has said nothing.
 const WaitsForScheduler = "waits for the scheduler"

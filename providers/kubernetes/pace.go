@@ -308,7 +308,7 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	g.note(func(now time.Time) { w.answered(now, a) })
 	g.leave(c, a)
 	if a.verdict.passes() {
-		g.log.Debug("A write has failed, which may pass.", "write", c.what, "job", c.job, "error", err)
+		g.log.Debug("A write failed temporarily.", "write", c.what, "job", c.job, "error", err)
 	}
 	return a.told()
 }
@@ -401,7 +401,7 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 	if i < 0 && t.err == nil { // it was its turn just now
 		g.leave(c, answer{verdict: unknown})
 	}
-	err := g.lately(c, fmt.Errorf("wait for the API server to take more: %w", ctx.Err()))
+	err := g.lately(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &providers.TransientError{Err: err}
 	}

@@ -222,7 +222,7 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look for its %s: %w", o.kind, explain(ofRead(err)))
+			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(ofRead(err)))
 		}
 	}
 	return true, nil
@@ -287,7 +287,7 @@ func later(began time.Time, one, other looked) looked {
 func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
 	now := time.Now()
 	var there *corev1.ConfigMap
-	err := p.pacer.do(ctx, class{j.group.UID, "look for the anchor"}, func(ctx context.Context) (err error) {
+	err := p.pacer.do(ctx, class{j.group.UID, "look up the anchor"}, func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, j.anchor.name, metav1.GetOptions{})
 		return err
 	})
@@ -295,7 +295,7 @@ func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error)
 	case apierrors.IsNotFound(err):
 		return looked{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
 	case err != nil:
-		return looked{}, fmt.Errorf("look for its anchor: %w", explain(err))
+		return looked{}, fmt.Errorf("look up its anchor: %w", explain(err))
 	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
 		return looked{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
 	}
@@ -309,11 +309,11 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for its anchor: %w", explain(ofRead(err)))
+		return nil, fmt.Errorf("look up its anchor: %w", explain(ofRead(err)))
 	case there.Labels[labelUID] != g.UID:
-		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: give the job another name", p.namespace, there.Name, whose(there))
+		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: rename the job", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with all that it owns", p.namespace, there.Name)
+		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with everything it owns", p.namespace, there.Name)
 	}
 	return there, nil
 }
@@ -323,7 +323,7 @@ func whose(o metav1.Object) string {
 	uid, state := o.GetLabels()[labelUID], o.GetAnnotations()[annotationState]
 	switch {
 	case uid == "":
-		return "none of eltrain's"
+		return "not eltrain's"
 	case state == "":
 		return "of another job of this name, of UID " + uid
 	}
@@ -355,9 +355,9 @@ func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known s
 	case err != nil:
 		return "", err
 	case there.Labels[labelUID] != g.UID:
-		return "", fmt.Errorf("make the Secret: %s/%s is %s, not this job's: give the job another name", p.namespace, there.Name, whose(there))
+		return "", fmt.Errorf("create the Secret: %s/%s is %s, not this job's: rename the job", p.namespace, there.Name, whose(there))
 	case len(there.Data[tokenKey]) == 0:
-		return "", fmt.Errorf("make the Secret: %s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
+		return "", fmt.Errorf("create the Secret: %s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
 	}
 	return string(there.Data[tokenKey]), nil
 }
@@ -368,8 +368,8 @@ func owns(a anchor, o metav1.Object) bool {
 
 // write makes one of a job's objects, at the pace.
 func (p *Provider) write(ctx context.Context, g job.Group, what string, write func(context.Context) error) error {
-	if err := p.pacer.do(ctx, class{g.UID, "make " + what}, write); err != nil {
-		return fmt.Errorf("make %s: %w", what, explain(err))
+	if err := p.pacer.do(ctx, class{g.UID, "write " + what}, write); err != nil {
+		return fmt.Errorf("write %s: %w", what, explain(err))
 	}
 	return nil
 }
@@ -400,9 +400,9 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return fmt.Errorf("%w: nothing can be made in a namespace that is being deleted", err)
+		return fmt.Errorf("%w: nothing can be created in a namespace that is being deleted", err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w: the API server does not take the credentials; they may have expired", err)
+		return fmt.Errorf("%w: the API server rejects the credentials; they may have expired", err)
 	case lacksRight(err):
 		return fmt.Errorf("%w: deploy/ has the Role that eltrain needs", err)
 	}

@@ -144,7 +144,7 @@ func (p *Provider) activate(j prepared) {
 		}
 		pause := fallFirst
 		if !providers.MayPass(err) || attempt >= providers.Persists {
-			p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+			p.log.Warn("Cannot write a job's Services or PodDisruptionBudgets; retrying.", "job", j.group.Name, "error", err)
 			pause = readinessRetry
 		}
 		select {

@@ -99,7 +99,7 @@ func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
 		}{
 			{"list", forbidden, "may not list pods"},
 			{"list", forbidden, "may not list pods"},
-			{"watch", errUnreachable, "watch pods: the API server cannot be reached"},
+			{"watch", errUnreachable, "watch pods: the API server is unreachable"},
 			{"list", forbidden, "may not list pods"},
 			{"list", nil, "has not answered yet"},
 			{"watch", forbidden, "may not watch pods"},

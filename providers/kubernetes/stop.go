@@ -86,7 +86,7 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
+		return nil, fmt.Errorf("look up pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
 	}
 	if have, _, ours := identify(there); !ours || have != k {
 		return nil, nil
@@ -146,7 +146,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		case apierrors.IsNotFound(lookErr), lookErr == nil && there.UID != one.uid:
 			return true, nil
 		case lookErr != nil:
-			return false, fmt.Errorf("look whether it is still there: %w", ofRead(lookErr))
+			return false, fmt.Errorf("check whether it still exists: %w", ofRead(lookErr))
 		}
 		p.index.put(there)
 	}

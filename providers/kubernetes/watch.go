@@ -185,10 +185,10 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	case !w.seen || apierrors.IsResourceExpired(err):
 	case err == nil && verb == "watch" && w.unseen:
 		w.unseen = false
-		w.log.Info("What the cluster does is seen again.", "what", w.what)
+		w.log.Info("The cluster is observed again.", "what", w.what)
 	case err != nil && !w.unseen && (!isRefusal(err) || w.refusal[verb].stands):
 		w.unseen = true
-		w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
+		w.log.Warn("The cluster cannot be observed; what is running there keeps running.", "error", w.explain(verb, err))
 	}
 	if verb == "watch" && err == nil {
 		w.opened = true
@@ -258,11 +258,11 @@ func (w *watching) explain(verb string, err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("this master may not %s %s: its role needs the verbs list and watch there, as in deploy/: %w", verb, w.what, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s %s: the API server does not know who asks: the token or certificate is wrong or has expired: %w", verb, w.what, err)
+		return fmt.Errorf("%s %s: not authenticated: the token or certificate is wrong or has expired: %w", verb, w.what, err)
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
 		return fmt.Errorf("%s %s: %w", verb, w.what, err)
 	}
-	return fmt.Errorf("%s %s: the API server cannot be reached: %w", verb, w.what, err)
+	return fmt.Errorf("%s %s: the API server is unreachable: %w", verb, w.what, err)
 }
 
 // ready waits for the first complete list and an open watch, until ctx ends. Where the API server refuses, it is an
@@ -293,7 +293,7 @@ func (w *watching) caveats() []string {
 	case err == nil:
 		return nil
 	case w.seen:
-		return []string{fmt.Sprintf("What is known of %s is old: %s.", w.what, err)}
+		return []string{fmt.Sprintf("The observation of %s is stale: %s.", w.what, err)}
 	case w.vital:
 		return nil // Observe fails with it
 	}
@@ -366,8 +366,8 @@ var nominatedOnly = fields.AndSelectors(
 )
 
 const (
-	unseenNodes = "Which nodes there are and what they have is not known, so the plan takes it that every job fits, and what does not waits for the scheduler"
-	unseenLoad  = "What others use of the nodes is not known, so the plan counts as free what is not"
+	unseenNodes = "The nodes and their capacity are unknown, so the plan assumes that every job fits; what does not waits for the scheduler"
+	unseenLoad  = "What others use on the nodes is unknown, so the plan counts it as free"
 )
 
 // ownWatches are those of every provider; its gang may add others.

@@ -508,7 +508,7 @@ func namesUnreachable(f *field) {
 		if err == nil {
 			f.Fatal("an API server that refuses connections is observed")
 		}
-		return strings.Contains(err.Error(), "cannot be reached")
+		return strings.Contains(err.Error(), "is unreachable")
 	})
 	proxy.Accept(f)
 	f.await(q, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })

@@ -99,9 +99,9 @@ func (e *awayError) Error() string {
 	}
 	where := strings.TrimSuffix(e.launched, "/"+runDirName)
 	if e.home == vanished {
-		return fmt.Sprintf("%s for %s, which was moved or removed: move it back, or end %s, to go on here", who, where, them)
+		return fmt.Sprintf("%s for %s, which was moved or removed: move it back, or end %s, to continue here", who, where, them)
 	}
-	return fmt.Sprintf("%s for %s, and this is a copy: run eltrain there, or remove %s and the state, eltrain.state, here and start anew",
+	return fmt.Sprintf("%s for %s, and this is a copy: run eltrain there, or remove %s and the state, eltrain.state, here and start over",
 		who, where, e.here)
 }
 

@@ -48,7 +48,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	}
 	copied := filepath.Join(t.TempDir(), "exp")
 	b.ok(os.CopyFS(copied, os.DirFS(b.dir)))
-	tells(there(copied), fmt.Sprintf("%s, and this is a copy: run eltrain there, or remove %s/.eltrain and the state, eltrain.state, here and start anew", b.dir, copied))
+	tells(there(copied), fmt.Sprintf("%s, and this is a copy: run eltrain there, or remove %s/.eltrain and the state, eltrain.state, here and start over", b.dir, copied))
 	link := filepath.Join(t.TempDir(), "link")
 	b.ok(os.Symlink(b.dir, link))
 	if text := there(link); text != "<nil>" {
@@ -56,7 +56,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	}
 	moved := b.dir + "-moved"
 	b.ok(os.Rename(b.dir, moved))
-	tells(there(moved), b.dir+", which was moved or removed: move it back, or end those processes, to go on here")
+	tells(there(moved), b.dir+", which was moved or removed: move it back, or end those processes, to continue here")
 	b.ok(os.Rename(moved, b.dir))
 	for number := range agents {
 		if now := b.await(number+1, job.Up); !slices.Contains(agents, strconv.Itoa(now.AgentPID)) {

@@ -305,7 +305,7 @@ func (p *Provider) removeForgotten() {
 	left, _ := filepath.Glob(filepath.Join(p.runDir, "jobs", ".*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			p.log.Warn("Remains of a forgotten job cannot be removed.", "error", err)
+			p.log.Warn("Cannot remove what is left of a forgotten job.", "error", err)
 		}
 	}
 }

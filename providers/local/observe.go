@@ -303,7 +303,7 @@ func (p *Provider) processEnded(proc *process) {
 		return
 	}
 	if _, _, err := p.look(i); err != nil {
-		p.log.Warn("An ended agent cannot be looked at.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot examine an ended agent.", "incarnation", i.key.String(), "error", err)
 	}
 	p.changed()
 }
@@ -325,7 +325,7 @@ func (p *Provider) readNotifications() {
 				return
 			}
 			// Events were lost: look at everything.
-			p.log.Debug("Files are not watched reliably.", "error", err)
+			p.log.Debug("File watching is unreliable.", "error", err)
 			p.changed()
 		}
 	}

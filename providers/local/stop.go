@@ -60,7 +60,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 	case <-i.gone:
 		return nil
 	case <-time.After(killWait):
-		return fmt.Errorf("something of it still runs, %s after it was killed", killWait)
+		return fmt.Errorf("it still has running processes %s after it was killed", killWait)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -178,7 +178,7 @@ func (u *reaper) work() (done bool) {
 	}
 	census, err := takeCensus()
 	if err != nil {
-		u.p.log.Error("What dead agents left behind cannot be looked for.", "error", err)
+		u.p.log.Error("Cannot search for processes of dead agents.", "error", err)
 		return false
 	}
 	done = true
@@ -187,7 +187,7 @@ func (u *reaper) work() (done bool) {
 		left, err := u.p.killAll(i, census)
 		killed = append(killed, left...)
 		if err != nil {
-			u.p.log.Error("What a dead agent left behind cannot be ended.", "incarnation", i.key.String(), "error", err)
+			u.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
 		}
 		if err != nil || len(left) > 0 || !u.p.finalize(i) {
 			done = false
@@ -365,10 +365,10 @@ func (p *Provider) finalize(i *incarnation) (done bool) {
 	}
 	final.Exit, final.Ended = p.exitOf(i)
 	if err := p.sweep(i); err != nil {
-		p.log.Warn("What limited an incarnation stays until it is looked at again.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot remove the cgroup of an incarnation; retrying later.", "incarnation", i.key.String(), "error", err)
 	}
 	if err := writeJSON(i.dir, endedFile, final); err != nil {
-		p.log.Warn("The end of an incarnation cannot be recorded.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot record the end of an incarnation.", "incarnation", i.key.String(), "error", err)
 	}
 	p.notify.Remove(i.dir)
 	i.end(&final)
@@ -383,7 +383,7 @@ func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
 	said, err := readJSON(i.dir, exitFile, &last)
 	switch {
 	case err != nil:
-		p.log.Warn("How an agent ended cannot be read.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot read how an agent ended.", "incarnation", i.key.String(), "error", err)
 	case last.Exit != nil:
 		return last.Exit, last.Reason
 	case last.State == job.MemberSucceeded:

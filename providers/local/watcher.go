@@ -64,7 +64,7 @@ func (w *watcher) run() {
 			continue
 		}
 		if err != nil { // no other error is possible on an epoll that is open
-			slog.Error("Ends of processes are no longer noticed.", "error", err)
+			slog.Error("Can no longer watch for process exits.", "error", err)
 			return
 		}
 		for _, e := range events[:n] {

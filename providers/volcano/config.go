@@ -51,22 +51,22 @@ func (c Config) Validate() []error {
 	errs := c.Config.Validate()
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if why := validation.IsDNS1123Subdomain(c.queue()); len(why) > 0 {
-		bad("queue %q cannot name a queue: use small letters, digits, \"-\" and \".\"", c.Queue)
+		bad("invalid queue %q: use lower case letters, digits, \"-\" and \".\"", c.Queue)
 	}
 	if why := validation.IsDNS1123Subdomain(c.scheduler()); len(why) > 0 {
-		bad("scheduler_name %q cannot name a scheduler: use small letters, digits, \"-\" and \".\"", c.SchedulerName)
+		bad("invalid scheduler_name %q: use lower case letters, digits, \"-\" and \".\"", c.SchedulerName)
 	}
 	if namespace, name := c.schedulerConfig(); len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		bad("scheduler_config %q cannot name a ConfigMap: write it as %q", c.SchedulerConfig, defaultSchedulerConfig)
+		bad("invalid scheduler_config %q: write it as %q", c.SchedulerConfig, defaultSchedulerConfig)
 	}
 	if t := c.NetworkTopology; t != nil {
 		switch v1beta1.NetworkTopologyMode(t.Mode) {
 		case "", v1beta1.HardNetworkTopologyMode, v1beta1.SoftNetworkTopologyMode:
 		default:
-			bad("mode of network_topology is %q: write \"hard\" or \"soft\"", t.Mode)
+			bad("invalid mode %q of network_topology: write \"hard\" or \"soft\"", t.Mode)
 		}
 		if t.HighestTier < 0 {
-			bad("highest_tier of network_topology is %d: write a tier from 1 on, or leave it out", t.HighestTier)
+			bad("invalid highest_tier %d of network_topology: write a tier from 1, or remove it", t.HighestTier)
 		}
 	}
 	return errs

@@ -57,7 +57,7 @@ func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	}
 	for deadline := time.Now().Add(hang.Bound); ; time.Sleep(50 * time.Millisecond) {
 		c := p.Capabilities()
-		unseen := strings.Contains(strings.Join(c.Caveats, "\n"), "Whether the queue exists, is open and has room is not known")
+		unseen := strings.Contains(strings.Join(c.Caveats, "\n"), "The queue's state and free quota are unknown")
 		if c.Refused == "" && unseen {
 			return
 		}

@@ -53,7 +53,7 @@ type held struct {
 }
 
 // unreadableHolder stands for a holder whose lock file makes no sense.
-const unreadableHolder = "somebody whose lock file cannot be read"
+const unreadableHolder = "an unknown holder (its lock file cannot be read)"
 
 // readLock gives the zero held if the lock is free. A lock file that makes no sense has a holder too, of
 // whom nothing is known: it is waited for like one on another host.

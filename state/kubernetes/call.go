@@ -16,7 +16,7 @@ import (
 const patience = 20 * time.Second
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("the API server did not do it within %v", patience))
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("the API server did not answer within %v", patience))
 }
 
 // requestTimeout bounds one request: on a connection that hangs there is time for another try.
@@ -39,7 +39,7 @@ func (e *ForbiddenError) Error() string {
 	if e.Name != "" {
 		what += " " + e.Name
 	}
-	return fmt.Sprintf("the right to %s %s in namespace %s is missing: give it to this user or ServiceAccount by a Role, as deploy/base/rbac.yaml does (%v)", e.Verb, what, e.Namespace, e.cause)
+	return fmt.Sprintf("missing permission to %s %s in namespace %s: grant it to this user or ServiceAccount with a Role, as in deploy/base/rbac.yaml (%v)", e.Verb, what, e.Namespace, e.cause)
 }
 
 func (e *ForbiddenError) Unwrap() error { return e.cause }
@@ -103,7 +103,7 @@ func (s *Store) failed(ctx context.Context, verb, resource, name string, err err
 	case forbidden(verb, err):
 		return &ForbiddenError{Verb: verb, Resource: resource, Namespace: s.namespace, Name: name, cause: err}
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s %s %s: the API server does not know who this is: the token may have expired; log in to the cluster again: %w", verb, resource, name, err)
+		return fmt.Errorf("%s %s %s: not authenticated: the token may have expired; log in to the cluster again: %w", verb, resource, name, err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %s %s: %w (%w)", verb, resource, name, context.Cause(ctx), err)
 	}

@@ -80,7 +80,7 @@ func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {
 				if errors.As(err, new(*ForbiddenError)) != c.missing || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("it says %v", err)
 				}
-				if !c.missing && !strings.Contains(err.Error(), "the API server did not do it within "+patience.String()) {
+				if !c.missing && !strings.Contains(err.Error(), "the API server did not answer within "+patience.String()) {
 					t.Errorf("that the time was up is not said: %v", err)
 				}
 			})

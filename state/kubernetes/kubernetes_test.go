@@ -455,7 +455,7 @@ func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 		"content edited":      {func(h *corev1.Secret) { h.Data["state"][20] ^= 1 }, []string{"changed after eltrain wrote it", back}},
 		"content removed":     {func(h *corev1.Secret) { delete(h.Data, "state") }, []string{"0 with crc32c", back}},
 		"description removed": {func(h *corev1.Secret) { delete(h.Annotations, "eltrain.dev/state") }, []string{"annotation eltrain.dev/state was removed", back}},
-		"description edited":  {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "?" }, []string{"makes no sense", back}},
+		"description edited":  {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "?" }, []string{"is invalid", back}},
 		"description emptied": {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "{}" }, []string{"version, serial or lineage is missing", back}},
 		"state removed": {func(h *corev1.Secret) { delete(h.Data, "state"); delete(h.Annotations, "eltrain.dev/state") },
 			[]string{"its newest state was removed", back}},

@@ -230,7 +230,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 		if errors.Is(err, state.ErrFenced) {
 			return nil, nil // two claims after somebody removed the Lease: the other one was faster
 		}
-		return nil, fmt.Errorf("keep the former holder from writing: %w", err)
+		return nil, fmt.Errorf("fence the former holder: %w", err)
 	}
 	return l, nil
 }
@@ -273,7 +273,7 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 		}
 		// A holder that is alive learns of it with its next renewal, and its writes fail from now on.
 		if err := s.raiseFence(ctx, fence{epoch: now.Epoch + 1}); err != nil && !errors.Is(err, state.ErrFenced) {
-			return state.LockInfo{}, fmt.Errorf("keep the former holder from writing: %w", err)
+			return state.LockInfo{}, fmt.Errorf("fence the former holder: %w", err)
 		}
 		return *now, nil
 	}
