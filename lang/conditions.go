@@ -15,13 +15,13 @@ import (
 // conditionBlock is one thing that has to hold.
 type conditionBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true."`
-	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
 // checkBlock is a set of things that should hold.
 type checkBlock struct {
 	Name    string           `hcl:"name,label" doc:"The check's name."`
-	Asserts []conditionBlock `hcl:"assert,block" doc:"What should hold. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
+	Asserts []conditionBlock `hcl:"assert,block" doc:"The condition. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
 }
 
 // condition is a condition with all that it takes to evaluate it.

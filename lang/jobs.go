@@ -19,14 +19,14 @@ import (
 // jobBlock is a job as it is written: what it declares, how often it is there, and what must hold.
 type jobBlock struct {
 	job.Job   `hcl:",inline"`
-	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the job is there once for each element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
-	Lifecycle lifecycleBlock `hcl:"lifecycle,block" change:"update" doc:"What must not be done to the job, what of it others may change, and what must hold of it."`
+	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one job per element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
+	Lifecycle lifecycleBlock `hcl:"lifecycle,block" change:"update" doc:"Protection of the job, attributes that others may change, and conditions."`
 }
 
 type lifecycleBlock struct {
 	job.Lifecycle  `hcl:",inline"`
-	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"What has to hold for the job to make sense. It may refer to variables, locals, modules and each."`
-	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated once more on what runs."`
+	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"A condition for the job to be valid. It may refer to variables, locals, modules and each."`
+	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated again on the running job."`
 }
 
 // place is a job that has a name: as it is declared, and where.

@@ -199,14 +199,14 @@ type root struct {
 	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once, and not in a module."`
 	Variables []variableBlock `hcl:"variable,block" doc:"An input, set from outside."`
 	Locals    []struct{}      `hcl:"locals,block" doc:"Named values: any arguments."`
-	Outputs   []outputBlock   `hcl:"output,block" doc:"A value that is shown, or that a module gives to where it is used."`
-	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. What may be in it is the provider's own. Not in a module."`
+	Outputs   []outputBlock   `hcl:"output,block" doc:"A value to show, or that a module returns to its caller."`
+	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. Its arguments depend on the provider. Not in a module."`
 	Jobs      []jobBlock      `hcl:"job,block" doc:"A training job."`
 	Modules   []moduleBlock   `hcl:"module,block" doc:"The jobs of another directory. All other arguments set its variables."`
-	Checks    []checkBlock    `hcl:"check,block" doc:"What should hold. If it does not, that is a warning."`
-	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that has got another name: it goes on under the new one."`
-	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is declared no more."`
-	Imports   []importBlock   `hcl:"import,block" doc:"Something that runs already and is to be looked after as a job or a slot of it. Not in a module."`
+	Checks    []checkBlock    `hcl:"check,block" doc:"A condition. If it does not hold, that is a warning."`
+	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that was renamed: it keeps running under the new name."`
+	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is no longer declared."`
+	Imports   []importBlock   `hcl:"import,block" doc:"Something that is already running, to be managed as a job or a slot. Not in a module."`
 }
 
 type providerBlock struct {

@@ -21,9 +21,9 @@ import (
 
 // moduleBlock uses another directory's jobs. Its other arguments are that directory's variables.
 type moduleBlock struct {
-	Name    string         `hcl:"name,label" doc:"The module's name, which the names of its jobs begin with. Its outputs are module.NAME.OUTPUT."`
+	Name    string         `hcl:"name,label" doc:"The module's name, the prefix of its jobs' names. Its outputs are module.NAME.OUTPUT."`
 	Source  hcl.Expression `hcl:"source,required" doc:"The directory, relative to this one: \"./base\" or \"../base\"."`
-	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the module is there once for each element, as module.NAME[\"KEY\"]. Arguments may refer to each.key and each.value."`
+	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one module per element, as module.NAME[\"KEY\"]. Arguments may refer to each.key and each.value."`
 }
 
 // source is a directory's files, read once, however often it is used as a module.

@@ -47,12 +47,12 @@ type Import struct {
 
 type movedBlock struct {
 	From hcl.Expression `hcl:"from,required" doc:"What it was: job.NAME, job.NAME[\"KEY\"], module.NAME for all its jobs, or module.NAME.job.NAME."`
-	To   hcl.Expression `hcl:"to,required" doc:"What it is now, written in the same way."`
+	To   hcl.Expression `hcl:"to,required" doc:"The new address, in the same form."`
 }
 
 type removedBlock struct {
-	From      hcl.Expression    `hcl:"from,required" doc:"What is declared no more: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME. With [\"KEY\"] it is one of a block with for_each, without all of them."`
-	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is ended. With false it goes on, and eltrain forgets it."`
+	From      hcl.Expression    `hcl:"from,required" doc:"What is no longer declared: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME. With [\"KEY\"] it is one of a block with for_each, without all of them."`
+	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is destroyed. With false it keeps running and eltrain forgets it."`
 	Lifecycle *removedLifecycle `hcl:"lifecycle,block" doc:"Terraform's place for destroy."`
 }
 
@@ -62,8 +62,8 @@ type removedLifecycle struct {
 
 type importBlock struct {
 	To      hcl.Expression `hcl:"to,required" doc:"The job or slot that it becomes: job.NAME, or job.NAME.ROLE[0]."`
-	ID      string         `hcl:"id,required" doc:"What it is known by where it runs: the UID of a job; for kubernetes also the name of a pod, or of the ConfigMap that owns all of a job."`
-	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the block is there once for each element. to and id may refer to each.key and each.value."`
+	ID      string         `hcl:"id,required" doc:"The provider's identifier: the UID of a job; for kubernetes also the name of a pod, or of the ConfigMap that owns the objects of a job."`
+	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one block per element. to and id may refer to each.key and each.value."`
 }
 
 // moves reads the moved and removed blocks of the directory and of its modules.

@@ -15,8 +15,8 @@ import (
 // Settings is the eltrain block.
 type Settings struct {
 	RequiredVersion string  `hcl:"required_version,optional" doc:"Versions of eltrain that the files are for, as \">= 0.1, < 2.0\"."`
-	State           State   `hcl:"state,block" doc:"Where the state is kept."`
-	Service         Service `hcl:"service,block" doc:"The elastic training service, to which agents talk."`
+	State           State   `hcl:"state,block" doc:"Where the state is stored."`
+	Service         Service `hcl:"service,block" doc:"The elastic training service, which agents connect to."`
 }
 
 // State says where the state is kept.
@@ -24,20 +24,20 @@ type State struct {
 	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\", or \"kubernetes\" for a Secret and a Lease in a cluster."`
 	// Path is of a file; the others are of kubernetes.
 	Path       string `hcl:"path,optional" default:"eltrain.state" doc:"file: the state file, relative to the job directory."`
-	Name       string `hcl:"name,optional" doc:"kubernetes: tells the states in one namespace apart; required. The Secret and the Lease are called eltrain-state-NAME."`
-	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of the pod that eltrain runs in."`
-	Kubeconfig string `hcl:"kubeconfig,optional" doc:"kubernetes: the file that says how the API server is reached, relative to the job directory. Default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount."`
+	Name       string `hcl:"name,optional" doc:"kubernetes: the unique name of the state in its namespace; required. The Secret and the Lease are named eltrain-state-NAME."`
+	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of eltrain's own pod."`
+	Kubeconfig string `hcl:"kubeconfig,optional" doc:"kubernetes: the kubeconfig file, relative to the job directory. Default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount."`
 	Context    string `hcl:"context,optional" doc:"kubernetes: the context in that file. Default: its current one."`
 }
 
 // Service says how agents reach the master.
 type Service struct {
-	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 takes a free one."`
-	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if not the one listened on."`
-	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Needed where the address leaves the machine."`
+	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 picks a free one."`
+	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if different from listen."`
+	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Use it if other machines connect."`
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM)."`
 	// ReconcileTokenFile is for POST /v1/reconcile.
-	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token that POST /v1/reconcile wants, for its owner alone (0600), relative to the job directory. Without it nobody may ask for a reconcile."`
+	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token for POST /v1/reconcile, readable only by its owner (0600), relative to the job directory. Without it the endpoint is disabled."`
 }
 
 // The kinds of state store, and the arguments that each has.

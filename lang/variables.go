@@ -42,16 +42,16 @@ type Variable struct {
 type variableBlock struct {
 	Name        string            `hcl:"name,label" doc:"The variable's name, used as var.NAME."`
 	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
-	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set to plan and to apply."`
+	Default     hcl.Expression    `hcl:"default,optional" doc:"Value if nothing is set. Without one the variable must be set to plan and apply."`
 	Description string            `hcl:"description,optional" doc:"What it is for."`
-	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown or kept: the state, the journal and saved plans have only a keyed digest of it."`
+	Sensitive   bool              `hcl:"sensitive,optional" doc:"Hides the value in all output and storage: the state, the journal and saved plans contain only a keyed digest of it."`
 	Nullable    bool              `hcl:"nullable,optional" default:"true" doc:"Whether null is a value. If not, null means the default."`
-	Validations []validationBlock `hcl:"validation,block" doc:"A rule that the value must keep."`
+	Validations []validationBlock `hcl:"validation,block" doc:"A rule for the value."`
 }
 
 type validationBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true. It may refer to any variable."`
-	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
 // variable is one declaration while its value is being found.

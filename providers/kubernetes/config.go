@@ -15,16 +15,16 @@ import (
 
 // Config is the block provider "kubernetes". Its tags are the language, read by job.Fields.
 type Config struct {
-	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. By default $KUBECONFIG, then ~/.kube/config, then the service account of the pod that eltrain runs in."`
-	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. By default its current one."`
-	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where everything is made. By default the context's namespace, or the one that eltrain runs in."`
-	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles that name none, so that a job written for the local provider runs here as it is."`
-	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. By default eltrain/eltrain:vVERSION, of the version that runs."`
+	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of eltrain's own pod."`
+	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. Default: its current one."`
+	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where objects are created. Default: the context's namespace, or the one that eltrain runs in."`
+	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles without one, so that a job written for the local provider runs here unchanged."`
+	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. Default: eltrain/eltrain:vVERSION of the running version."`
 	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain-agent is in the jobs' own images, as \"/usr/local/bin/eltrain-agent\". With it there is no init container."`
-	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, written as a pod template: metadata and spec. A role's own pod overlay is merged after it."`
+	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, in the form of a pod template: metadata and spec. A role's pod overlay is merged after it."`
 	PriorityClass string         `hcl:"priority_class,optional" change:"update" doc:"PriorityClass of the pods."`
-	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The most requests a second to the API server. 0 is no limit of eltrain's: the API server says by itself what is too much."`
-	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The most pods that are created at once, and the most that are deleted."`
+	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The maximum number of requests per second to the API server. 0 is no limit: the API server throttles by itself."`
+	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The maximum number of pods that are created, and deleted, at once."`
 }
 
 // DefaultParallelism is what an API server on four cores took most pods a second with, of 16, 64 and 128 writers.

@@ -14,7 +14,7 @@ import (
 
 // Config is the block provider "local". Its tags are the language, read by job.Fields.
 type Config struct {
-	Nodes []Node `hcl:"node,block" change:"update" doc:"A node to place slots on. Several may share this machine. With none declared, this machine as detected is one node."`
+	Nodes []Node `hcl:"node,block" change:"update" doc:"A node to place slots on. Several may share this machine. Without any, this machine as detected is one node."`
 }
 
 // Node is declared capacity. It may be more than the machine has: what is declared is what is planned with.

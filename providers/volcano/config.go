@@ -19,16 +19,16 @@ import (
 type Config struct {
 	kubernetes.Config `hcl:",inline"`
 
-	Queue           string           `hcl:"queue,optional" default:"default" change:"update" doc:"The queue that jobs are admitted to. It has to be there."`
-	SchedulerName   string           `hcl:"scheduler_name,optional" default:"volcano" change:"update" doc:"What the Volcano scheduler calls itself."`
+	Queue           string           `hcl:"queue,optional" default:"default" change:"update" doc:"The queue that jobs are admitted to. It must exist."`
+	SchedulerName   string           `hcl:"scheduler_name,optional" default:"volcano" change:"update" doc:"The name of the Volcano scheduler."`
 	SchedulerConfig string           `hcl:"scheduler_config,optional" default:"volcano-system/volcano-scheduler-configmap" change:"update" doc:"The ConfigMap with the scheduler's configuration, as \"NAMESPACE/NAME\". plan says what it means for jobs, if it may be read."`
-	NetworkTopology *NetworkTopology `hcl:"network_topology,block" change:"update" doc:"How far apart in the network the pods of a job may be. Needs Volcano 1.12 with HyperNodes."`
+	NetworkTopology *NetworkTopology `hcl:"network_topology,block" change:"update" doc:"The maximum network distance of a job's pods. Needs Volcano 1.12 with HyperNodes."`
 }
 
 // NetworkTopology is how far apart the pods of a job may be.
 type NetworkTopology struct {
 	Mode        string `hcl:"mode,optional" default:"hard" change:"update" doc:"\"hard\": never further apart. \"soft\": no further than it has to be."`
-	HighestTier int    `hcl:"highest_tier,optional" change:"update" doc:"The highest tier of HyperNodes below which all pods are: 1 is the closest."`
+	HighestTier int    `hcl:"highest_tier,optional" change:"update" doc:"The highest tier of HyperNodes that the pods may span: 1 is the closest."`
 }
 
 // Where Volcano's own manifests put things.
