@@ -42,7 +42,7 @@ const (
 )
 
 const (
-	// lastWordWait is how long the answer to the last word is awaited by an agent that was asked to go.
+	// lastWordWait is how long the answer to the last word is awaited by an agent that was told to stop.
 	lastWordWait = time.Second
 
 	// The agent holds some buffers and little else; a small heap is worth more here than rare collections.
@@ -331,7 +331,7 @@ func (a *agent) reserve() {
 }
 
 // measure takes the processor time and memory of the processes. They go out with the next beat. Orphans that
-// ended meanwhile are collected by the way: in a container this is their init.
+// ended meanwhile are collected as well: in a container this is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
 		reapOrphans()

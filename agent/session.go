@@ -26,7 +26,7 @@ const (
 	// lookPeriod is how often the service's file is looked at between tries: a new master is found at once.
 	lookPeriod = 250 * time.Millisecond
 	// requestMargin is how much longer than the beat a request may take. Later than that the connection is
-	// held to be dead, which no error may ever show when the network is cut. An agent that was suspended
+	// considered dead, which no error may ever show when the network is cut. An agent that was suspended
 	// (SIGSTOP, a paused machine) wakes up with this time past, asks at once, and learns that it is fenced.
 	requestMargin = 2 * time.Second
 	// registerTimeout bounds a registration, before which the beat is not known.
@@ -44,7 +44,7 @@ type said struct {
 	acknowledge bool
 }
 
-// session is the agent's talk with the service: one request open at a time, for ever. What comes of it goes
+// session is the agent's talk with the service: one request open at a time, forever. The result goes
 // to events.
 type session struct {
 	config *job.AgentConfig
@@ -71,7 +71,7 @@ func (s *session) tell() {
 	}
 }
 
-// run talks until ctx ends, or the service has said for good that this member is not wanted.
+// run talks until ctx ends, or the service has said permanently that this member is not wanted.
 func (s *session) run(ctx context.Context) {
 	defer s.disconnect()
 	backoff := backoffMin

@@ -31,7 +31,7 @@ type certificate struct {
 	served pair
 	next   pair      // what the files have now; zero if that is served
 	told   time.Time // when renewed took next; zero if it did not
-	former bool      // renewed is yet to take that the one before is served no more
+	former bool      // renewed has yet to take that the one before is no longer served
 	failed string    // what went wrong at the last look, which is said once
 }
 

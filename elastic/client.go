@@ -71,7 +71,7 @@ func (c *Client) Register(ctx context.Context, jobName string, r RegisterRequest
 	return out, err
 }
 
-// Sync says what is new and gives the order that holds, once there is another than r.Seen or the beat is due.
+// Sync says what is new and gives the current order, once there is another than r.Seen or the beat is due.
 func (c *Client) Sync(ctx context.Context, jobName string, r SyncRequest) (SyncReply, error) {
 	var out SyncReply
 	err := c.do(ctx, http.MethodPost, jobName, "sync", r, &out)

@@ -37,9 +37,9 @@ type ServerOptions struct {
 	Ledger Ledger
 	// CertFile and KeyFile turn TLS on. They are read again when they are replaced.
 	CertFile, KeyFile string
-	// Renewed is called by one goroutine, with the certificates that vouch for the service from now on, in PEM, when the
+	// Renewed is called by one goroutine, with the CA certificates of the service from now on, in PEM, when the
 	// files have been replaced: first with those before, which are served until agents can have heard of the others, then
-	// without. An error has it called again. nil is nobody.
+	// without. After an error it is called again. nil is nobody.
 	Renewed func(certificates []byte) error
 	// Reconcile answers POST /v1/reconcile, for whom Webhook gives the token. Without a Webhook nobody may ask.
 	Reconcile func(context.Context, ReconcileRequest) ReconcileReply
@@ -167,7 +167,7 @@ func (s *Server) Certificates() []byte {
 // Handler is what is served, for use without Start.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Close answers open requests with the order that holds, and waits for everything to end, up to ctx.
+// Close answers open requests with the current order, and waits for everything to end, up to ctx.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() { close(s.closing) })
 	err := s.http.Shutdown(ctx)
@@ -211,21 +211,21 @@ func (s *Server) Remove(jobName string) {
 	s.unlock()
 }
 
-// Gone says that nothing of an incarnation runs any more. The caller is certain of it.
+// Gone says that nothing of an incarnation is running. The caller is certain of it.
 func (s *Server) Gone(slot job.Address, incarnation int) {
 	s.mu.Lock()
 	s.c.Gone(time.Now(), slot, incarnation)
 	s.unlock()
 }
 
-// Changes is another once a fact has changed that a plan depends on.
+// Changes differs once a fact has changed that a plan depends on.
 func (s *Server) Changes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.c.Changes()
 }
 
-// Observe gives what is known of all jobs.
+// Observe returns what is known of all jobs.
 func (s *Server) Observe() map[string]Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Server) Observe() map[string]Facts {
 // Wake gets a value when a fact has changed that a plan depends on. Values coalesce.
 func (s *Server) Wake() <-chan struct{} { return s.wake }
 
-// unlock ends a section in which the coordinator was stepped: it passes on what is to be done about it.
+// unlock ends a section in which the coordinator was stepped: it passes on what to do about it.
 func (s *Server) unlock() {
 	work := s.c.Ready()
 	for _, t := range work.Told {
@@ -322,7 +322,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// errHungUp: whoever asked is not there any more. It is counted as 499, nginx's number for that.
+// errHungUp: whoever asked is no longer there. It is counted as 499, nginx's number for that.
 var errHungUp = errors.New("the connection broke before the answer")
 
 const statusHungUp = 499
@@ -353,7 +353,7 @@ func (s *Server) route(name, method string, h handler) http.Handler {
 	})
 }
 
-// statusOf gives the HTTP status of a refusal.
+// statusOf returns the HTTP status of a refusal.
 var statusOf = map[Code]int{
 	Malformed:        http.StatusBadRequest,
 	Unauthorized:     http.StatusUnauthorized,
@@ -398,7 +398,7 @@ func reply(w http.ResponseWriter, status int, body any) {
 	w.Write(append(raw, '\n')) // a broken connection shows at the member's next request
 }
 
-// bearer gives the request's token; "" if it has none.
+// bearer returns the request's token; "" if it has none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -452,7 +452,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sync takes a member's word, and answers once there is an order that it has not seen, a newer request of it
+// sync takes a member's report, and answers once there is an order that it has not seen, a newer request of it
 // came, the beat is due, or the server closes.
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	var req SyncRequest

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Address names a slot for ever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
+// Address names a slot forever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
 type Address struct {
 	Job   string
 	Role  string

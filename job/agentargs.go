@@ -18,7 +18,7 @@ type AgentConfig struct {
 	Service           string // URL of the service; or
 	ServiceFile       string // a file with the URL, read again whenever the service does not answer
 	TokenFile         string
-	CAFile            string // PEM file with the certificates that vouch for the service; "" for the system's
+	CAFile            string // PEM file with the CA certificates of the service; "" for the system's
 	Dir               string // the incarnation's own directory; "" where nobody looks for it
 	LockFD            int    // inherited descriptor that holds the lock of Dir, and is kept until the agent ends; 0 for none
 	LastWordFile      string // a file that is there already, for its LastWord; "" for none

@@ -41,7 +41,7 @@ type Source struct {
 	Line int    `json:"line,omitempty"`
 }
 
-// Role is a group of like members. Its name means nothing to eltrain.
+// Role is a group of identical members. Its name means nothing to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
 	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only the initial number, by default the smallest legal size: the policy owns it afterwards."`
@@ -122,7 +122,7 @@ type Topology struct {
 	RankBy []string `hcl:"rank_by,optional" change:"update" doc:"Node labels from the widest level to the narrowest, as [\"node.labels.rack\", \"node.labels.switch\"]: slots that share one get contiguous ranks."`
 }
 
-// Detect says when a member is held to be gone.
+// Detect says when a member is considered lost.
 type Detect struct {
 	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
 }

@@ -13,7 +13,7 @@ type Lifecycle struct {
 	IgnoreChanges  []string `hcl:"ignore_changes,paths" change:"update" json:",omitempty" doc:"Arguments whose changes are ignored: running slots keep what they were started with. A list of paths, or the word all."`
 }
 
-// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be taken up: the path itself
+// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be applied: the path itself
 // or a block, a map or a role around it is listed.
 func (l Lifecycle) Ignores(path string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {

@@ -31,7 +31,7 @@ const (
 
 var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{3}`)
 
-// checkSource refuses source that would make the parser overflow the stack or compute for ever. It counts
+// checkSource refuses source that would make the parser overflow the stack or compute forever. It counts
 // how deep the syntax tree can become: each open bracket and each operator that is not yet ended is a level.
 func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hclsyntax.Tokens, hcl.Diagnostics)) *hcl.Diagnostic {
 	if len(src) > maxFileBytes {
@@ -165,7 +165,7 @@ const tooMuch = "Too much to evaluate"
 
 func newMeter() *meter { return &meter{limit: maxSteps} }
 
-// reset gives the whole budget again.
+// reset restores the whole budget.
 func (m *meter) reset() { *m = meter{limit: m.limit} }
 
 // spend counts n steps and reports whether there is still room.

@@ -135,7 +135,7 @@ func setMap(v reflect.Value, val cty.Value) error {
 	return nil
 }
 
-// anyGo gives a value as encoding/json would: map[string]any, []any, string, bool, int64 or float64, nil.
+// anyGo returns a value as encoding/json would: map[string]any, []any, string, bool, int64 or float64, nil.
 func anyGo(val cty.Value) any {
 	if val.IsNull() {
 		return nil
@@ -190,7 +190,7 @@ func defaultValue(f job.Field) cty.Value {
 	return val
 }
 
-// evaluator gives the value of an argument, and the context that it was evaluated in, for diagnostics.
+// evaluator returns the value of an argument, and the context that it was evaluated in, for diagnostics.
 type evaluator func(*hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics)
 
 // decoder stores a tree in a Go value.

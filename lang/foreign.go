@@ -53,7 +53,7 @@ func inQuotes(text string) (string, bool) {
 }
 
 // explain adds what is known of names that are not, in a block of a type, where there may be blocks of some. What is missing only because its name is
-// misspelt is told as a slip, and not twice.
+// misspelt is reported as a slip, and not twice.
 func explain(block string, inner []hcl.BlockHeaderSchema, diags hcl.Diagnostics) hcl.Diagnostics {
 	meant := map[string]bool{}
 	for _, d := range diags {

@@ -38,7 +38,7 @@ var unstable = map[string]string{
 	"bcrypt":        "uses a new salt at each call",
 }
 
-// makeFunctions gives what expressions may call, under Terraform's names. Each one's result depends on its
+// makeFunctions returns what expressions may call, under Terraform's names. Each one's result depends on its
 // arguments and the directory's files only.
 func (l *loader) makeFunctions() map[string]function.Function {
 	free := map[string]function.Function{
@@ -327,7 +327,7 @@ var lengthFunc = function.New(&function.Spec{
 	},
 })
 
-// indexFunc gives the place of the first element that is equal to a value.
+// indexFunc returns the place of the first element that is equal to a value.
 var indexFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}, {Name: "value", Type: cty.DynamicPseudoType}},
 	Type:   function.StaticReturnType(cty.Number),
@@ -349,7 +349,7 @@ var indexFunc = function.New(&function.Spec{
 	},
 })
 
-// oneFunc gives the only element of a list, set or tuple, or null if it is empty.
+// oneFunc returns the only element of a list, set or tuple, or null if it is empty.
 var oneFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}},
 	Type: func(args []cty.Value) (cty.Type, error) {

@@ -35,7 +35,7 @@ type place struct {
 	at      hcl.Range
 }
 
-// expand gives the body with its dynamic blocks written out.
+// expand returns the body with its dynamic blocks written out.
 func (l *loader) expand(body *hclsyntax.Body, ctx *hcl.EvalContext) hcl.Body {
 	return dynblock.Expand(body, ctx, dynblock.OptCheckForEach(l.checkForEach))
 }
@@ -125,7 +125,7 @@ func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) declaration {
 // maxName is job.ValidName's.
 const maxName = 63
 
-// checkName holds that a job's name, modules and key included, is its own.
+// checkName checks that a job's name, modules and key included, is its own.
 func (l *loader) checkName(name string, p place) {
 	if len(name) > maxName {
 		l.report(&hcl.Diagnostic{

@@ -396,7 +396,7 @@ func TestProviderNeedsDeclaration(t *testing.T) {
 	mustParse(t, inJob(`provider = "local"`))
 }
 
-// TestDeterministic holds that the same input gives the same output, errors in the same order.
+// TestDeterministic checks that the same input gives the same output, errors in the same order.
 func TestDeterministic(t *testing.T) {
 	for _, dir := range []string{"testdata/errors_names", "testdata/errors_rules", "testdata/errors_values", "testdata/sketch"} {
 		var first string

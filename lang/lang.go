@@ -39,7 +39,7 @@ type Options struct {
 	Assignments []Assignment
 	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
 	Environ []string
-	// Providers gives the type of each provider's configuration: a struct with the tags that job.Fields reads.
+	// Providers returns the type of each provider's configuration: a struct with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
 	// Version is eltrain's own, held against required_version. Empty skips the check.
 	Version string
@@ -75,7 +75,7 @@ type Config struct {
 	Directories []string
 	// Named are the paths of the files that were read because an expression or the command line names them, or were not there.
 	Named []string
-	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
+	// Invalid reports that there were errors besides conditions that do not hold; see Unsound.
 	Invalid bool
 	// Files are the sources that diagnostics may quote, by the name in their ranges. Files of variables are not among them:
 	// where one does not parse, or sets a name that is misspelt, nobody can tell what in it is sensitive.
@@ -91,7 +91,7 @@ type ProviderConfig struct {
 	Name   string
 	Value  any
 	Source job.Source
-	// Unknown tells that something in it is made of a variable without a value, and is zero in Value.
+	// Unknown reports that something in it is made of a variable without a value, and is zero in Value.
 	Unknown bool
 }
 
@@ -356,7 +356,7 @@ func (l *loader) missing(format, dir string) {
 	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir), Extra: blank{}})
 }
 
-// parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
+// parseFile returns the file's body, or nil if its syntax is too broken to say more about it.
 func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 	s.cfg.Files[name], s.cfg.Sizes[name] = &hcl.File{Bytes: src}, len(src)
 	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
@@ -479,7 +479,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A pipe or device could block for ever.
+	// A pipe or device could block forever.
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}

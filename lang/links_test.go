@@ -43,7 +43,7 @@ func TestLoopsOfLinksAreToldOnce(t *testing.T) {
 	}
 }
 
-// A directory is found again under whatever name a link gives it, and the way is told in quotes.
+// A directory is found again under whatever name a link gives it, and the way is reported in quotes.
 func TestModuleThatIncludesItself(t *testing.T) {
 	const way = "Module includes itself: These directories include each other in a cycle: "
 	for name, c := range map[string]struct {
@@ -71,7 +71,7 @@ func TestLinksThatLeadNowhere(t *testing.T) {
 	wantOne(t, dir, "or what it links to, was removed")
 }
 
-// A file that cannot be read or parsed may declare what others refer to: only it has to be mended.
+// A file that cannot be read or parsed may declare what others refer to: only it has to be repaired.
 func TestWhatATornFileMayDeclareIsNotCalledUnknown(t *testing.T) {
 	users := map[string]string{
 		"variable": inRole("env = { X = var.x }"),

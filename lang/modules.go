@@ -37,7 +37,7 @@ type source struct {
 }
 
 // unsure makes a complaint about a name that is not declared a silent one, if a file that could not be read may declare
-// it: that file is what has to be mended.
+// it: that file is what has to be repaired.
 func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
 	if d != nil && src.torn {
 		d.Extra = alreadyReported{}

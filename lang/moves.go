@@ -16,28 +16,28 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Moved says that what ran as the job From goes on as the job To. Chains are followed: To is a name that is
+// Moved says that what ran as the job From continues as the job To. Chains are followed: To is a name that is
 // moved no further. The names are whole, with modules and keys in them.
 type Moved struct {
 	From, To string
 	Source   job.Source
 }
 
-// Removed says what becomes of a job, or of all jobs of a module, that is declared no more.
+// Removed says what happens to a job, or of all jobs of a module, that is no longer declared.
 type Removed struct {
 	Job    string // its whole name; "" for a module
 	Module string // what the names of its jobs begin with; no declared job has such a name. "" for a job
 	// Address is what was removed, as people write it, with its modules and keys.
 	Address string
-	// Destroy is whether it is ended. If not, it goes on, and eltrain forgets it.
+	// Destroy is whether it is ended. If not, it continues, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
 	// Was is what that was before by the moved blocks, if it is not ended: jobs that still have such an address, or are named
-	// like this once they are moved, go on with it.
+	// like this once they are moved, continue with it.
 	Was []Removed `json:",omitempty"`
 }
 
-// Import says that something that runs, known to its provider by ID, is to be looked after as To: a job, or
+// Import says that something that runs, known to its provider by ID, is to be managed as To: a job, or
 // one slot of it.
 type Import struct {
 	To     job.Selector
@@ -244,7 +244,7 @@ func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
 	return found
 }
 
-// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is used no more is
+// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is no longer used is
 // not known here; what it is now, and what jobs in it were called, is.
 func (l *loader) enterSeveral(moved *moves, m severalMove) {
 	if !l.meter.spend(len(l.names) + len(moved.from)) {
@@ -305,7 +305,7 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 	moved.onto[m.to] = m
 }
 
-// followMoves gives each move's last name.
+// followMoves returns each move's last name.
 func (l *loader) followMoves(moved *moves) {
 	for _, from := range slices.SortedFunc(maps.Keys(moved.from), func(a, b string) int {
 		return compareRanges(moved.from[a].at, moved.from[b].at, a, b)
@@ -424,7 +424,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 	return true
 }
 
-// checkRemovedModule holds that no job is declared that could be taken for one of the module's: a job of the same name takes
+// checkRemovedModule checks that no job is declared that could be mistaken for one of the module's: a job of the same name takes
 // the record over, and of what runs without a record only the name is known.
 func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, format string, args ...any) bool) bool {
 	if !l.meter.spend(len(l.names) + len(moved.several)) {
@@ -455,7 +455,7 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 // into itself could be followed in ever more ways.
 const stepsOfMove = 200
 
-// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is declared no more has
+// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is no longer declared has
 // no keys here, so its jobs are not known by name; those that are recorded have the address that they were moved from.
 func (l *loader) formerly(r removal, moved *moves) []Removed {
 	var was []Removed
@@ -480,7 +480,7 @@ func (l *loader) formerly(r removal, moved *moves) []Removed {
 				seen[address] = true
 				next = append(next, address)
 				if m := moved.from[t.name]; m != nil && l.declares(m.last) {
-					continue // that goes on as another
+					continue // that continues as another
 				}
 				was = append(was, letGo(t, r.at))
 			}
@@ -668,7 +668,7 @@ func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 	}
 }
 
-// checkImport holds that what is imported to is declared; jobs are the indices of those that are.
+// checkImport checks that what is imported to is declared; jobs are the indices of those that are.
 func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int) bool {
 	if id == "" && t.sound("id") {
 		l.complain(t.at("id"), t, "Import of nothing", "id is empty: write the provider's identifier of what is running.")
@@ -714,7 +714,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 	return true
 }
 
-// undeclared tells what is wrong with the address of a job that nothing is declared under.
+// undeclared reports what is wrong with the address of a job that nothing is declared under.
 func (l *loader) undeclared(address string) string {
 	var known []string
 	if len(l.names) <= maxKnown {

@@ -84,7 +84,7 @@ func (c *Config) Secrets() []string {
 	return secrets
 }
 
-// unsealed is plain for a block that is kept as it is read: only jobs have seals in the place of sensitive values. where
+// unsealed is plain for a block that is kept as it is read: only jobs have seals instead of sensitive values. where
 // names the block.
 func (l *loader) unsealed(where string) evaluator {
 	return func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {

@@ -221,7 +221,7 @@ func TestMovedModulesOfModules(t *testing.T) {
 	}
 }
 
-// A removed block lets go of a module as of a job, unless what it names is there, or could be taken for something else.
+// A removed block forgets a module like a job, unless what it names is there, or could be mistaken for something else.
 func TestRemovedModules(t *testing.T) {
 	const removed = "removed {\n  from    = module.x\n  destroy = false\n}\n"
 	module := map[string]string{"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("")}
@@ -359,8 +359,8 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 	}
 }
 
-// What a removed block lets go on is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
-// that is declared no more nobody else knows which jobs it stood for.
+// What a removed block lets continue is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
+// that is no longer declared nobody else knows which jobs it stood for.
 func TestRemovedAfterMoved(t *testing.T) {
 	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
 	long := strings.Repeat("j", 57) // with "b-x-y-" before it the longest name that there is
@@ -402,7 +402,7 @@ func TestRemovedAfterMoved(t *testing.T) {
 	}
 }
 
-// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is told once.
+// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is reported once.
 func TestMistakesInAddresses(t *testing.T) {
 	repeated := strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"train"`, 1)
 	within := "module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"k\"])\n}\n"
@@ -423,7 +423,7 @@ func TestMistakesInAddresses(t *testing.T) {
 	}
 }
 
-// Moves of a module into itself could be followed back in ever more ways: that is too much, and is told soon.
+// Moves of a module into itself could be followed back in ever more ways: that is too much, and is reported soon.
 func TestMovesThatGrowAreTooMuch(t *testing.T) {
 	wantOne(t, writeTree(t, map[string]string{"job.hcl": inJob("") +
 		"moved {\n  from = module.b.module.x\n  to = module.b\n}\nmoved {\n  from = module.b.module.y\n  to = module.b\n}\nremoved {\n  from = module.b\n  destroy = false\n}\n"}),

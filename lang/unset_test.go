@@ -299,7 +299,7 @@ func TestAModuleWantsItsVariables(t *testing.T) {
 	}
 }
 
-// Values that are given are checked as ever.
+// Values that are given are checked as usual.
 func TestGivenValuesAreCheckedWithoutOthers(t *testing.T) {
 	for value, want := range map[string]string{"7": "", "x": "does not match its type number", "2": "Too few."} {
 		o := options()

@@ -132,7 +132,7 @@ func (l *loader) visitNamed(v *named, path []*named) {
 	v.value = v.make(ctx)
 }
 
-// namedCycle tells of values that each need the next one, and the last one the first.
+// namedCycle reports values that each need the next one, and the last one the first.
 func namedCycle(cycle []*named) *hcl.Diagnostic {
 	summary := "Local values in a cycle"
 	var names []string

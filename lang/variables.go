@@ -241,7 +241,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	}
 }
 
-// valueOf gives the variable's value; unknown if there is none or it does not fit.
+// valueOf returns the variable's value; unknown if there is none or it does not fit.
 func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	unknown := unknownOf(v.ty)
 	fallback := func() (cty.Value, bool) {

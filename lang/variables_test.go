@@ -194,7 +194,7 @@ job "j" {
 	}
 }
 
-// TestErrorsKeepSecrets holds that no diagnostic quotes a sensitive value.
+// TestErrorsKeepSecrets checks that no diagnostic quotes a sensitive value.
 func TestErrorsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	decl := "variable \"s\" {\n  sensitive = true\n%RULE%}\n"
@@ -227,7 +227,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	}
 }
 
-// TestNoFileOfVariablesIsQuoted holds that of a file of variables nothing is shown but the place: where it does not parse, or sets
+// TestNoFileOfVariablesIsQuoted checks that of a file of variables nothing is shown but the place: where it does not parse, or sets
 // a misspelt name, nobody can tell what in it is sensitive. A default and a module's argument that do not fit are not quoted either.
 func TestNoFileOfVariablesIsQuoted(t *testing.T) {
 	const secret = "hunter2"

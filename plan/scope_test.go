@@ -180,7 +180,7 @@ func (c *checker) inScope(in plan.Input, a job.Address) bool {
 }
 
 // reaches reports whether a selector names the slot, or a slot that depends on its role, or that its role depends on, back
-// being the other way round. Random jobs have two roles at most.
+// being the other way around. Random jobs have two roles at most.
 func (c *checker) reaches(in plan.Input, sel job.Selector, a job.Address, back bool) bool {
 	if sel.Matches(a) {
 		return true

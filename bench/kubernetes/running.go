@@ -66,7 +66,7 @@ func (b *bed) awaitRamp(ctx context.Context, m *master, w workload) (readiness, 
 
 // bareKind is how the bare client makes its pods.
 type bareKind struct {
-	gated      bool // under gates, which are lifted when all are made,
+	gated      bool // under gates, which are removed when all are made,
 	parts      int  // or when all of so many equal parts are each, while the next is made; 0: of one
 	surrounded bool // with a Service and a PodDisruptionBudget
 	gang       int  // in PodGroups of so many each; 0: in none

@@ -13,7 +13,7 @@ import (
 // it. It belongs to no agent's configuration.
 const copyTo = "-copy-to="
 
-// copyAsked gives the path of -copy-to=PATH, which stands alone.
+// copyAsked returns the path of -copy-to=PATH, which stands alone.
 func copyAsked(args []string) (path string, asked bool, err error) {
 	if len(args) == 0 {
 		return "", false, nil

@@ -104,7 +104,7 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	return a, a.check(s)
 }
 
-// checkSaved tells what does not go with a saved plan: it holds all that was decided. Nobody is asked for approval,
+// checkSaved reports what does not go with a saved plan: it holds all that was decided. Nobody is asked for approval,
 // who gives the plan has approved it.
 func (a *applyArgs) checkSaved() error {
 	switch {
@@ -124,7 +124,7 @@ func (a *applyArgs) checkSaved() error {
 	return a.checkRun()
 }
 
-// checkRun tells what does not go with any apply.
+// checkRun reports what does not go with any apply.
 func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")
@@ -350,7 +350,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 // needs no lock, for which there would be files from then on.
 //
 // It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would
-// wait for as long once more; what else goes wrong is told by that run.
+// wait for as long once more; what else goes wrong is reported by that run.
 func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool, err error) {
 	if !a.destroy || a.scoping.given() != "" {
 		return facts, false, nil
@@ -418,7 +418,7 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 	return facts, errors.New("jobs are no longer in the files, and the files change each time they are read")
 }
 
-// lost are the jobs, by name, that the plan ends because they are in the files no more.
+// lost are the jobs, by name, that the plan ends because they are no longer in the files.
 func (m *master) lost(facts *view.PlanFacts) []string {
 	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
 		return !facts.Input.Withheld[name].IsZero() || slices.Contains(facts.Plan.Kept, name)

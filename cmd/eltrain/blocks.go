@@ -30,7 +30,7 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 	return b
 }
 
-// letGo enters what a removed block says. What is declared no more is ended anyway, so one with destroy = true says nothing new.
+// letGo enters what a removed block says. What is no longer declared is ended anyway, so one with destroy = true says nothing new.
 func letGo(b *plan.Blocks, r lang.Removed) {
 	for _, was := range r.Was {
 		letGo(b, was)
@@ -108,7 +108,7 @@ func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 	return at
 }
 
-// misnamed tells of the first removed block that is to let something go on and names none of the jobs that there are, while
+// misnamed reports the first removed block that is to let something continue and names none of the jobs that there are, while
 // others are ended: a mistake in its address would end what it was to keep. there has those jobs, as they are declared, by name.
 func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail string, at job.Source) {
 	if len(ended) == 0 || cfg.Invalid {

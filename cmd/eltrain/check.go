@@ -76,7 +76,7 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 	return diags
 }
 
-// each takes misfits apart that were found together. Other errors are told as one.
+// each takes misfits apart that were found together. Other errors are reported as one.
 func each(err error) []error {
 	if err == nil {
 		return nil

@@ -133,7 +133,7 @@ func usageWords(usage string) []string {
 	return strings.FieldsFunc(usage, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// predictor gives the values of which so much has been typed, and perhaps others.
+// predictor returns the values of which so much has been typed, and perhaps others.
 type predictor func(begun string) []string
 
 // unpredictable is a value of which nothing is known.

@@ -130,7 +130,7 @@ const (
 	promptRest = ": "
 )
 
-// maxEntryLines bounds one expression: with each line of it, it is looked through anew for what is still open.
+// maxEntryLines bounds one expression: with each line of it, it is looked through again for what is still open.
 const maxEntryLines = 1000
 
 // entryOf reads lines until they are a whole expression. There is no more after the last.

@@ -93,7 +93,7 @@ func TestConsoleNeedsNoFiles(t *testing.T) {
 	}
 }
 
-// A person's mistake ends nothing, an expression may go on in the next line, and Ctrl-D ends it.
+// A person's mistake ends nothing, an expression may continue in the next line, and Ctrl-D ends it.
 func TestConsoleAtATerminal(t *testing.T) {
 	jobDir(t, consoleJobs)
 	keys, screen := terminal(t)

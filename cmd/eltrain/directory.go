@@ -115,7 +115,7 @@ func (s *session) reread(d *directory, a planning) (ok bool) {
 	return true
 }
 
-// seal puts seals in the place of the sensitive values of the directory's jobs. What is planned, compared, recorded and
+// seal puts seals instead of the sensitive values of the directory's jobs. What is planned, compared, recorded and
 // told has no others from then on.
 func (d *directory) seal(ctx context.Context) error {
 	jobs, err := d.sealed(ctx, d.config.Jobs)
@@ -126,7 +126,7 @@ func (d *directory) seal(ctx context.Context) error {
 	return nil
 }
 
-// sealed are the jobs with seals in the place of their sensitive values, which the directory's sealer knows then.
+// sealed are the jobs with seals instead of their sensitive values, which the directory's sealer knows then.
 func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
 	if slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Sensitive() }) && !d.sealer.Keyed() {
 		key, err := d.key(ctx)
@@ -233,7 +233,7 @@ func closeAll(opened map[string]providers.Provider) error {
 	return errors.Join(errs...)
 }
 
-// close releases what the directory holds in this process. What runs, runs on.
+// close releases what the directory holds in this process. What is running keeps running.
 func (d *directory) close(s *session) {
 	if err := closeAll(d.providers); err != nil {
 		s.log.Warn("closing", "error", err)

@@ -394,7 +394,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, input string) outcome {
 	if _, err := io.WriteString(master, input); err != nil {
 		t.Fatal(err)
 	}
-	screen, _ := io.ReadAll(master) // ends with EIO when the last process lets go of the terminal
+	screen, _ := io.ReadAll(master) // ends with EIO when the last process releases the terminal
 	_ = cmd.Wait()                  // its exit code is in ProcessState
 	return outcome{code: cmd.ProcessState.ExitCode(), out: strings.ReplaceAll(string(screen), "\r\n", "\n")}
 }
@@ -417,7 +417,7 @@ func TestColourOnATerminal(t *testing.T) {
 	}
 }
 
-// What goes into a pipe has no colours, and moves no cursor, whatever terminal the user has.
+// What goes into a pipe has no colors, and moves no cursor, whatever terminal the user has.
 func TestNoColourIntoPipes(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "bad/main.hcl": "job {"})

@@ -117,7 +117,7 @@ func TestFaithfully(t *testing.T) {
 }
 
 // An apply whose reader leaves ends as after an interrupt, wherever that is: nothing is left half done or locked, and the
-// next apply goes on from there.
+// next apply continues from there.
 func TestAnApplyWhoseReaderLeavesEndsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

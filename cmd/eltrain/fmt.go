@@ -129,7 +129,7 @@ func (f *formatter) input() error {
 	return nil
 }
 
-// path formats a file, or the files of a directory. It goes on after an error with the other files.
+// path formats a file, or the files of a directory. It continues after an error with the other files.
 func (f *formatter) path(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -24,7 +24,7 @@ func (a *formats) declare(fs *flags) {
 	fs.StringVar(&a.jsonInto, "json-into", "", "Also write that JSON to `FILE`.")
 }
 
-// check tells what does not go together.
+// check reports what does not go together.
 func (a *formats) check() error {
 	if a.json && a.jsonInto != "" {
 		return errors.New("-json and -json-into cannot be used together: they write the same")
@@ -81,7 +81,7 @@ func (f *faithful) Write(b []byte) (int, error) {
 	return n, &lostOutput{err}
 }
 
-// faithfully gives the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.
+// faithfully returns the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.
 func (s *session) faithfully(carryOut func() int) int {
 	out := &faithful{Writer: s.streams.Out.Writer}
 	s.streams.Out.Writer = out

@@ -91,7 +91,7 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 	return g, true
 }
 
-// notKnown is in the place of how many slots a role has, or of further roles.
+// notKnown stands for how many slots a role has, or of further roles.
 const notKnown = "?"
 
 // markUnknown takes back what the graph says of a job and is not known: of a count that is made of a variable without a

@@ -46,7 +46,7 @@ func parseImport(s *session, args []string) (importArgs, error) {
 	return a, nil
 }
 
-// launcherHint tells how a command line is imported, if that is what the arguments look like: "--" is easily left out.
+// launcherHint reports how a command line is imported, if that is what the arguments look like: "--" is easily left out.
 func launcherHint(err error, args []string) error {
 	if !slices.ContainsFunc(args, importer.Launches) {
 		return err

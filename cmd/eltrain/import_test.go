@@ -138,7 +138,7 @@ func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
 	valid(t, s.out.Bytes())
 }
 
-// valid holds that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
+// valid checks that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
 func valid(t rapid.TB, src []byte) {
 	t.Helper()
 	if err := os.WriteFile("job.hcl", src, 0o644); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
+// interruptible returns a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
 // and the rest keeps running. The second one ends the process at once. stop gives the signals back; it is
 // called once.
 func (s *session) interruptible() (ctx context.Context, stop func()) {
@@ -29,7 +29,7 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 	}
 }
 
-// What a first interrupt is told, and what it is told where somebody is asked for approval: nothing was begun there.
+// What a first interrupt is told, and what it is told where somebody is asked for approval: nothing was started there.
 const (
 	interruptedAtWork = `
 Interrupt received.
@@ -43,7 +43,7 @@ A second interrupt exits at once.
 // toldMost is how long an interrupt waits until it was told that it was received.
 const toldMost = time.Second
 
-// acknowledge tells that an interrupt was received, before what follows from it is told. It is obeyed though nobody reads: a
+// acknowledge reports that an interrupt was received, before what follows from it is told. It is obeyed though nobody reads: a
 // write that is blocked cannot be ended, and is left to the end of the process.
 func (s *session) acknowledge(text string) {
 	told := make(chan struct{})
@@ -106,7 +106,7 @@ func (s *session) outlive() (release func()) {
 	return release
 }
 
-// pipe calls broken when nobody reads any more, and then swallows what is written.
+// pipe calls broken when nobody reads anymore, and then swallows what is written.
 type pipe struct {
 	io.Writer
 	broken func()

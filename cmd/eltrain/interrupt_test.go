@@ -28,7 +28,7 @@ func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScreenless("")
 		terminal := make(unread)
-		defer close(terminal) // lets go of the writes that an interrupt cannot end
+		defer close(terminal) // releases the writes that an interrupt cannot end
 		s.streams.Err.Writer = terminal
 		signals := make(chan os.Signal, 2)
 		signals <- syscall.SIGTERM
@@ -41,7 +41,7 @@ func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 	})
 }
 
-// A reader that takes nothing any more, as a pager that was left open, keeps neither a watch from ending nor the lock from the
+// A reader that takes nothing anymore, as a pager that was left open, keeps neither a watch from ending nor the lock from the
 // next. A second interrupt ends the process.
 func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": "provider \"local\" {\n}\n"})

@@ -31,7 +31,7 @@ const (
 type lineFile struct {
 	*os.File
 	most   time.Duration     // that a write waits for the reader; 0 for until an interrupt
-	tell   func(why string)  // is told once if the rest is left out and the run goes on
+	tell   func(why string)  // is reported once if the rest is left out and the run continues
 	settle func() (was bool) // ends the watch for the interrupt
 
 	mu          sync.Mutex
@@ -83,7 +83,7 @@ func isPipe(path string) bool {
 	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
 }
 
-// checkLines holds that the first line of a file is one of a view.Stream.
+// checkLines checks that the first line of a file is one of a view.Stream.
 func checkLines(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

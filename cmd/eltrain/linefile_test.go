@@ -163,7 +163,7 @@ func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 	}
 }
 
-// A watch goes on healing, and telling people, when the reader of its JSON takes nothing, or has gone.
+// A watch keeps healing, and telling people, when the reader of its JSON takes nothing, or has gone.
 func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
 	t.Parallel()
 	for _, goes := range []bool{false, true} {

@@ -20,7 +20,7 @@ const (
 	unlockTimeout = 5 * time.Second
 )
 
-// lock takes the state's lock for an operation. Where another has it, that is told once, and waited for as long as the
+// lock takes the state's lock for an operation. Where another has it, that is reported once, and waited for as long as the
 // user said. waited: whatever was read before may be old by now.
 func (s *session) lock(ctx context.Context, store state.Store, operation string, timeout time.Duration) (lock state.Lock, waited bool, err error) {
 	info := state.LockInfo{Operation: operation, Who: whoami()}

@@ -164,7 +164,7 @@ func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *j
 	}
 	d.looks = true
 	secrets := d.config.Secrets()
-	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are declared no more, too
+	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are no longer declared, too
 	if _, err := d.sealed(ctx, append(slices.Clone(d.config.Jobs), given)); err != nil {
 		return err
 	}

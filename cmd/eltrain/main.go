@@ -447,7 +447,7 @@ func didYouMean(typed string, names []string) string {
 	return fmt.Sprintf(". Did you mean %q?", best)
 }
 
-// fail shows an error and returns the exit code for it. That the output was lost is told once, at the end: see faithfully.
+// fail shows an error and returns the exit code for it. That the output was lost is reported once, at the end: see faithfully.
 func (s *session) fail(summary string, err error) int {
 	if errors.As(err, new(*lostOutput)) {
 		return exitError

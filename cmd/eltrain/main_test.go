@@ -478,7 +478,7 @@ func TestApprovalEndsWithAnInterrupt(t *testing.T) {
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
 	}
-	w.Close() // lets go of the read that an interrupt cannot end
+	w.Close() // releases the read that an interrupt cannot end
 }
 
 // Nothing is in flight while somebody is asked, so nothing is waited for.
@@ -494,7 +494,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Error("nobody is asked")
-				break // the interrupt ends the question all the same
+				break // the interrupt ends the question anyway
 			}
 		}
 		signals <- os.Interrupt

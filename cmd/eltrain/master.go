@@ -50,7 +50,7 @@ type master struct {
 	asked    *webhook
 	renewals *renewals
 	inForce  *lang.Config          // what was read last without errors
-	saved    *planfile.File        // the plan that is carried out; nil if it is made anew
+	saved    *planfile.File        // the plan that is carried out; nil if it is recreated
 	withheld map[string]job.Reason // of the plan that was shown: jobs that -max-destroy holds back, with the reason
 }
 
@@ -122,7 +122,7 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	})
 }
 
-// run carries out what was approved, and with -watch whatever comes after that. How that ended is told once the lock is
+// run carries out what was approved, and with -watch whatever comes after that. How that ended is reported once the lock is
 // given back: a terminal that takes nothing must not keep it from the next.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
 	conclude := m.lead(ctx, lock)
@@ -139,7 +139,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	}
 	defer journal.Close()
 
-	// Agents are to find no server any more when the lock is another's to take.
+	// Agents are to find no server anymore when the lock is another's to take.
 	defer closeServer(m.session, m.server)
 	if err := m.listen(); err != nil {
 		return failed("Cannot start the elastic training service", err)
@@ -272,7 +272,7 @@ func (m *master) follow(files *apply.FileWatcher, further []string) {
 }
 
 // watched is all that the configuration is read from, the job directory first, by absolute paths. It is nil if that is
-// gone: when it is back all is read anew.
+// gone: when it is back all is read again.
 func (m *master) watched(further []string) []string {
 	base, err := filepath.EvalSymlinks(m.home())
 	if err != nil {
@@ -332,7 +332,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	defer cancel()
 	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
-		m.follow(files, either) // so may what mends it
+		m.follow(files, either) // so may what repairs it
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
@@ -350,7 +350,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	return read, nil
 }
 
-// emptied are the files with nothing in them, not one byte, that had something when they were in force. Who takes out all of
+// emptied are the files with nothing in them, not one byte, that had something when they were in effect. Who takes out all of
 // a file's blocks removes the file, or leaves a line in it: what leaves nothing is an editor or a disk that failed midway.
 func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	if len(before.Directories) == 0 || len(now.Directories) == 0 {
@@ -369,7 +369,7 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	return diags
 }
 
-// lostJobs are the names of those of before that are in the files no more, though nothing there says why. before has their
+// lostJobs are the names of those of before that are no longer in the files, though nothing there says why. before has their
 // addresses by name.
 func lostJobs(before map[string]string, now *lang.Config) (lost []string) {
 	declared, said := addressesOf(now.Jobs), blocksOf(now)
@@ -485,7 +485,7 @@ func (m *master) done() int {
 	return exitDone
 }
 
-// soFar is what an interrupted run has done, and what becomes of the rest.
+// soFar is what an interrupted run has done, and what happens to the rest.
 func (m *master) soFar(next string) error {
 	done := m.progress.Done()
 	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)

@@ -110,7 +110,7 @@ func uidOf(t *testing.T, dir string) string {
 	return filepath.Base(uids[0])
 }
 
-// A moved job trains on, in the same processes; so does it after the next master, and its output is found.
+// A moved job keeps training, in the same processes; so does it after the next master, and its output is found.
 func TestMovedJobTrainsOn(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
@@ -133,7 +133,7 @@ func TestMovedJobTrainsOn(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "job.new")
 	eltrain(t, dir, "logs", "job.new.worker[1]").check(t, exitDone, "[rank 1] step 1\n")
 
-	// A slot that fails is healed under the new name, and the world forms anew with the survivor.
+	// A slot that fails is healed under the new name, and the world forms again with the survivor.
 	syscall.Kill(pids[1], syscall.SIGKILL)
 	eventually(t, "the agent has ended", func() bool { return !alive(pids[1]) })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.new.worker[1]", "Apply complete!")
@@ -166,7 +166,7 @@ func removeState(t *testing.T, dir string) {
 	}
 }
 
-// A forgotten job runs on, also past masters that watch; a job that is declared under its name is another one; and it
+// A forgotten job keeps running, also past masters that watch; a job that is declared under its name is another one; and it
 // can be imported back.
 func TestForgottenJobRunsOn(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A watch, which asks nobody, says so too, and goes on.
+// A watch, which asks nobody, says so too, and continues.
 func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))

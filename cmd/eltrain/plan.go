@@ -21,8 +21,8 @@ type planning struct {
 	destroy     bool
 	maxDestroy  *int              // how many slots a change of the files may have removed; nil is no bound
 	keep        bool              // leave recorded jobs alone that are not declared
-	rerun       bool              // start jobs anew that have failed
-	watch       bool              // what is planned goes on for ever
+	rerun       bool              // start jobs again that have failed
+	watch       bool              // what is planned continues forever
 	uids        map[string]string // of jobs that are new in a saved plan, by name
 	saved       *view.PlanFacts   // what a saved plan was made from; nil without one
 	vars        assignments
@@ -43,7 +43,7 @@ func declarePrune(fs *flags, prune *bool) {
 	fs.BoolVar(prune, "prune", true, "Keep jobs that are no longer in the files.")
 }
 
-// checkPrune tells what -prune=false does not go with.
+// checkPrune reports what -prune=false does not go with.
 func (a *planning) checkPrune(prune bool) error {
 	switch {
 	case prune:
@@ -360,6 +360,6 @@ func (a planning) newUID(name string) string {
 	return newUID(name)
 }
 
-// newUID gives another identifier each time: a job that is declared again is another job, though its name is
+// newUID returns another identifier each time: a job that is declared again is another job, though its name is
 // the same, and the master may be the same.
 func newUID(string) string { return uuid.NewString() }

@@ -58,7 +58,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 4", 1))
 	grown := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)["scale_decision"]
-	// It is told as planned, and as begun.
+	// It is reported as planned, and as begun.
 	if len(grown) != 2 || !strings.HasPrefix(grown[1]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
 		t.Errorf("apply -json decides %v", grown)
 	}
@@ -100,7 +100,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "its role may have at most 3 slots", "0 to add, 1 to change, 1 to destroy")
 }
 
-// A plan says of a job that failed that it did, why, and what becomes of it: a plain apply starts it anew, a watch does not.
+// A plan says of a job that failed that it did, why, and what happens to it: a plain apply starts it again, a watch does not.
 func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	const failing = `job "bad" {
   role "worker" {
@@ -150,7 +150,7 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 }
 
 // One job that fails does not take back another that starts with it. What failed is named once, at the end, with the line
-// that declares it, and the next plan goes on with that alone.
+// that declares it, and the next plan continues with that alone.
 func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	good := strings.Replace(twoWorkers, "tiny", "good", 1)
@@ -221,7 +221,7 @@ func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
 	}
 }
 
-// What must not be done is told in one way, also where it is found only once the lock is held: each where the files ask
+// What must not be done is reported in one way, also where it is found only once the lock is held: each where the files ask
 // for it.
 func TestRefusalsAreToldInOneWay(t *testing.T) {
 	refusal := plan.Refusal{Job: "a", Reason: job.Because(plan.ImportAmbiguous, "id", "x", "uid", "1", "other", "2")}
@@ -289,7 +289,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 	}
 }
 
-// A watch that was interrupted says what it leaves running, and how to go on with it.
+// A watch that was interrupted says what it leaves running, and how to continue with it.
 func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	running := []job.Slot{{Phase: job.Running, Incarnation: 1}}
 	for name, c := range map[string]struct {
@@ -309,7 +309,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	}
 }
 
-// Warnings of the files are told below the plan, or with the error that there is in its place; once in any case.
+// Warnings of the files are reported below the plan, or with the error that there is in its place; once in any case.
 func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	t.Parallel()
 	const doubt = "Value for an undeclared variable"
@@ -343,8 +343,8 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	once(exitError, "apply", "-auto-approve")
 }
 
-// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it anew, and its world
-// trains on: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
+// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it again, and its world
+// keeps training: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
 func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 	t.Parallel()
 	const node = `provider "local" {

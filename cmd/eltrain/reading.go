@@ -48,7 +48,7 @@ func (s *session) home() string {
 }
 
 // directoryNow is where the way to the job directory leads now: the working directory, if it is that still. In there
-// no link is followed any more, so one that is replaced mixes nothing.
+// no link is followed anymore, so one that is replaced mixes nothing.
 func (s *session) directoryNow() string {
 	real, err := filepath.EvalSymlinks(s.home())
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *session) directoryNow() string {
 	return real
 }
 
-// in gives the assignments for a job directory that is read from elsewhere than the working directory.
+// in returns the assignments for a job directory that is read from elsewhere than the working directory.
 func (a assignments) in(dir string) assignments {
 	if dir == jobDirectory {
 		return a

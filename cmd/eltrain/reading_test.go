@@ -194,7 +194,7 @@ func TestLoopsOfLinksAreDiagnostics(t *testing.T) {
 	}
 }
 
-// What status and events say of files that cannot be taken up names a line where there is one, and no other.
+// What status and events say of files that cannot be applied names a line where there is one, and no other.
 func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 	mistake := func(text string) func(dir string) {
 		return func(dir string) { put(t, filepath.Join(dir, "main.hcl"), text) }

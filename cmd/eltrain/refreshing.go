@@ -42,7 +42,7 @@ func (p refreshing) Observe(ctx context.Context) (*providers.Observation, error)
 	return o, err
 }
 
-// each tells of each of its jobs.
+// each reports each of its jobs.
 func (p refreshing) each(tell func(name string, rec *job.Record)) {
 	for _, name := range slices.Sorted(maps.Keys(p.records)) {
 		if p.records[name].Spec.Provider == p.name {

@@ -145,7 +145,7 @@ func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) er
 		err = f.CheckSealed(d.sealer)
 	}
 	if err != nil && diags.HasErrors() {
-		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // as a rule that is why
+		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // usually that is why
 	}
 	return err
 }

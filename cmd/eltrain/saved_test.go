@@ -110,7 +110,7 @@ func TestASavedPlanHoldsItsVariables(t *testing.T) {
 	eltrain(t, dir, "plan", "-var=n=2", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A state that was made anew may have the serial that the plan knows: it is another all the same.
+// A state that was recreated may have the serial that the plan knows: it is another anyway.
 func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -303,7 +303,7 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 	}
 }
 
-// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, goes on to its
+// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, continues to its
 // end; what only shows ends by SIGPIPE, as other tools do. Nobody says anything about the pipe.
 func TestConsumersMayCloseThePipe(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func (a *scoping) given() string {
 	return ""
 }
 
-// check tells what does not go together.
+// check reports what does not go together.
 func (a *scoping) check(destroy bool) error {
 	switch {
 	case len(a.targets) > 0 && len(a.excludes) > 0:
@@ -114,7 +114,7 @@ func (a planning) scope(cfg *lang.Config) plan.Scope {
 	return scope
 }
 
-// checkAddresses tells which of the addresses names nothing.
+// checkAddresses reports which of the addresses names nothing.
 func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
 	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
@@ -166,7 +166,7 @@ func (a *scoping) cautions(in plan.Input) []view.Diagnostic {
 			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which)))
 }
 
-// missing tells which slots were named by their numbers and are not there, or cannot be replaced.
+// missing reports which slots were named by their numbers and are not there, or cannot be replaced.
 func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 	var named []string
 	note := func(sel job.Selector, absent []int) {
@@ -297,7 +297,7 @@ var refreshQuestion = question{
 	"-auto-approve",
 }
 
-// refreshState shows what runs otherwise than it was last applied, and records it once that is approved. It tells
+// refreshState shows what runs differently than it was last applied, and records it once that is approved. It tells
 // nobody that a master is there: there is none. approved is of a saved plan.
 func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
 	journal, err := s.openJournal(lock)

@@ -119,7 +119,7 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 		t.Errorf("a destroy that is held back is complete:\n%s", o.out)
 	}
 
-	// Destroy one job; the other runs on. A saved plan keeps to its targets.
+	// Destroy one job; the other keeps running. A saved plan keeps to its targets.
 	before := slotsOf(t, dir)["job.other.worker[0]"]
 	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny", "-out=p").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to destroy.")
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.", "Applied changes may be incomplete")

@@ -130,7 +130,7 @@ job "plain" {
 	if o := with("", "logs", "job.plain"); strings.Contains(o.err, warned) {
 		t.Errorf("of a job that has none: %s", o.err)
 	}
-	put(t, filepath.Join(dir, "main.hcl"), variable) // it runs on, and is declared no more
+	put(t, filepath.Join(dir, "main.hcl"), variable) // it keeps running, and is no longer declared
 	if o := with("p:"+secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
 		t.Errorf("with the value that runs, of a job that is not declared: %s", o.err)
 	}

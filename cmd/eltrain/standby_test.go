@@ -206,7 +206,7 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	}
 }
 
-// With no job there is nothing to wait for: a probe must not say otherwise for ever.
+// With no job there is nothing to wait for: a probe must not say otherwise forever.
 func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
 	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
@@ -256,7 +256,7 @@ func TestEmptied(t *testing.T) {
 // writing writes a file again and again, as a checkout does that is not done, until it is told to end.
 func writing(t *testing.T, path string) (end func()) {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it goes on while this process stands still
+	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it continues while this process stands still
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

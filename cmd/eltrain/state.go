@@ -74,7 +74,7 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 	return &c
 }
 
-// unchangedState is the summary of every reason why an edit did not come about.
+// unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
 // editing makes a command of one that changes the state. It takes so many arguments at most.
@@ -166,7 +166,7 @@ func selectors(addresses []string) ([]job.Selector, error) {
 	return out, nil
 }
 
-// checkKnown tells which of the selectors names nothing that is stored.
+// checkKnown reports which of the selectors names nothing that is stored.
 func checkKnown(stored state.State, sels []job.Selector) error {
 	if stored.Serial == 0 {
 		return errNoState

@@ -88,7 +88,7 @@ func TestStateCommands(t *testing.T) {
 		t.Errorf("show prints\n%s", all.out)
 	}
 
-	// A job that runs gets another name, and runs on.
+	// A job that runs gets another name, and keeps running.
 	eltrain(t, dir, "state", "mv", "-dry-run", "job.tiny", "job.small").check(t, exitDone, `Would move "job.tiny" to "job.small"`)
 	eltrain(t, dir, "state", "mv", "job.tiny", "job.small").check(t, exitDone, `Move "job.tiny" to "job.small"`, "Successfully moved 1 object(s).")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(twoWorkers, `"tiny"`, `"small"`, 1)), 0o644); err != nil {
@@ -165,7 +165,7 @@ func TestStateCommands(t *testing.T) {
 	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is missing")
 	eltrain(t, dir, "state", "mv", "job.big", "job.small").check(t, exitDone)
 
-	// Forgotten, it runs on, and nobody stops it. Its UID, by which it could be had back, is told.
+	// Forgotten, it keeps running, and nobody stops it. Its UID, by which it could be recovered, is told.
 	uid := uidOf(t, dir)
 	pids := agentPIDs(t, dir)
 	eltrain(t, dir, "state", "rm", "-dry-run", "job.small").check(t, exitDone, "Would remove job.small\n", "Would remove job.small.worker[1]")

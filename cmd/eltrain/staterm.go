@@ -67,7 +67,7 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	return next, nil
 }
 
-// backAgain says how jobs that were forgotten and may still run are had back: nobody else remembers their UIDs.
+// backAgain says how jobs that were forgotten and may still run are recovered: nobody else remembers their UIDs.
 func (r *stateRm) backAgain() string {
 	if len(r.uids) == 0 {
 		return ""

@@ -148,7 +148,7 @@ func noSuchSlot(sel job.Selector, record *job.Record) error {
 	return fmt.Errorf("%s names no slot%s", sel, slotsThere(sel, recordedSlots(record)))
 }
 
-// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be declared no more.
+// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be no longer declared.
 func recordedSlots(record *job.Record) map[string][]int {
 	indices := map[string][]int{}
 	for i := range record.Spec.Roles {
@@ -161,7 +161,7 @@ func recordedSlots(record *job.Record) map[string][]int {
 	return indices
 }
 
-// slotsThere goes on where an address names no slot of its job. indices are the numbers of those that there are, by role.
+// slotsThere continues where an address names no slot of its job. indices are the numbers of those that there are, by role.
 func slotsThere(sel job.Selector, indices map[string][]int) string {
 	roles := slices.Sorted(maps.Keys(indices))
 	var there []string

@@ -40,7 +40,7 @@ func importOf(t *testing.T, status outcome) string {
 	return "import {" + block + "}\n"
 }
 
-// What the state was told to forget is had back by the block that status names, also where another job has its name by now.
+// What the state was told to forget is recovered by the block that status names, also where another job has its name by now.
 func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir, back := directoryWith(t, map[string]string{"main.hcl": twoWorkers}), ""

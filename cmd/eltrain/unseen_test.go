@@ -66,7 +66,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// What runs though the state does not know of it is no secret: status and logs tell it, and how to go on, which is what
+// What runs though the state does not know of it is no secret: status and logs tell it, and how to continue, which is what
 // happens then.
 func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 		t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 		begun := time.Now()
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-		time.Sleep(alone) // it trains on
+		time.Sleep(alone) // it keeps training
 		writeFile(t, filepath.Join(dir, "end"), "")
 		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process is running") })
 		time.Sleep(unseen)
@@ -142,7 +142,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 	}
 }
 
-// A watch says of a job that failed why and how to go on, which is what it takes; at once that a job is in the files no more;
+// A watch says of a job that failed why and how to continue, which is what it takes; at once that a job is no longer in the files;
 // and at its end what it leaves.
 func TestAWatchSaysHowToGoOn(t *testing.T) {
 	t.Parallel()

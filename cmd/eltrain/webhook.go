@@ -38,7 +38,7 @@ type tokenFile struct {
 	wrong string // what was warned of last; "" when it could be read since
 }
 
-// read gives the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
+// read returns the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
 func (f *tokenFile) read() (string, error) {
 	token, err := webhookToken(f.path)
 	wrong := ""

@@ -122,7 +122,7 @@ func (f *File) CheckState(lineage string, serial uint64) error {
 
 // Check reports whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
 // object that the plan touches is as it was, and the same is to be done to it. What happened to others does not count;
-// what is to be done about them besides is returned.
+// what to do about them besides is returned.
 func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err error) {
 	var why []string
 	seen := Expect(in, &f.Facts.Plan)

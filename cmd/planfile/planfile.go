@@ -52,7 +52,7 @@ type File struct {
 	// The configuration as it was read. Its jobs are in Facts.
 	Settings  lang.Settings `json:"settings"`
 	Providers []Provider    `json:"providers,omitempty"`
-	// Assignments are the -var-files, and the -vars that are not sensitive: sensitive values are read by them anew.
+	// Assignments are the -var-files, and the -vars that are not sensitive: sensitive values are read by them again.
 	Assignments []lang.Assignment `json:"assignments,omitempty"`
 
 	// Facts are the observation and the records that it was made from, and the plan.
@@ -100,7 +100,7 @@ func (f *File) Write(path string) error {
 func checkReplaceable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil // Replace tells what is no file
+		return nil // Replace reports what is no file
 	}
 	was, err := os.Open(path)
 	if err != nil {

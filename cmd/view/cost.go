@@ -10,10 +10,10 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// What becomes of a job's world.
+// What happens to a job's world.
 const (
 	worldForms    = "forms"    // the first one
-	worldRestarts = "restarts" // it ends, and the next one goes on from a checkpoint
+	worldRestarts = "restarts" // it ends, and the next one continues from a checkpoint
 	worldStops    = "stops"    // it ends, and the next one cannot form before there is room for it
 	worldEnds     = "ends"     // and no other follows
 )
@@ -22,7 +22,7 @@ const (
 // said: which step the newest checkpoint is of is known if the script tells it, and the job has a pattern for that.
 type JobCost struct {
 	Address string `json:"address"`
-	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it trains on as it is
+	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it keeps training as it is
 	// Generation and Slots are of the world that restarts, stops or ends.
 	Generation int `json:"generation,omitempty"`
 	Slots      int `json:"slots,omitempty"`
@@ -34,27 +34,27 @@ type JobCost struct {
 	// last world that ended.
 	LastStep int64 `json:"last_step,omitempty"`
 	Live     bool  `json:"live,omitempty"`
-	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
-	// that could be asked does not run any more.
+	// CheckpointDir is where it continues from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
+	// that could be asked no longer runs.
 	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
 	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
 	// CheckpointStep is what the newest checkpoint is of; 0 if none was seen. Without a live last step there may be
 	// a newer one.
 	CheckpointStep int64 `json:"checkpoint_step,omitempty"`
-	// StepsAgain is how many steps are done again as things are now, and SecondsAgain how long that takes, 0 if no
+	// StepsAgain is how many steps are recomputed as things are now, and SecondsAgain how long that takes, 0 if no
 	// rate is known; nil without a live last step and the checkpoint's, or if one is asked for before the stop.
 	StepsAgain   *int64  `json:"steps_again,omitempty"`
 	SecondsAgain float64 `json:"seconds_again,omitempty"`
 	// StepsSeen is how many of the steps that were seen are done again, of a broken world without a live last step: it may
 	// have gone on, and written a newer checkpoint, before it broke.
 	StepsSeen int64 `json:"steps_again_seen,omitempty"`
-	// StepsAtMost is how many steps are done again at the most, if the last one is known, and SecondsAtMost how long
+	// StepsAtMost is how many steps are recomputed at most, if the last one is known, and SecondsAtMost how long
 	// that takes: as above, or all that the job has trained so far.
 	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
 	SecondsAtMost float64 `json:"seconds_again_at_most,omitempty"`
 	// SecondsBefore is how long, on average, this job did steps again after a restart so far.
 	SecondsBefore float64 `json:"seconds_again_per_restart,omitempty"`
-	// GivesUp is what it has less of afterwards though it goes on; Takes what it has more of.
+	// GivesUp is what it has less of afterwards though it continues; Takes what it has more of.
 	GivesUp *Exchange `json:"gives_up,omitempty"`
 	Takes   *Exchange `json:"takes,omitempty"`
 }
@@ -125,7 +125,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 // goesOn reports whether the job is wanted after the plan too.
 func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.kept(name) }
 
-// world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
+// world is what happens to a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
 func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	rec := b.facts.Input.Records[name]
 	next := b.facts.Plan.Records[name]
@@ -342,7 +342,7 @@ func (e *Exchange) ranks() string {
 	return " of ranks " + ranks
 }
 
-// what becomes of the world, and where it was then.
+// what happens to the world, and where it was then.
 func (c *JobCost) what() string {
 	verb := "restarts"
 	switch {
@@ -361,7 +361,7 @@ func (c *JobCost) what() string {
 	return text + ", at step " + strconv.FormatInt(c.LastStep, 10) + " or later"
 }
 
-// next is who goes on, where it is not the world that restarts.
+// next is who continues, where it is not the world that restarts.
 func (c *JobCost) next() string {
 	switch {
 	case c.World == worldStops:
@@ -372,7 +372,7 @@ func (c *JobCost) next() string {
 	return ""
 }
 
-// unless is where it goes on from if nothing runs that could be asked, which nobody has looked at.
+// unless is where it continues from if nothing runs that could be asked, which nobody has looked at.
 func (c *JobCost) unless() string {
 	switch {
 	case !c.Unseen:
@@ -405,7 +405,7 @@ func (c *JobCost) from() string {
 	return "whatever its script saved; no checkpoint directory is declared"
 }
 
-// howMuch is how much work may be done again, where it is not known. Where a checkpoint is asked for that is next to
+// howMuch is how much work may be recomputed, where it is not known. Where a checkpoint is asked for that is next to
 // nothing.
 func (c *JobCost) howMuch() string {
 	var parts []string
@@ -421,7 +421,7 @@ func (c *JobCost) howMuch() string {
 	return " " + strings.Join(parts, " ")
 }
 
-// doneAgain says how many steps are done again, and how long that takes where it is known.
+// doneAgain says how many steps are recomputed, and how long that takes where it is known.
 func doneAgain(steps int64, took float64) string {
 	if steps == 0 {
 		return "nothing is recomputed"

@@ -96,7 +96,7 @@ func lastWords(output []string) string {
 	return strings.Join(output[max(from, 0):], " ")
 }
 
-// howToGoOn says how a job that failed is started anew. holder is who holds the state's lock; nil if nobody.
+// howToGoOn says how a job that failed is started again. holder is who holds the state's lock; nil if nobody.
 func howToGoOn(holder *state.LockInfo) job.Reason {
 	if holder == nil || !Watching(holder) {
 		return job.Because(startAnew)

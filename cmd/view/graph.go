@@ -60,7 +60,7 @@ func NewGraph(jobs []job.Job) *Graph {
 	return g
 }
 
-// sizeOf tells how many slots a role has: "4", or "2..8" of an elastic one.
+// sizeOf reports how many slots a role has: "4", or "2..8" of an elastic one.
 func sizeOf(r *job.Role) string {
 	if r.Scaling == nil {
 		return itoa(r.Replicas)

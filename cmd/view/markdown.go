@@ -207,7 +207,7 @@ var inlineEscapes = strings.NewReplacer("\\", "\\\\", "`", "\\`", "*", "\\*", "_
 
 func inline(s string) string { return inlineEscapes.Replace(s) }
 
-// diff is the changes in a fold. Their marks are in the first column, where a diff's colours come from: "!" for what
+// diff is the changes in a fold. Their marks are in the first column, where a diff's colors come from: "!" for what
 // is changed and what is replaced.
 func (m *markdown) diff(model *PlanModel) {
 	t := planText{}

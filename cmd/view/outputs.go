@@ -8,7 +8,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// outputs tells which outputs a plan changes, in Terraform's form.
+// outputs reports which outputs a plan changes, in Terraform's form.
 func (t *planText) outputs(m *PlanModel) {
 	if !m.changesOutputs() {
 		return

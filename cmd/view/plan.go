@@ -78,7 +78,7 @@ var driftVerbs = map[plan.Action]string{
 	plan.Create: "has been created", plan.Update: "has changed", plan.Delete: "has been deleted",
 }
 
-// drift tells what others changed, in a plan that is about nothing else.
+// drift reports what others changed, in a plan that is about nothing else.
 func (t *planText) drift(m *PlanModel) {
 	changes := m.unasked()
 	if len(changes) == 0 {
@@ -102,7 +102,7 @@ func (t *planText) line(format string, args ...any) {
 	t.buf.WriteByte('\n')
 }
 
-// symbolOf is the mark of an action, right-aligned as Terraform does, with its colours.
+// symbolOf is the mark of an action, right-aligned as Terraform does, with its colors.
 type symbolOf struct {
 	mark   string
 	legend string
@@ -135,7 +135,7 @@ func symbol(a plan.Action) symbolOf {
 	}
 }
 
-// mark is the symbol in colour. A replacement is red for what goes and green for what comes.
+// mark is the symbol in color. A replacement is red for what goes and green for what comes.
 func (t *planText) mark(sym symbolOf) string {
 	if sym.mark == "-/+" {
 		return t.paint("-", red) + "/" + t.paint("+", green)
@@ -594,7 +594,7 @@ func digits(s string) int {
 	return n
 }
 
-// costs tells what happens to work that is under way.
+// costs reports what happens to work that is under way.
 func (t *planText) costs(costs []JobCost) {
 	var lines []string
 	for i := range costs {
@@ -614,7 +614,7 @@ func (t *planText) list(title string, lines []string) {
 	}
 }
 
-// failed tells which jobs have failed, and what becomes of them.
+// failed reports which jobs have failed, and what happens to them.
 func (t *planText) failed(jobs []FailedJob) {
 	if len(jobs) == 0 {
 		return
@@ -666,7 +666,7 @@ const (
 	maxWaitReason = 600
 )
 
-// folded are reasons as a text tells them. They were redacted before: half a secret is not found any more.
+// folded are reasons as a text tells them. They were redacted before: half a secret is no longer found.
 func folded(reasons []string) []string {
 	var out []string
 	for i, text := range reasons {
@@ -748,7 +748,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	return t.paint("No changes.", bold, green) + " What is running matches the configuration."
 }
 
-// unlike concludes a plan that does nothing though not all is as asked for. What is held back comes about by no waiting.
+// unlike concludes a plan that does nothing though not all is as asked for. What is held back does not happen by waiting.
 func (t *planText) unlike(waits, held []PlanWait) string {
 	const unlike = " Not everything in the configuration is running: see what "
 	switch {

@@ -153,7 +153,7 @@ func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	}
 }
 
-// Many ranks are told in part.
+// Many ranks are reported in part.
 func TestRanksThatAreGivenUpStayALine(t *testing.T) {
 	var even []int
 	for rank := range 60 {

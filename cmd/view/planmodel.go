@@ -49,7 +49,7 @@ type GivenValue struct {
 	Sensitive   bool            `json:"sensitive,omitempty"`
 }
 
-// Reached is how far a job is.
+// Reached is the progress of a job.
 type Reached struct {
 	Step int64   `json:"step"`
 	Rate float64 `json:"steps_per_second,omitempty"`
@@ -94,7 +94,7 @@ type PlanExtras struct {
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
-	// Left are the jobs that are not in the files any more, and stay because of -prune=false.
+	// Left are the jobs that are no longer in the files, and stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
 	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
 	Targets     []string `json:"targets,omitempty"`
@@ -112,7 +112,7 @@ func (m *PlanModel) leftItems() []string {
 	return items
 }
 
-// PlanWait is something that is not as asked for and needs what is not there.
+// PlanWait is something that is not as configured and needs what is not there.
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
@@ -151,7 +151,7 @@ type Resource struct {
 	Provider string `json:"provider_name"`
 }
 
-// ObjectChange is what becomes of an object.
+// ObjectChange is what happens to an object.
 type ObjectChange struct {
 	Actions         []string        `json:"actions"`
 	Before          any             `json:"before"`
@@ -230,7 +230,7 @@ type OutputValue struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// OutputChange is what becomes of an output. A sensitive value is not remembered: what becomes of it is not known.
+// OutputChange is what happens to an output. A sensitive value is not remembered: what happens to it is not known.
 type OutputChange struct {
 	Actions         []string        `json:"actions"`
 	Before          json.RawMessage `json:"before"`

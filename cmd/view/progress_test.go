@@ -131,7 +131,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 		}
 		c.Finished(ch, time.Second, err)
 	}
-	for i := 0; i < 1000; i += 50 { // what failed is tried again, in no new plan
+	for i := 0; i < 1000; i += 50 { // what failed is retried, in no new plan
 		c.Started(&p.Changes[i])
 		c.Finished(&p.Changes[i], time.Second, nil)
 	}

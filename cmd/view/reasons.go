@@ -16,7 +16,7 @@ const (
 	slotsGone    job.Code = "slots_gone"         // slots are gone; no master has checked since
 	slotsMissing job.Code = "slots_missing"      // fewer slots of a role run than are to
 	jobFailedBy  job.Code = "job_failed_by"      // the job failed; the incident that ended it
-	startAnew    job.Code = "start_anew"         // how a job that failed is started anew
+	startAnew    job.Code = "start_anew"         // how a job that failed is started again
 	editAnew     job.Code = "start_anew_watched" // the same, while a watch runs
 	changedBy    job.Code = "changed_by"         // somebody changed an attribute
 )
@@ -184,7 +184,7 @@ var sentences = map[job.Code]sentence{
 	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} but is not recorded", "incarnation ${incarnation} is not on a node yet and not recorded"),
 	plan.NewerIncarnation: says("incarnation ${incarnation} was started, but ${recorded} is recorded"),
 
-	// What is not as asked for.
+	// What is not as configured.
 	plan.NoRoom:    shortage,
 	plan.NeverFits: says("It cannot run on these nodes even when they are empty. ${of}"),
 	plan.AboveLimits: func(_ job.Reason, of []string) string {
@@ -222,7 +222,7 @@ var sentences = map[job.Code]sentence{
 	plan.MoreNodes:        says("and ${count} more nodes"),
 	plan.MoreUselessNodes: says("and ${count} more unsuitable nodes"),
 
-	// Why what is asked for is refused. Their headlines are below.
+	// Why a change is refused. Their headlines are below.
 	plan.PreventDestroy:           says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, " + narrowScope),
 	plan.PreventDestroyUndeclared: says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, first declare it again with lifecycle.prevent_destroy disabled, and apply that: the setting that was last applied counts."),
 	plan.PreventDestroyMove:       says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for it to be destroyed under provider ${from:q} and created under ${to:q}. To avoid this error and continue with the plan, " + narrowScope),

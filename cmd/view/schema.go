@@ -17,7 +17,7 @@ const schemaFormatVersion = "1.0"
 type SchemaFacts struct {
 	// Providers are the types of the providers' blocks, with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
-	// TypeOf gives the type that values of a Go type have in the language.
+	// TypeOf returns the type that values of a Go type have in the language.
 	TypeOf func(reflect.Type) cty.Type
 }
 

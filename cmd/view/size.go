@@ -104,7 +104,7 @@ func (m *PlanModel) leftFailed() []string {
 	return out
 }
 
-// sentences are that a job has failed, and what becomes of it.
+// sentences are that a job has failed, and what happens to it.
 func (f *FailedJob) sentences() []string {
 	first := "It failed."
 	if f.Reason != "" {

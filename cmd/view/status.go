@@ -14,7 +14,7 @@ import (
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
 const StatusFormat = "1.4"
 
-// WatchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
+// WatchOperation begins the operation of a lock whose holder keeps healing (state.LockInfo.Operation).
 const WatchOperation = "apply -watch"
 
 // Facts is what a status is made from.
@@ -40,7 +40,7 @@ type StatusModel struct {
 	Unrecorded []UnrecordedStatus `json:"unrecorded"`
 }
 
-// MasterStatus tells who looks after the jobs. Without one, training goes on and nothing is healed.
+// MasterStatus reports who manages the jobs. Without one, training continues and nothing is healed.
 type MasterStatus struct {
 	Watching  bool       `json:"watching"`
 	Operation string     `json:"operation,omitempty"` // of the lock's holder, also when it does not watch
@@ -182,7 +182,7 @@ func masterStatus(h *state.LockInfo) MasterStatus {
 	}
 }
 
-// Watching reports whether a lock's holder goes on healing, and does not end by itself.
+// Watching reports whether a lock's holder keeps healing, and does not end by itself.
 func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, WatchOperation) }
 
 func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
@@ -266,7 +266,7 @@ func (j *JobStatus) world(w job.World) map[job.Address]int {
 	return ranks
 }
 
-// progress takes up how far a member is. The one that is furthest counts; often only one of them tells the loss.
+// progress takes up the progress of a member. The one that is furthest counts; often only one of them tells the loss.
 func (j *JobStatus) progress(m *job.Member) {
 	if m.Step > j.Step || m.Step == j.Step && m.Loss != nil {
 		j.Step, j.Loss = m.Step, m.Loss

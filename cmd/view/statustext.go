@@ -83,7 +83,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 	s.incidents(b, j.Incidents)
 }
 
-// reason is a sentence on what is not as asked for, below what it is about.
+// reason is a sentence on what is not as configured, below what it is about.
 func (s Screen) reason(b *bytes.Buffer, why string) {
 	fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
 }

@@ -20,7 +20,7 @@ type Unrecorded struct {
 	fate     fate
 }
 
-// fate is what becomes of what runs without a record.
+// fate is what happens to what runs without a record.
 type fate int
 
 const (
@@ -85,7 +85,7 @@ func (f Facts) fateOf(in *job.Incarnation, rec *job.Record, can job.Capabilities
 	return adopted
 }
 
-// advice says how to go on.
+// advice says how to continue.
 func (u *Unrecorded) advice() string {
 	address := "job." + u.Name
 	switch u.fate {
@@ -103,7 +103,7 @@ func (u *Unrecorded) advice() string {
 	return fmt.Sprintf("It keeps running, and nothing heals it. If %s is in the files, eltrain apply adopts it without a restart; if not, apply stops it. eltrain destroy stops it in any case.", address)
 }
 
-// forgotten is what becomes of what the state was told to forget.
+// forgotten is what happens to what the state was told to forget.
 const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: the state was told to forget it. "
 
 // back ends a sentence with what is to be applied to have it back as the job at an address.
@@ -119,7 +119,7 @@ type UnrecordedStatus struct {
 	Released bool             `json:"released"` // the state was told to forget it
 	Since    time.Time        `json:"since,omitzero"`
 	Slots    []UnrecordedSlot `json:"slots"`
-	Reasons  []string         `json:"reasons"` // how to go on
+	Reasons  []string         `json:"reasons"` // how to continue
 	partly   bool             // its job is recorded, and these slots are not
 }
 

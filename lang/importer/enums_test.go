@@ -133,7 +133,7 @@ func toldWithoutAt(text, field string) string {
 	return b.String()
 }
 
-// What ends the job and what is tried again are of one budget, and what of them does not count is told.
+// What ends the job and what is retried are of one budget, and what of them does not count is told.
 func TestBudgetsOfVolcanoJobs(t *testing.T) {
 	task := func(name, more string) string {
 		return fmt.Sprintf("    - {name: %s, replicas: 1, %stemplate: {spec: {containers: [{name: main, image: i, command: [x]}]}}}\n", name, more)

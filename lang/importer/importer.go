@@ -100,9 +100,9 @@ type role struct {
 	healed *value
 	// ends is what says that the first failure of the role ends the job; nil if nothing does.
 	ends *value
-	// onFailure tells that the role has a policy of its own for a pod that fails. The job's does not count then.
+	// onFailure reports that the role has a policy of its own for a pod that fails. The job's does not count then.
 	onFailure bool
-	// serviceLinks tells that the pods ask for the variables of all Services.
+	// serviceLinks reports that the pods ask for the variables of all Services.
 	serviceLinks bool
 	// launch is what the launcher was told, nil if there was none.
 	launch *launch

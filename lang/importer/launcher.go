@@ -505,7 +505,7 @@ func (im *importer) rendezvous(j *imported, r *role) {
 			interval, alive = span, true
 		case "keep_alive_max_attempt":
 			attempts, alive = int(seconds), true
-		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is no more
+		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is gone
 		default:
 			im.warnOption("rdzv-conf", o, "%s has no equivalent in eltrain.", key)
 		}
@@ -612,7 +612,7 @@ func lastWords(s script) []string {
 	return out
 }
 
-// replaceLaunchers is the script with the training programs in the place of the launchers.
+// replaceLaunchers is the script with the training programs instead of the launchers.
 func replaceLaunchers(s script, where []int, launchers []found) string {
 	var b strings.Builder
 	last := 0

@@ -16,7 +16,7 @@ spec:
   template: {spec: {containers: [{name: c, image: i, command: [x]}]}}
 `
 
-// endless gives the same bytes for ever.
+// endless returns the same bytes forever.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {

@@ -82,7 +82,7 @@ func (im *importer) pyTorchRole(rs *value, j *imported, name string, s size, spe
 	}
 }
 
-// operatorOption gives a launcher what the operator would set as a PET_* variable: it is in force where the
+// operatorOption gives a launcher what the operator would set as a PET_* variable: it is in effect where the
 // command line is silent. Without a launcher nobody reads it.
 func (im *importer) operatorOption(r *role, name string, v *value) {
 	text, ok := v.scalar()

@@ -17,7 +17,7 @@ var shownIndex = strings.NewReplacer(slotIndex, "${slot.index}", `\x00`, "${slot
 // written there (k8s.io/kubernetes/third_party/forked/golang/expansion).
 var reference = regexp.MustCompile(`\$\$|\$\(([^)]*)\)`)
 
-// variableName is what a container's variable is called, as a rule: $(hostname -f) is meant for a shell.
+// variableName is what a container's variable is called, usually: $(hostname -f) is meant for a shell.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
 // expand is what the kubelet makes of a text. What refers to nothing that valueOf knows stays as it is written, as there.
@@ -69,7 +69,7 @@ func (v *variables) forget(name string) {
 	v.inPod[name] = true
 }
 
-// resolve gives a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
+// resolve returns a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
 func (v *variables) resolve(text string) (string, bool) {
 	left := v.put(text)
 	open := slices.ContainsFunc(referencesIn(left), func(name string) bool {
@@ -102,7 +102,7 @@ type unresolved struct {
 	at   *value
 }
 
-// expandWords gives the words of a command as the kubelet does, with what is known of the container's variables. Those of
+// expandWords expands the words of a command as the kubelet does, with what is known of the container's variables. Those of
 // eltrain's own are in no container, and stay.
 func (im *importer) expandWords(r *role, words []*value, known map[string]string) (argv []string, args []*value) {
 	for _, word := range words {

@@ -258,7 +258,7 @@ func (im *importer) plain(v *value) (any, bool) {
 	return v.text, true
 }
 
-// eachDocument gives the documents of the source one by one.
+// eachDocument returns the documents of the source one by one.
 func (im *importer) eachDocument(give func(*value)) error {
 	dec := yaml.NewDecoder(bytes.NewReader(im.src))
 	for {

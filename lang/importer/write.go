@@ -56,7 +56,7 @@ func setText(v reflect.Value, text string) {
 	}
 }
 
-// write gives the jobs in canonical format.
+// write returns the jobs in canonical format.
 func (im *importer) write() []byte {
 	file := hclwrite.NewEmptyFile()
 	body := file.Body()

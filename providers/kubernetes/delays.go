@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// delays are the writes that do not come about: they have had no answer for a while, or the API server failed at them, or has
-// too much to do, and they are tried again. An admission webhook may take half a minute for each answer, and some attempts are
+// delays are the writes that are delayed: they have had no answer for a while, or the API server failed at them, or has
+// too much to do, and they are retried. An admission webhook may take half a minute for each answer, and some attempts are
 // made before a failure is told: a person is told before. It is a plain value: the time is an argument.
 type delays map[class]*delay
 
@@ -35,7 +35,7 @@ type delay struct {
 }
 
 // slowAfter is when a write counts as slow that has no answer, and when slow ones count as over, and failed ones as given up
-// that are not tried again. On an API server with more to do than it can, that of a benchmark on a machine that others used
+// that are not retried. On an API server with more to do than it can, that of a benchmark on a machine that others used
 // too, none took longer than three seconds.
 const slowAfter = 5 * time.Second
 
@@ -53,14 +53,14 @@ func (d delays) begin(c class) *writing {
 	return &writing{of: d[c]}
 }
 
-// end takes a write out that has ended. With the last one goes what was known of the class, unless it is tried again.
+// end takes a write out that has ended. With the last one goes what was known of the class, unless it is retried.
 func (d delays) end(now time.Time, c class, w *writing) (gone bool) {
 	w.take(now)
 	w.of.writes--
 	return d.drop(now, c)
 }
 
-// prune drops the classes of which what failed was not tried again.
+// prune drops the classes of which what failed was not retried.
 func (d delays) prune(now time.Time) (gone []class) {
 	for c := range d {
 		if d.drop(now, c) {
@@ -92,7 +92,7 @@ func (w *writing) ask(now time.Time) {
 	w.of.asked = append(w.of.asked, now)
 }
 
-// answered takes in what the API server made of it.
+// answered records what the API server made of it.
 func (w *writing) answered(now time.Time, a answer) {
 	w.take(now)
 	of := w.of
@@ -131,7 +131,7 @@ func (w *writing) take(now time.Time) {
 	w.asked = time.Time{}
 }
 
-// trouble is what does not come about now, in words that stay the same as long as it is so; "" if all does.
+// trouble is what is delayed now, in words that stay the same as long as it is so; "" if all does.
 func (of *delay) trouble(now time.Time) string {
 	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
 	switch {
@@ -143,7 +143,7 @@ func (of *delay) trouble(now time.Time) string {
 	return ""
 }
 
-// byJob says what of which job does not come about, by UID; nil if all does.
+// byJob says which writes of which job are delayed, by UID; nil if all does.
 func (d delays) byJob(now time.Time) map[string]string {
 	var all map[string]string
 	for c, of := range d {

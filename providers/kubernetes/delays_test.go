@@ -105,13 +105,13 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	told(true)
 	end(fifth)
 	d.end(now, ofWorkers, waits)
-	told(false) // none is left that could be held up
+	told(false) // none is left that could be delayed
 	if len(d) > 0 {
 		t.Errorf("left is %v", d)
 	}
 }
 
-// What an API server has no time for is told once that lasts, and named when the time is up.
+// What an API server has no time for is reported once that lasts, and named when the time is up.
 func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})

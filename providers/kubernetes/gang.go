@@ -31,7 +31,7 @@ type Gang interface {
 	// Complete adds to an observation, before it is given out, what the gang knows. Whatever would have it add something else
 	// calls Site.Changed after it has happened.
 	Complete(o *providers.Observation)
-	// Forget removes what Prepare made. Nothing of the job runs any more.
+	// Forget removes what Prepare made. Nothing of the job is running.
 	Forget(ctx context.Context, j Job) error
 }
 
@@ -93,7 +93,7 @@ type Watch struct {
 	List func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Open func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	One  func(o runtime.Object, gone bool) // an object as it is now, or as it was last
-	All  func(all []runtime.Object)        // what else was known is no more
+	All  func(all []runtime.Object)        // what else was known is gone
 	// Hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
 	Hidden func(bool)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is lifted
+// gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is removed
 // once, of every role of their job, the least that starts together exist. So the scheduler never sees half a gang that
 // could not be made; it may still place only half of one. A pod that comes when its gang is whole has no gate.
 type gates struct {
@@ -25,7 +25,7 @@ type gates struct {
 
 	mu     sync.Mutex
 	passes map[string]bool   // by UID of the job: one is under way
-	failed map[string]string // by UID of the job: why gates of it cannot be lifted
+	failed map[string]string // by UID of the job: why gates of it cannot be removed
 	fails  map[string]int    // by UID of the job: passes in a row that failed
 }
 
@@ -78,7 +78,7 @@ func (g *gates) Forget(_ context.Context, j Job) error {
 const (
 	// gatePause is the least time between two looks at the gates: many pods change at once.
 	gatePause = 50 * time.Millisecond
-	// gateRetry is when a gate that cannot be lifted is tried again.
+	// gateRetry is when a gate that cannot be removed is retried.
 	gateRetry = time.Second
 	// gateTimeout bounds one attempt.
 	gateTimeout = 30 * time.Second
@@ -106,8 +106,8 @@ func least(g job.Group) int {
 	return n
 }
 
-// lift lifts the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
-// other. It goes by what there is, not by what happened, so a next master goes on where this one ended.
+// lift removes the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
+// other. It goes by what there is, not by what happened, so a next master continues where this one ended.
 func (g *gates) lift(ctx context.Context) {
 	p := g.p
 	changes, unsubscribe := p.index.subscribe()
@@ -162,8 +162,8 @@ func (g *gates) end(uid string) {
 	wake(g.ended)
 }
 
-// pass lifts the gates of a job's pods, and ends after a while where it could not: then it is tried again. What may pass by
-// itself is told once it persists.
+// pass removes the gates of a job's pods, and ends after a while where it could not: then it is retried. What may pass by
+// itself is reported once it persists.
 func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 	before := g.failsOf(uid)
 	var lifting errgroup.Group
@@ -206,7 +206,7 @@ func (g *gates) fail(uid string) {
 	g.fails[uid]++
 }
 
-// note takes down why gates of a job cannot be lifted, "" if they can, and tells whoever looks.
+// note records why gates of a job cannot be removed, "" if they can, and tells whoever looks.
 func (g *gates) note(uid, why string) {
 	g.mu.Lock()
 	before := g.failed[uid]

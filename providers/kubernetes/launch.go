@@ -90,7 +90,7 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
 
-// mend sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
+// repair sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
 // edited, so nothing else is applied: what a newer configuration would say waits for the next incarnation.
 func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 	if there == nil || len(there.seen.Drift) == 0 || there.over() || there.deleting {
@@ -148,7 +148,7 @@ func keepOwned(o *corev1.Pod, field string, have, want map[string]string) {
 	}
 }
 
-// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are no more. One
+// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are gone. One
 // that cannot be deleted now is left to the next.
 func (p *Provider) sweep(ctx context.Context, l job.Launch) {
 	for _, old := range p.index.ofSlot(l.UID, place{l.Slot.Role, l.Slot.Index}) {

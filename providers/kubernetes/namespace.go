@@ -29,7 +29,7 @@ func newNamespaceIdentity() *namespaceIdentity {
 }
 
 // locateEach is how often it is asked whether the namespace is still the one that it was: nothing tells of one that was
-// deleted and made anew while nothing ran in it. Where something did, remains finds out.
+// deleted and recreated while nothing ran in it. Where something did, remains finds out.
 const locateEach = 30 * time.Second
 
 // locate asks which namespace it is, and asks on. Where this master may not ask, or there is no such namespace, others go
@@ -87,7 +87,7 @@ func (w *namespaceIdentity) known() string {
 	return w.site
 }
 
-// remains makes sure that the namespace is still the one at a site. One that was deleted and made anew has nothing of what
+// remains makes sure that the namespace is still the one at a site. One that was deleted and recreated has nothing of what
 // was in it, and a plan for what was there is none for it.
 func (p *Provider) remains(ctx context.Context, site string) error {
 	if site == "" {

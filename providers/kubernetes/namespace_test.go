@@ -132,7 +132,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 	})
 }
 
-// A job is planned for the namespace in which it was begun. One of the same name that was made anew gets nothing of it, and
+// A job is planned for the namespace in which it was started. One of the same name that was recreated gets nothing of it, and
 // what is known of the namespace is looked at at once, by then or later.
 func TestNothingIsMadeInANamespaceThatWasMadeAnew(t *testing.T) {
 	g := job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}}

@@ -54,7 +54,7 @@ func (o overlay) check() []error {
 	return nil
 }
 
-// merge gives the pod with the overlay on it; pod itself stays as it is. Every mistake is told.
+// merge returns the pod with the overlay on it; pod itself stays as it is. Every mistake is told.
 func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(o.fields) == 0 {
 		return pod, nil

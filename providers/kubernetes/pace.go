@@ -42,8 +42,8 @@ type classWindow struct {
 }
 
 const (
-	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what mends itself; the last
-	// still asks often enough that a person who raised a quota sees the job go on.
+	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what repairs itself; the last
+	// still asks often enough that a person who raised a quota sees the job continue.
 	fallFirst = 100 * time.Millisecond
 	fallMost  = 5 * time.Second
 	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
@@ -112,7 +112,7 @@ func (p *pace) begin(now time.Time, c class) bool {
 	return true
 }
 
-// end takes in how a write of a class went that began.
+// end records how a write of a class went that began.
 func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 	of := p.classes[c]
 	p.all.flying--

@@ -26,7 +26,7 @@ import (
 )
 
 // preparations are the jobs that this process has prepared, and how the service is reached. What others keep in the same
-// namespace is theirs: their jobs are told nothing and their gates are not lifted.
+// namespace is theirs: their jobs are told nothing and their gates are not removed.
 type preparations struct {
 	moved atomic.Bool // a job's pods may know another service yet, or trust another certificate
 
@@ -200,11 +200,11 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made.token = token
 	p.jobs.put(made)
-	p.index.announce() // its pods may be there already: gates are lifted of none but a prepared job, and names given
+	p.index.announce() // its pods may be there already: gates are removed of none but a prepared job, and names given
 	return token, p.tell(ctx, made, there)
 }
 
-// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are no more either, or about to
+// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are gone as well, or about to
 // go, and must not hold up a drain.
 func (p *Provider) prune(ctx context.Context, g job.Group) error {
 	var roles []string

@@ -78,7 +78,7 @@ func anyUp(pods []*pod) bool {
 const (
 	// readinessPause is the least time between two looks at the pods that come up: each goes over all of them.
 	readinessPause = 250 * time.Millisecond
-	// readinessRetry is when what could not be written is tried again.
+	// readinessRetry is when what could not be written is retried.
 	readinessRetry = 5 * time.Second
 	// readinessWrite bounds one such write: a Prepare of the job waits for it.
 	readinessWrite = time.Minute

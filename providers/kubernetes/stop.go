@@ -131,7 +131,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 const mostConflicts = 5
 
 // insist repeats a write to one pod, under its UID, for as long as it conflicts with others'. gone: there is no such pod
-// any more. 404 says so; 409 says it only if another pod has the name by now, since two writes to one pod that come
+// anymore. 404 says so; 409 says it only if another pod has the name by now, since two writes to one pod that come
 // together are answered with it too.
 func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (gone bool, err error) {
 	for range mostConflicts {

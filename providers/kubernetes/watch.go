@@ -26,8 +26,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// watching holds one watch open for ever: a client-go reflector, which lists, watches, and lists again where a watch
-// cannot go on (410, a server that restarted). It delivers into the index without a store in between. A list that
+// watching holds one watch open forever: a client-go reflector, which lists, watches, and lists again where a watch
+// cannot continue (410, a server that restarted). It delivers into the index without a store in between. A list that
 // failed or broke off delivers nothing.
 type watching struct {
 	what  string // as an error names it: `pods in namespace "ml"`
@@ -66,7 +66,7 @@ const refusalStands = 3 * time.Second
 type refused struct {
 	since  time.Time
 	err    error // the last of them
-	stands bool  // it is for good, as far as that can be told
+	stands bool  // it is permanent, as far as that can be told
 }
 
 // hear takes in an answer. Until the row stands whatever is no refusal ends it: a server that could not be reached may be
@@ -192,7 +192,7 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	}
 	if verb == "watch" && err == nil {
 		w.opened = true
-		w.note("list", nil) // a list that failed was made up for: the watch began with one, or goes on
+		w.note("list", nil) // a list that failed was made up for: the watch began with one, or continues
 	}
 	w.settle()
 }
@@ -237,7 +237,7 @@ func (w *watching) hide(hiding bool) {
 	}
 }
 
-// refused is what the API server does not allow at present, for good as far as that can be told; nil if nothing.
+// refused is what the API server does not allow at present, permanently as far as that can be told; nil if nothing.
 func (w *watching) refused() error {
 	for _, verb := range []string{"watch", "list"} {
 		if r := w.refusal[verb]; r.stands {
@@ -300,7 +300,7 @@ func (w *watching) caveats() []string {
 	return []string{fmt.Sprintf("%s: %s.", w.blind, err)}
 }
 
-// Observe tells of every pod of ours, and every node that takes pods at all. It waits for the first complete list and
+// Observe reports every pod of ours, and every node that takes pods at all. It waits for the first complete list and
 // no longer than ctx. From then on it answers at once from what the watches have told: while the API server is away
 // that is what was last known, which is not nothing.
 func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
@@ -400,7 +400,7 @@ const strayTimeout = 5 * time.Second
 
 // watched enters what the watch says of a pod of ours. It calls deleted also one from which somebody has taken the label
 // that it selects by, so the API server is asked about those that nobody was seen to delete. A pod without that label is
-// not heard of until it is mended: what becomes of it meanwhile shows then, or with the next list.
+// not heard of until it is repaired: what happens to it meanwhile shows then, or with the next list.
 func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	if gone && o.DeletionTimestamp == nil && p.index.runs(o.UID) {
 		ctx, cancel := context.WithTimeout(p.ctx, strayTimeout)

@@ -301,7 +301,7 @@ func noticesEnds(f *field) {
 	p := f.open(proxy.Kubeconfig(f, f.user()))
 	f.create(1, nil)
 	f.await(p, "it is up", slotIs(1, job.Up))
-	// What ended while nobody could watch is noticed by what is not listed any more.
+	// What ended while nobody could watch is noticed by what is no longer listed.
 	proxy.Refuse(f)
 	zero := int64(0)
 	f.ok(f.admin.CoreV1().Pods(f.namespace).Delete(f.ctx, slotOf(f.now(p), 1).Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))
@@ -514,7 +514,7 @@ func namesUnreachable(f *field) {
 	f.await(q, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 	f.await(p, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 
-	// Credentials that are no good any more: what was seen stands, and is said to be old.
+	// Credentials that are no longer valid: what was seen stands, and is said to be old.
 	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is old") }
 	refusals := []*testbed.Injected{
 		proxy.Inject(testbed.Fault{Verb: "watch", Status: http.StatusUnauthorized}), proxy.Inject(testbed.Fault{Verb: "list", Status: http.StatusUnauthorized}),

@@ -36,7 +36,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 		_, err := b.elsewhere(dir).Observe(b.ctx)
 		return fmt.Sprint(err)
 	}
-	// tells checks that all agents are told at once, in whatever order they were started.
+	// tells checks that all agents are reported at once, in whatever order they were started.
 	tells := func(text, rest string) {
 		t.Helper()
 		list, after, _ := strings.Cut(strings.TrimPrefix(text, "observe local processes: agents "), " run for ")
@@ -79,7 +79,7 @@ func (b *bench) elsewhere(dir string) *Provider {
 	return p
 }
 
-// A copy's state goes on with the same UID and the same incarnation numbers: whether it was copied at rest, or without its
+// A copy's state continues with the same UID and the same incarnation numbers: whether it was copied at rest, or without its
 // run directory while the original's agents run, as the error advises, its limits and its stops are its own.
 func TestACopysStopsEndNothingOfTheOriginals(t *testing.T) {
 	for name, begin := range map[string]func(b *bench, copied string, l job.Launch){

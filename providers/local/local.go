@@ -300,7 +300,7 @@ func (p *Provider) removeCgroupsOf(i *incarnation) error {
 	return p.sweep(i)
 }
 
-// removeForgotten ends what a Forget that was cut short had begun.
+// removeForgotten ends what a Forget that was cut short had started.
 func (p *Provider) removeForgotten() {
 	left, _ := filepath.Glob(filepath.Join(p.runDir, "jobs", ".*"))
 	for _, dir := range left {
@@ -310,7 +310,7 @@ func (p *Provider) removeForgotten() {
 	}
 }
 
-// Close ends all that New started. Agents run on.
+// Close ends all that New started. Agents keep running.
 func (p *Provider) Close() error {
 	p.cancel()
 	err := p.notify.Close()

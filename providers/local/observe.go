@@ -36,7 +36,7 @@ type incarnation struct {
 	final  *job.Incarnation
 }
 
-// incarnation gives the one handle of k.
+// incarnation returns the one handle of k.
 func (p *Provider) incarnation(k key) *incarnation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,7 +308,7 @@ func (p *Provider) processEnded(proc *process) {
 	p.changed()
 }
 
-// readNotifications tells of agents' records as they appear.
+// readNotifications reports agents' records as they appear.
 func (p *Provider) readNotifications() {
 	for {
 		select {

@@ -26,8 +26,8 @@ const (
 	killWait   = 10 * time.Second
 )
 
-// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent any more, all
-// that is left of the incarnation is killed. What had only been asked for is not started any more.
+// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent anymore, all
+// that is left of the incarnation is killed. What had only been asked for is no longer started.
 func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
 	k := key{uid, slot.Role, slot.Index, incarnation}
 	if err := checkUID(k.uid); err != nil {
@@ -127,7 +127,7 @@ func newReaper(p *Provider) *reaper {
 	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
-// take hands over an incarnation of which nothing may run on.
+// take hands over an incarnation of which nothing may keep running.
 func (u *reaper) take(i *incarnation) {
 	u.mu.Lock()
 	u.pending[i] = true
@@ -164,8 +164,8 @@ func (u *reaper) run(ctx context.Context) {
 	}
 }
 
-// work kills what is left of everything pending, and buries that of which nothing is left. It reports whether
-// nothing is pending any more.
+// work kills what is left of everything pending, and finalizes that of which nothing is left. It reports whether
+// nothing is pending anymore.
 func (u *reaper) work() (done bool) {
 	u.mu.Lock()
 	pending := make([]*incarnation, 0, len(u.pending))
@@ -207,7 +207,7 @@ func (u *reaper) work() (done bool) {
 	return done
 }
 
-// awaitEnds waits until all have ended, or for the given time, and lets go of them.
+// awaitEnds waits until all have ended, or for the given time, and releases them.
 func awaitEnds(procs []*process, bound time.Duration) {
 	deadline := time.Now().Add(bound)
 	for _, proc := range procs {

@@ -85,7 +85,7 @@ func (w *watcher) run() {
 	}
 }
 
-// close ends run and lets go of every pidfd. The processes run on.
+// close ends run and releases every pidfd. The processes keep running.
 func (w *watcher) close() {
 	one := [8]byte{0: 1}
 	unix.Write(w.wake, one[:])

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// keepRetry is when a PodGroup that could not be made again is tried again, and keepTimeout bounds one attempt.
+	// keepRetry is when a PodGroup that could not be made again is retried, and keepTimeout bounds one attempt.
 	keepRetry   = time.Second
 	keepTimeout = 30 * time.Second
 	// askRetry is when the server is asked again what it knows, while it could not be asked or lacks something.
@@ -230,7 +230,7 @@ func (g *gang) seeHyperNodes(all []runtime.Object) {
 	g.site.Changed()
 }
 
-// connect makes the network anew when it is asked for next. g.mu is held.
+// connect makes the network again when it is asked for next. g.mu is held.
 func (g *gang) connect() { g.network, g.labelled = nil, map[string]labelled{} }
 
 // tell wakes the loop and keep.
@@ -447,7 +447,7 @@ func (g *gang) Schedule(group job.Group, slot job.Address) kubernetes.Scheduling
 // aloneItFits begins what the scheduler says of a pod that has room while its gang has none.
 const aloneItFits = "Schedulable:"
 
-// Complete implements kubernetes.Gang. It tells which jobs are not let in yet; of pods of which the scheduler says
+// Complete implements kubernetes.Gang. It tells which jobs are not admitted yet; of pods of which the scheduler says
 // nothing, what it says of their PodGroup; and of nodes, where they are in the network.
 func (g *gang) Complete(o *providers.Observation) {
 	g.mu.Lock()

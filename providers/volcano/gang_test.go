@@ -382,7 +382,7 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 }
 
 // A field that a job asks for and the server does not know is told with both named, before anything is made. Once
-// Volcano is upgraded the job goes on; HyperNodes are then labels of nodes.
+// Volcano is upgraded the job continues; HyperNodes are then labels of nodes.
 func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// Once a master may not see queues any more, what one was before keeps nobody out: it may have been opened since.
+// Once a master may not see queues anymore, what one was before keeps nobody out: it may have been opened since.
 func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

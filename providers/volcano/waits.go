@@ -40,7 +40,7 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	return why
 }
 
-// shut is why a queue takes nobody in, whatever has room; "" if it does, or if that cannot be seen.
+// shut is why a queue admits nothing, whatever has room; "" if it does, or if that cannot be seen.
 func (q queues) shut(name string) string {
 	if q == nil {
 		return ""
