@@ -60,7 +60,7 @@ type SyncRequest struct {
 	// beat is due, or the same incarnation sends another request.
 	Seen uint64 `json:"seen"`
 	// Seq numbers the requests of an incarnation since it registered, from 1. Two that are under way at the
-	// same time can overtake each other; the report of one that was overtaken is not taken. 0 is no number.
+	// same time can overtake each other; the report of an overtaken one is ignored. 0 is no number.
 	Seq uint64 `json:"seq,omitempty"`
 	Report
 }
