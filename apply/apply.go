@@ -1,7 +1,7 @@
 // Package apply carries plans out. A Loop is the one loop as a value: it is told what is observed and how what it asked for
 // has ended, plans, and says what is to be done. A Driver runs it against the world: it owns the goroutines, the bounds and
 // the clock. `eltrain plan` looks once and stops before acting (Planner); `apply` runs until nothing is left to do,
-// `apply -watch` for ever.
+// `apply -watch` forever.
 //
 // It is the only room in which plans, providers, the service and the store meet.
 package apply
@@ -17,7 +17,7 @@ import (
 
 // Intent is what a run is to do, beside what the files say.
 type Intent struct {
-	// Watch goes on for ever. Else the run ends once nothing is left to do: elastic roles get what they begin with, and grow
+	// Watch runs until it is interrupted. Else the run ends once nothing is left to do: elastic roles get what they begin with, and grow
 	// no further.
 	Watch bool
 	// Destroy says that Files has no jobs because all are to be destroyed.
@@ -26,12 +26,12 @@ type Intent struct {
 	Prevent map[string]bool
 	// Keep leaves jobs alone that are recorded and not declared.
 	Keep bool
-	// MaxDestroy bounds how many slots a change of the files may have removed or replaced at once. What is beyond that is
+	// MaxDestroy bounds how many slots a change of the files may have removed or replaced at once. What exceeds that is
 	// not done, and is told. nil is no bound.
 	MaxDestroy *int
-	// Rerun starts jobs that failed anew.
+	// Rerun starts jobs that failed again.
 	Rerun bool
-	// Scope bounds what may be changed, and Replace names slots to start anew besides those that Scope does.
+	// Scope bounds what may be changed, and Replace names slots to start again besides those that Scope does.
 	Scope   plan.Scope
 	Replace []job.Selector
 	// Refresh plans nothing but to record what is seen.
@@ -47,7 +47,7 @@ type Files struct {
 	Commit string
 	// Caution is what is doubtful about how the files came to be as they are; "" if nothing.
 	Caution string
-	// Misnamed tells of a removed block that keeps nothing while a job is ended; "" if there is none.
+	// Misnamed reports a removed block that matches nothing while a job is destroyed; "" if there is none.
 	Misnamed string
 	// Seal takes out of records what is sensitive by now; nil takes nothing out.
 	Seal func(job.Records) job.Records
@@ -68,13 +68,13 @@ func (codes) Sentence(r job.Reason) string { return r.String() }
 // goroutine at a time and must not block for long.
 type View interface {
 	// Planned is told each plan that has new changes, waits or sizes, before it is carried out, and the first one after that
-	// which has no changes any more: what was not done of those is given up.
+	// which has no changes anymore: what was not done of those is given up.
 	Planned(p *plan.Plan)
 	// Started, Still and Finished follow one change. err is nil when it was done.
 	Started(c *plan.Change)
 	Still(c *plan.Change, elapsed time.Duration)
 	Finished(c *plan.Change, elapsed time.Duration, err error)
-	// Withdrawn ends one that was not done, and is not asked for any more.
+	// Withdrawn ends one that was not done, and is no longer asked for.
 	Withdrawn(c *plan.Change, elapsed time.Duration)
 	// Noticed is told what happens: phases, worlds, incidents.
 	Noticed(n job.Notice)

@@ -16,7 +16,7 @@ type book struct {
 	state  state.State
 	names  names // of state
 	epoch  uint64
-	unsure bool // the last write failed: it may be stored all the same
+	unsure bool // the last write failed: it may be stored anyway
 
 	busy      bool      // a write or a reread is in flight
 	decided   bool      // that write is of a turn's decision
@@ -72,7 +72,7 @@ func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 	return jobs, unknown
 }
 
-// recognize takes up what is stored after a write that failed: that may be stored all the same.
+// recognize takes up what is stored after a write that failed: that may be stored anyway.
 func (b *book) recognize(stored state.State) {
 	known := b.state
 	ours := stored.Lineage == known.Lineage || known.Lineage == ""
@@ -80,7 +80,7 @@ func (b *book) recognize(stored state.State) {
 		known.Lineage, known.Serial = stored.Lineage, stored.Serial
 	}
 	if stored.Serial == 0 {
-		known.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+		known.Serial = 0 // somebody removed it: all that was in it is known here, and is rewritten
 	}
 	b.set(known)
 	b.unsure = false
@@ -119,7 +119,7 @@ func (b *book) write(l *Loop) {
 	l.do(Store{b.state.Next(jobs)})
 }
 
-// reread takes in what is stored, and goes on with the write that waits for it.
+// reread records what is stored, and continues with the write that waits for it.
 func (b *book) reread(l *Loop, o Outcome) {
 	stored, read := o.Result.(state.State)
 	if o.Err != nil || !read {
@@ -130,7 +130,7 @@ func (b *book) reread(l *Loop, o Outcome) {
 	b.write(l)
 }
 
-// stored takes in how a write went.
+// stored records how a write went.
 func (b *book) stored(l *Loop, e Store, err error) {
 	if err != nil {
 		b.unsure = true
@@ -235,7 +235,7 @@ func (b *book) journal(l *Loop) {
 	l.do(Journal{l.number(), d.Plan.Notices})
 }
 
-// journalled takes in whether what happened could be journalled.
+// journalled records whether what happened could be journalled.
 func (b *book) journalled(l *Loop, e Journal, err error) {
 	if err != nil {
 		l.failed(fmt.Errorf("journal: %w", err))
@@ -245,7 +245,7 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	l.act()
 }
 
-// resized tells which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
+// resized reports which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
 // within 1..8"; "" if none.
 func resized(spec *job.Job, before, now *job.World) (text string) {
 	for i := range spec.Roles {
@@ -265,7 +265,7 @@ func resized(spec *job.Job, before, now *job.World) (text string) {
 	return text
 }
 
-// worldNotice tells of a world that was formed, or that was found training and is looked after from now on. The latter
+// worldNotice reports a world that was formed, or that was found training and is managed from now on. The latter
 // happens when the record of a job was lost, or when it is imported.
 func worldNotice(address string, w *job.World) job.Notice {
 	processes := 0

@@ -19,15 +19,15 @@ import (
 
 // Service is what a run needs of the elastic training service.
 type Service interface {
-	// SetReady tells that it is known what is wanted, and stored.
+	// SetReady reports that it is known what is wanted, and stored.
 	SetReady()
 	Set(jobName string, d elastic.Desired)
 	Remove(jobName string)
-	// Gone tells that the provider is certain that an incarnation has ended.
+	// Gone reports that the provider is certain that an incarnation has ended.
 	Gone(slot job.Address, incarnation int)
 	// Changes is another once a fact has changed that a plan depends on.
 	Changes() uint64
-	// Observe gives all facts; what it gives is the caller's.
+	// Observe returns all facts; what it gives is the caller's.
 	Observe() map[string]elastic.Facts
 	// Wake gets a value when Changes is another.
 	Wake() <-chan struct{}
@@ -58,7 +58,7 @@ type Parts struct {
 	Reload  func() (Files, error)
 	// Approve is asked of the first plan; nil asks nobody.
 	Approve func(in *plan.Input, p *plan.Plan) error
-	// Check tells what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
+	// Check reports what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
 	// checks nothing.
 	Check func(job.Records) map[string]string
 }
@@ -116,7 +116,7 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 
 // Run runs the loop until nothing is left to do, or with Intent.Watch until ctx ends.
 //
-// When ctx ends no change is begun any more, those in flight are finished, and jobs are left running. A run that does not
+// When ctx ends no change is started anymore, those in flight are finished, and jobs are left running. A run that does not
 // watch sees to it, however it ends, that what it told to leave has left.
 func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	defer close(d.ended)
@@ -186,7 +186,7 @@ func (d *Driver) forward(ctx context.Context) {
 	}
 }
 
-// step takes in all events that have come.
+// step processes all events that have come.
 func (d *Driver) step() Ready {
 	began := time.Now()
 	d.mu.Lock()

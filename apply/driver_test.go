@@ -540,7 +540,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		asking.Wait()
 
-		// It is handled all the same if nobody waits for the answer.
+		// It is handled anyway if nobody waits for the answer.
 		readings := f.read()
 		ended, end := context.WithCancel(t.Context())
 		end()

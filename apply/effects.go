@@ -64,7 +64,7 @@ type Check struct {
 // Store writes the state.
 type Store struct{ State state.State }
 
-// Reread reads the state, to learn whether a write that failed is stored all the same. The Result is a state.State.
+// Reread reads the state, to learn whether a write that failed is stored anyway. The Result is a state.State.
 type Reread struct{ Number int }
 
 // Journal appends what happened.
@@ -73,7 +73,7 @@ type Journal struct {
 	Notices []job.Notice
 }
 
-// Chronicle journals a decision with all that it was made from. It comes after the changes have begun: of a large job it
+// Chronicle journals a decision with all that it was made from. It comes after the changes have started: of a large job it
 // takes longer than they may wait, and what matters of it is stored before.
 type Chronicle struct {
 	Number int
@@ -97,7 +97,7 @@ type Prepare struct {
 type Launch struct {
 	Provider string
 	Launch   job.Launch
-	Mends    bool // it heals, or mends: it goes ahead of what is new
+	Mends    bool // it heals, or repairs: it goes ahead of what is new
 }
 
 // Stop ends one incarnation.
@@ -130,7 +130,7 @@ type Wanted struct {
 // Unwanted has it forget a job.
 type Unwanted struct{ Job string }
 
-// Ended is an incarnation of which nothing runs any more, for certain.
+// Ended is an incarnation of which nothing runs, for certain.
 type Ended struct {
 	Slot        job.Address
 	Incarnation int
@@ -157,7 +157,7 @@ type Again struct {
 	At time.Time
 }
 
-// Drop takes back an effect that waits for its turn: its outcome is ErrDropped then. One that has begun ends as it does.
+// Drop takes back an effect that waits for its turn: its outcome is ErrDropped then. One that has started ends as it does.
 type Drop struct{ Effect ID }
 
 func (Hear) ID() ID        { return ID{Kind: "hear"} }

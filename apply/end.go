@@ -52,10 +52,10 @@ const (
 	over
 )
 
-// stopped reports whether no change is begun any more, but for what is seen off.
+// stopped reports whether no change is started anymore, but for what is seen off.
 func (e *ending) stopped() bool { return e.stage >= stopping }
 
-// turns reports whether turns are begun.
+// turns reports whether turns are started.
 func (e *ending) turns() bool { return e.stage == running || e.stage == leaving }
 
 // finish ends the run at once.
@@ -112,7 +112,7 @@ func (e *ending) endIfDone(l *Loop) {
 }
 
 // leave ends the run, but sees to it that what it told to leave has left: what does not in its time is stopped, as the run
-// would have done. Nothing else is begun. What came of it is stored, for the next plan and for whoever asks how the jobs
+// would have done. Nothing else is started. What came of it is stored, for the next plan and for whoever asks how the jobs
 // are. After a run that watches there comes another, which does so.
 func (e *ending) leave(l *Loop, p plan.Plan, err error) {
 	if e.stage == running {
@@ -135,7 +135,7 @@ func (e *ending) conclude(l *Loop) {
 	}
 }
 
-// seeOff goes on, after a look, with what is on its way out.
+// seeOff continues, after a look, with what is on its way out.
 func (e *ending) seeOff(l *Loop) {
 	in := l.input()
 	due, left := l.exec.seeOff(l)
@@ -170,7 +170,7 @@ func (e *executor) stopping() bool {
 	return false
 }
 
-// seeOff goes on with what is on its way out, and with nothing else: what has left is done, and what had its time is
+// seeOff continues with what is on its way out, and with nothing else: what has left is done, and what had its time is
 // stopped. due is when the next has had it; left reports whether any is not done yet. A stop that has failed is not tried
 // again: it is the next run's.
 func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
@@ -250,14 +250,14 @@ func startsAfter(spec *job.Job, role, on string) bool {
 	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
 }
 
-// tellsMore reports whether the job's newest incident has culprits that are yet to be told of.
+// tellsMore reports whether the job's newest incident has culprits that are still to be told of.
 func tellsMore(rec *job.Record) bool {
 	n := len(rec.Incidents)
 	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
 }
 
 // joining reports whether a slot that the job is to have in any case is on its way into the world: a job that runs and
-// grows runs on meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
+// grows keeps running meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
 func joining(rec *job.Record) bool {
 	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
 		role := rec.Spec.Role(s.Address.Role)
@@ -316,7 +316,7 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 }
 
 // stalled reports whether the job did not come up, in this run, in the time that its rendezvous may take. A slot that its
-// node could not start has all of that from then on: it is tried again, and another node may be free later.
+// node could not start has all of that from then on: it is retried, and another node may be free later.
 func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	timeout := rec.Spec.Rendezvous.Timeout.Std()
 	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {

@@ -37,10 +37,10 @@ type Forming struct {
 	World    job.World
 }
 
-// Interrupted: no change is to be begun any more.
+// Interrupted: no change is to be started anymore.
 type Interrupted struct{}
 
-// LockLost: nothing may be done any more.
+// LockLost: nothing may be done anymore.
 type LockLost struct{ Err error }
 
 // Worked says how long the Loop itself was at work, and whether changes wait for others to be carried out. Without it the

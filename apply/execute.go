@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// executor carries changes out: one at a time per slot, many slots at once. What fails is tried again after a growing
+// executor carries changes out: one at a time per slot, many slots at once. What fails is retried after a growing
 // pause, as long as the newest plan still asks for it.
 type executor struct {
 	plan    int                   // number of the newest plan that was followed
@@ -95,7 +95,7 @@ func (e *executor) launching(uid string) bool {
 type takeoff struct {
 	start []*execution // what is to be carried out now
 	news  []Message    // what is to be told before
-	fresh bool         // something is begun that was not before
+	fresh bool         // something is started that was not before
 	due   time.Time    // the next time at which a change is due; zero is none
 }
 
@@ -145,7 +145,7 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 	return off
 }
 
-// later is a time, if it is yet to come; else zero.
+// later is a time, if it has yet to come; else zero.
 func later(now, at time.Time) time.Time {
 	if now.Before(at) {
 		return at
@@ -194,7 +194,7 @@ func (e *executor) proceed(l *Loop, x *execution) {
 	l.do(next)
 }
 
-// ended takes in how an effect of a change ended, and goes on with the change.
+// ended records how an effect of a change ended, and continues with the change.
 func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 	t := e.effects[o.Of]
 	x := e.asked[t]
@@ -267,7 +267,7 @@ func attempt(x *execution, c *plan.Change, err error) error {
 	return err
 }
 
-// withdraw takes back what waits for its turn and is not to be done any more: launches that the newest stored decision does
+// withdraw takes back what waits for its turn and is not to be done anymore: launches that the newest stored decision does
 // not want as they are, and jobs that are wanted again and were to be forgotten.
 func (e *executor) withdraw(l *Loop) {
 	for _, t := range e.those(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
@@ -278,7 +278,7 @@ func (e *executor) withdraw(l *Loop) {
 // wanted reports whether a change is still to be made as it is.
 func (e *executor) wanted(l *Loop, x *execution) bool {
 	c := &x.change
-	if isForget(c) { // it is named by its job's UID alone, and a job that is in the files again goes on under that
+	if isForget(c) { // it is named by its job's UID alone, and a job that is in the files again continues under that
 		return x.asked == e.plan
 	}
 	if c.Launch == nil {
@@ -316,7 +316,7 @@ func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 	return news
 }
 
-// unasked tells of a change that the plan asks for no more, and that was not seen to be done: it came about by itself, or
+// unasked reports a change that the plan asks for no more, and that was not seen to be done: it happened by itself, or
 // never did, as a launch of what is not there.
 func (e *executor) unasked(l *Loop, x *execution) Message {
 	c, took := x.change, l.now.Sub(x.since)

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// eyes look at the world for the Loop: what they saw has seals in the place of sensitive values, which nothing but what is
+// eyes look at the world for the Loop: what they saw has seals instead of sensitive values, which nothing but what is
 // launched is given.
 type eyes struct {
 	providers map[string]providers.Provider
@@ -61,7 +61,7 @@ func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observat
 	return &sealed
 }
 
-// reseal has everything sealed anew: there are other sensitive values by now.
+// reseal has everything sealed again: there are other sensitive values by now.
 func (e *eyes) reseal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

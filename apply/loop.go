@@ -55,7 +55,7 @@ type Loop struct {
 
 // Ready is what is to be done about the steps since the last Ready.
 type Ready struct {
-	Effects []Effect  // to be begun in this order
+	Effects []Effect  // to be started in this order
 	Tell    []Message // for the view, in this order
 	Next    time.Time // when a Tick is due at the latest; zero after the end
 	Over    *Over     // set once the run has ended
@@ -133,7 +133,7 @@ func (l *Loop) Ready() Ready {
 	return out
 }
 
-// outcome takes in how an effect ended. One that is not in flight is known already, or was never asked for.
+// outcome records how an effect ended. One that is not in flight is known already, or was never asked for.
 func (l *Loop) outcome(o Outcome) {
 	e, known := l.inFlight[o.Of]
 	if !known {

@@ -51,7 +51,7 @@ func (p *Planner) Preview(ctx context.Context, now time.Time) (Decision, error) 
 func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
 
 // Offline is what can be told of the recorded jobs while no master runs: the records, what the providers see, what the jobs
-// wait for by the planner's word, or were refused last, and what ended well since a master last looked. Nothing is changed.
+// wait for according to the planner, or were refused last, and what ended well since a master last looked. Nothing is changed.
 // If a provider cannot be observed the records are all there is, and the snapshot is zero.
 func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	records := p.Records()

@@ -31,7 +31,7 @@ func newPublisher(order []string) publisher {
 	return p
 }
 
-// serve takes in where the service is reached from now on.
+// serve records where the service is reached from now on.
 func (p *publisher) serve(s providers.Service) {
 	p.service, p.known = s, true
 	for _, of := range p.of {
@@ -66,7 +66,7 @@ func (p *publisher) busy() bool {
 	return false
 }
 
-// published takes in whether the agents of a provider could be told. At the start an error ends the run: they would be
+// published records whether the agents of a provider could be told. At the start an error ends the run: they would be
 // launched in vain.
 func (p *publisher) published(l *Loop, e Publish, err error) {
 	of := p.of[e.Provider]
@@ -90,7 +90,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 	l.raiseIf(err, "provider."+e.Provider, NotPublished)
 }
 
-// due is when the next that failed is tried again; zero is never.
+// due is when the next that failed is retried; zero is never.
 func (p *publisher) due() (at time.Time) {
 	for _, of := range p.of {
 		if !of.done {

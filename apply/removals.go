@@ -106,7 +106,7 @@ func (e *executor) newStrays(before map[string]*job.Record, now map[string]bool,
 	return fresh
 }
 
-// goneNotice tells that a job is recorded no more, and why.
+// goneNotice reports that a job is no longer recorded, and why.
 func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.Notice {
 	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name, Message: "is destroyed: it is no longer in the files"}
 	switch {

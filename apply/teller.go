@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// teller passes on to the view what is to be told, one call at a time and in order. While a run goes on it does so from
+// teller passes on to the view what is to be told, one call at a time and in order. While a run continues it does so from
 // a goroutine of its own: a terminal that takes nothing must not keep the loop from healing.
 type teller struct {
 	view    View

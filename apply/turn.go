@@ -26,7 +26,7 @@ const (
 type phase int
 
 const (
-	starting   phase = iota // agents are yet to be told where the service is
+	starting   phase = iota // agents are still to be told where the service is
 	resting                 // until something is new or due
 	hearing                 // the service was asked what it knows
 	observing               // providers were asked what they see
@@ -93,7 +93,7 @@ func (l *Loop) begin() {
 	l.do(Hear{known})
 }
 
-// looked goes on once everybody has answered. If nothing is other than at the last plan, that was all: what a plan would
+// looked continues once everybody has answered. If nothing is other than at the last plan, that was all: what a plan would
 // cost grows with the slots, this does not.
 func (l *Loop) looked() {
 	switch l.end.stage {
@@ -131,7 +131,7 @@ func (l *Loop) plan() {
 	l.accept()
 }
 
-// approved takes in what somebody has said of the first plan.
+// approved records what somebody has said of the first plan.
 func (l *Loop) approved(err error) {
 	if err != nil {
 		l.finish(l.turn.decided.Plan, &RefusedError{err})
@@ -144,7 +144,7 @@ func (l *Loop) approved(err error) {
 	l.accept()
 }
 
-// accept tells what becomes of the files, and has the decision stored.
+// accept reports what happens to the files, and has the decision stored.
 func (l *Loop) accept() {
 	d := &l.turn.decided
 	l.files.tell(l, &d.Input, &d.Plan)
@@ -175,7 +175,7 @@ func (l *Loop) failed(err error) {
 	l.rest.pause(l.now, retryStore)
 }
 
-// storedTook takes note of how long storing took.
+// storedTook records of how long storing took.
 func (l *Loop) storedTook() { l.rest.stored(l.now, l.now.Sub(l.turn.storing)) }
 
 // act carries out what was stored: the service is told what it is to form, and the changes of the first wave begin.
@@ -240,7 +240,7 @@ func (l *Loop) tellPlan(p *plan.Plan, news bool) {
 const stillEvery = 10 * time.Second
 
 // newWaits reports whether what the plan waits for is not what was told last. What is only queued changes with
-// every slot that starts: it is told again every while.
+// every slot that starts: it is reported again every while.
 func (l *Loop) newWaits(p *plan.Plan) bool {
 	t := &l.turn
 	t.waits = p.Waits
@@ -272,7 +272,7 @@ func (l *Loop) beat() {
 	}
 }
 
-// gauged tells how training goes, where it goes on.
+// gauged reports how training goes, where it continues.
 func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
 	if l.turn.steps == nil {

@@ -58,7 +58,7 @@ func (h *Hold) Lose(why error) {
 type Renewal struct {
 	Lease time.Duration // how long the lock outlives its last renewal
 	Every time.Duration // how long after the begin of one renewal the next begins
-	// Renew renews once. ErrFenced says that the lock is another's; after other errors it is tried again until the lease
+	// Renew renews once. ErrFenced says that the lock is another's; after other errors it is retried until the lease
 	// is up.
 	Renew func(ctx context.Context) error
 	// Place is what renewals go to, for people: "the file system".

@@ -59,7 +59,7 @@ func (d Damage) String() string {
 
 // JournalOptions adjust a Journal. Zero values are the defaults.
 type JournalOptions struct {
-	FileSize int64 // bytes, at which a new file is begun
+	FileSize int64 // bytes, at which a new file is started
 	Files    int   // how many are kept, with the one that is written
 	// Epoch is that of the lock under which the journal is written. A newer one takes the journal over from a
 	// writer of an older one that has not let go of it: that one may be stopped, and not know yet that it lost
@@ -80,7 +80,7 @@ type Journal struct {
 	active *os.File
 	size   int64
 	next   uint64 // sequence number of the next record
-	broken error  // why nothing can be appended any more
+	broken error  // why nothing can be appended anymore
 }
 
 // JournalBusyError is returned when another process, or another Journal of this one, writes the journal, and
@@ -211,7 +211,7 @@ func (j *Journal) fenced() bool {
 	return err == nil && !os.SameFile(own, named)
 }
 
-// resume goes on writing the newest file, behind its last whole record.
+// resume continues writing the newest file, behind its last whole record.
 func (j *Journal) resume(name string, damaged func(Damage)) error {
 	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -324,7 +324,7 @@ func (j *Journal) Append(entries ...Entry) error {
 	return nil
 }
 
-// rotate begins a new file and removes the oldest. When that fails the current file goes on.
+// rotate begins a new file and removes the oldest. When that fails the current file continues.
 func (j *Journal) rotate() error {
 	old := j.active
 	if err := old.Sync(); err != nil {

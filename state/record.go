@@ -172,7 +172,7 @@ func newScanner(f io.ReaderAt, offset int64) *scanner {
 	return &scanner{r: io.NewSectionReader(f, offset, 1<<62), at: offset, whole: offset}
 }
 
-// next gives the next whole record and how many bytes before it were none. ok is false at the end of the file,
+// next returns the next whole record and how many bytes before it were none. ok is false at the end of the file,
 // or when it cannot be read; behind s.whole there may then be a torn record.
 func (s *scanner) next() (r rawRecord, skipped int64, ok bool) {
 	for s.err == nil {

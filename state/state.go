@@ -81,8 +81,8 @@ func Accept(stored, next State, epoch uint64) (State, error) {
 
 // Store is one place that keeps one State. Implementations pass statetest.Run.
 type Store interface {
-	// Read gives the newest state; a zero State (Serial 0) when there is none yet. A state that cannot be
-	// read is an error that says why and what to do; it is never taken for an empty one.
+	// Read returns the newest state; a zero State (Serial 0) when there is none yet. A state that cannot be
+	// read is an error that says why and what to do; it is never mistaken for an empty one.
 	Read(ctx context.Context) (State, error)
 
 	// Write replaces the state, atomically and durably: after a crash either the old or the new one is read.
@@ -97,7 +97,7 @@ type Store interface {
 	// than that may end before.
 	Lock(ctx context.Context, info LockInfo, timeout time.Duration) (Lock, error)
 
-	// Holder tells who holds the lock now; nil if nobody.
+	// Holder reports who holds the lock now; nil if nobody.
 	Holder(ctx context.Context) (*LockInfo, error)
 
 	// Break takes the lock away from the holder whose lock has the given ID, alive or not, and gives it to nobody. That

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxSingly is how many like changes of one plan get lines of their own; more are told as one.
+	// maxSingly is how many like changes of one plan get lines of their own; more are reported as one.
 	maxSingly = 8
 	// stillEvery is how often a folded group says that it is still at it; Terraform's interval.
 	stillEvery = 10 * time.Second
@@ -45,7 +45,7 @@ type Progress struct {
 	trained  map[string]time.Time // when training of a job was last told
 }
 
-// burstKey names changes that are told as one.
+// burstKey names changes that are reported as one.
 type burstKey struct {
 	job, role string
 	words     actionWord // not the action: a replacement may be two changes, a stop and a start
@@ -57,7 +57,7 @@ type burst struct {
 	told    time.Time    // when it last gave a sign
 	pending map[int]bool // slots that are not done
 	flying  map[int]bool // of those, the ones under way
-	failed  map[int]bool // of those, the ones that failed and may be tried again
+	failed  map[int]bool // of those, the ones that failed and may be retried
 	first   string       // which failed first in this round, and why
 	before  int          // how many had failed in the round before; 0 in the first
 	done    int
@@ -83,7 +83,7 @@ func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	}
 }
 
-// Planned takes note of which changes come in numbers, and tells what has to wait if that is news.
+// Planned records of which changes come in numbers, and tells what has to wait if that is news.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -113,7 +113,7 @@ func (p *Progress) Planned(next *plan.Plan) {
 	}
 }
 
-// Shown takes note that a plan was shown in full: what it says need not be told again.
+// Shown records that a plan was shown in full: what it says need not be reported again.
 func (p *Progress) Shown(shown *plan.Plan) {
 	p.newWaits(shown.Waits)
 	for i := range shown.Changes {
@@ -157,7 +157,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	return lines
 }
 
-// Started tells that a change was begun.
+// Started reports that a change was started.
 func (p *Progress) Started(c *plan.Change) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -184,7 +184,7 @@ func (p *Progress) because(c *plan.Change) string {
 	return " (" + p.redactor.Text(strings.TrimSuffix(Sentence(why), ".")) + ")"
 }
 
-// Still tells that a change takes its time.
+// Still reports that a change takes its time.
 func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -198,7 +198,7 @@ func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	}
 }
 
-// Finished tells how a change ended.
+// Finished reports how a change ended.
 func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	b := p.bursts[key(c)]
 	if err != nil && b == nil {
@@ -227,7 +227,7 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	p.endRound(key(c), b)
 }
 
-// Withdrawn ends a change that is not asked for any more.
+// Withdrawn ends a change that is no longer asked for.
 func (p *Progress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -253,7 +253,7 @@ func (p *Progress) endRound(k burstKey, b *burst) {
 	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}, before: len(b.failed)}
 }
 
-// sumUp tells how a round went. One in which everything failed again is no news.
+// sumUp reports how a round went. One in which everything failed again is no news.
 func (p *Progress) sumUp(k burstKey, b *burst) {
 	if b.began.IsZero() || b.done == 0 && b.before > 0 && len(b.failed) == b.before {
 		return
@@ -270,7 +270,7 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text+b.failures(), shade))
 }
 
-// failures is how many of a group failed, and why the first did: as a rule they all have one reason.
+// failures is how many of a group failed, and why the first did: usually they all have one reason.
 func (b *burst) failures() string {
 	if len(b.failed) == 0 {
 		return ""
@@ -293,7 +293,7 @@ func (p *Progress) count(c *plan.Change) {
 	case ofJob(c):
 	case stops(c) || c.Action == plan.Delete:
 		s.Add = 0
-		if counted && ended == c.Incarnation { // it was to be stopped for good, and then to be replaced, or the other way round
+		if counted && ended == c.Incarnation { // it was to be stopped permanently, and then to be replaced, or the other way around
 			s.Remove = 0
 		}
 		p.stopped[at] = c.Incarnation
@@ -309,7 +309,7 @@ func (p *Progress) count(c *plan.Change) {
 	p.total.Remove += s.Remove
 }
 
-// Noticed tells what happened.
+// Noticed reports what happened.
 func (p *Progress) Noticed(n job.Notice) {
 	if toldByChanges(n) || n.Type == "withheld" && p.hold(n) {
 		return
@@ -321,7 +321,7 @@ func (p *Progress) Noticed(n job.Notice) {
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
-// hold takes note of why a job is held back, or that it is no more. It reports whether that need not be told: the files'
+// hold records why a job is held back, or that it is no more. It reports whether that need not be told: the files'
 // errors hold back every job, and their warning was told once for all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid
@@ -352,7 +352,7 @@ func (p *Progress) Condition(c conditions.Change) {
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
 }
 
-// Progressed tells how training goes, every few seconds.
+// Progressed reports how training goes, every few seconds.
 func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
@@ -389,7 +389,7 @@ func (p *Progress) Incomplete() {
 	p.conclude("Apply ended, but not all jobs are running as configured.", yellow)
 }
 
-// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to go on with it.
+// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to continue with it.
 func (p *Progress) Unwatched(left job.Records) {
 	p.conclude("Watch ended.", bold)
 	var names []string
@@ -467,7 +467,7 @@ func ChangeAddress(c *plan.Change) string {
 	return c.Slot.String()
 }
 
-// place tells where a started incarnation is.
+// place reports where a started incarnation is.
 func place(c *plan.Change) string {
 	if c.Action != plan.Create && c.Action != plan.Replace {
 		return ""
@@ -491,7 +491,7 @@ var actionWords = map[plan.Action]actionWord{
 	plan.NoOp:    {"Moving", "Move", "moved"},
 }
 
-// importing is how a job is spoken of that is looked after from now on.
+// importing is how a job is spoken of that is managed from now on.
 var importing = actionWord{"Importing", "Import", "imported"}
 
 // stopping is the first half of a planned replacement: the old incarnation ends in its own time.

@@ -138,7 +138,7 @@ func streamChange(rc *ResourceChange) StreamChange {
 }
 
 // Plan writes a plan: what others changed, each change, what waits, what it costs and what it decides about sizes, the
-// count, and what becomes of outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
+// count, and what happens to outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
 // before an apply.
 func (s *Stream) Plan(m *PlanModel) {
 	s.changes(m)
@@ -248,7 +248,7 @@ func (s *Stream) Unwatched(done plan.Summary) {
 	s.summary("Watch ended. Resources: "+doneCounts(done), done, "apply")
 }
 
-// StreamOutput is an output in a line: of a plan what becomes of it, of an apply its value, unless that is sensitive.
+// StreamOutput is an output in a line: of a plan what happens to it, of an apply its value, unless that is sensitive.
 type StreamOutput struct {
 	Sensitive bool            `json:"sensitive"`
 	Type      json.RawMessage `json:"type,omitempty"`

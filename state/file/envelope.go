@@ -19,7 +19,7 @@ type envelope struct {
 	State    json.RawMessage `json:"state"`
 }
 
-// accepted, in the place of the checksum, is how a person says that an edit was meant. The next write
+// accepted, instead of the checksum, is how a person says that an edit was meant. The next write
 // puts a real checksum there again.
 const accepted = "accept"
 
@@ -29,7 +29,7 @@ func checksum(compact []byte) string {
 	return fmt.Sprintf("crc32c:%08x", crc32.Checksum(compact, castagnoli))
 }
 
-// encode gives the file's content: indented, for people and for diff.
+// encode returns the file's content: indented, for people and for diff.
 func encode(s state.State) ([]byte, error) {
 	compact, err := json.Marshal(s)
 	if err != nil {

@@ -52,7 +52,7 @@ type Store struct {
 
 var _ state.Store = (*Store)(nil)
 
-// New gives a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
+// New returns a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
 // here, so that all names of one state share one lock, and a link survives a write.
 func New(path string, o Options) (*Store, error) {
 	if o.Lease == 0 {
@@ -157,7 +157,7 @@ func (s *Store) explain(err error) error {
 }
 
 // DamagedError is returned for a state file that is there but cannot be understood, or was edited by hand.
-// It is never taken for an empty one, and nothing is written over it.
+// It is never mistaken for an empty one, and nothing is written over it.
 type DamagedError struct {
 	Path         string
 	Backup       string // path of the backup

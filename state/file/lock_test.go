@@ -131,7 +131,7 @@ func TestUnreadableLockFileBlocksForALeaseOnly(t *testing.T) {
 	}
 }
 
-// A holder whose clock runs backwards, stands still or is decades off renews all the same.
+// A holder whose clock runs backwards, stands still or is decades off renews anyway.
 func TestNoClockIsCompared(t *testing.T) {
 	stamps := map[string]func(i int) time.Time{
 		"backwards": func(i int) time.Time { return time.Unix(2_000_000_000-int64(i)*3600, 0) },

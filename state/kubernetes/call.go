@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds the tries of one read or write where its context does not: an API server that is restarted
-// is back by then. A master whose state cannot be written for longer says so, and goes on trying.
+// is back by then. A master whose state cannot be written for longer says so, and keeps trying.
 const patience = 20 * time.Second
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -56,7 +56,7 @@ func onlyForbidden(err error) error {
 // refuses everybody, here for less than a second, and a new RoleBinding takes as long to be heard of.
 const settled = 3 * time.Second
 
-// call makes a request until it is done, refused for good, or ctx ends. A request that is made again may have
+// call makes a request until it is done, refused permanently, or ctx ends. A request that is made again may have
 // been carried out the first time: the callers know by what they find. A refusal stands from the first of a row: one
 // after an API server that could not be reached is of one that has just started.
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {

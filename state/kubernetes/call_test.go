@@ -40,7 +40,7 @@ func TestSilenceCountsAGapForSoMuch(t *testing.T) {
 		{time.Hour, lease("a", "1"), 10 * time.Second},      // stopped for an hour, perhaps together with the holder
 		{time.Second, lease("a", "2"), 0},                   // renewed
 		{time.Second, lease("a", "2"), time.Second},
-		{time.Second, lease("b", "2"), 0}, // made anew
+		{time.Second, lease("b", "2"), 0}, // recreated
 	} {
 		now = now.Add(look.after)
 		if got := w.observe(look.seen, now, most); got != look.want {

@@ -28,7 +28,7 @@ import (
 //
 // The rest of one that is too large for the head is in parts: Secrets with names of their own, which the
 // description lists. Parts are never changed. They are there before a head names them and are removed after
-// none does any more, so after a crash at any step the head names a whole state.
+// none does anymore, so after a crash at any step the head names a whole state.
 
 const (
 	// currentState and backupState are data keys of the head.
@@ -163,7 +163,7 @@ func stored(head *corev1.Secret) (description, []byte, error) {
 	return d, nil, nil
 }
 
-// described gives what a head says of one of its states, and the state's bytes in the head itself. The zero
+// described returns what a head says of one of its states, and the state's bytes in the head itself. The zero
 // description: there is none. Every error is a *contentError.
 func described(head *corev1.Secret, which string) (description, []byte, error) {
 	var d description
@@ -216,7 +216,7 @@ func (s *Store) content(ctx context.Context, d description, inline []byte) (stat
 	return decode(d, content)
 }
 
-// DamagedError is returned for a state that is there but cannot be understood. It is never taken for an empty
+// DamagedError is returned for a state that is there but cannot be understood. It is never mistaken for an empty
 // one, and nothing is written over it.
 type DamagedError struct {
 	Namespace, Secret string
@@ -374,7 +374,7 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 	return names, nil
 }
 
-// tidy removes the parts that no head names any more, after a write that followed old. What cannot be removed
+// tidy removes the parts that no head names anymore, after a write that followed old. What cannot be removed
 // now is left to the next write; only a right that is missing is an error, since nobody would ever remove it.
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
@@ -414,10 +414,10 @@ func superseded(old *corev1.Secret) []string {
 }
 
 // unnamed lists the parts of this state that no head names, now or ever: what writes left that were cut short, under
-// this epoch or an older one. It returns ErrFenced if the head is not of this holder any more.
+// this epoch or an older one. It returns ErrFenced if the head is not of this holder anymore.
 //
 // The list comes before the head. A newer holder raises the fence before it makes parts: where the head that is read
-// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head any more, and
+// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head anymore, and
 // this one's own are of writes that have ended, since it has one at a time. A name is of one write and is not used again
 // (see putParts), so a removal does no harm either that arrives late, under another holder.
 func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error) {

@@ -72,7 +72,7 @@ const maxName = 63
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// New gives a handle of the state. It contacts nothing.
+// New returns a handle of the state. It contacts nothing.
 func New(o Options) (*Store, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -192,7 +192,7 @@ func (s *Store) knownHead() *corev1.Secret {
 	return s.known
 }
 
-// Write implements state.Store. What the API server refuses for now is tried again for as long as patience and
+// Write implements state.Store. What the API server refuses for now is retried for as long as patience and
 // ctx allow. After an error the old state is there, whole, or the new one: when the answer to the last request
 // is lost nobody here can know which. The next Read tells.
 //

@@ -560,7 +560,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A state that somebody removed under a running master is written anew, and still fenced.
+// A state that somebody removed under a running master is rewritten, and still fenced.
 func TestRemovedByHandUnderAHolder(t *testing.T) {
 	p := newPlace(t)
 	s := p.open()
@@ -582,7 +582,7 @@ func TestRemovedByHandUnderAHolder(t *testing.T) {
 	}
 }
 
-// Epochs go on growing when somebody removed the Lease, or else an old holder's could come again.
+// Epochs keep growing when somebody removed the Lease, or else an old holder's could come again.
 func TestLeaseRemovedByHand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
