@@ -16,12 +16,12 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// UnusableError is why the files cannot be applied. Brief is one sentence of Text, which has all that is wrong.
+// UnusableError is why the files cannot be applied. Brief is one sentence of Text, which lists all errors.
 type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
-// filesSummaries say in a few words what holds of how the files are written.
+// filesSummaries are the summaries of conditions about how the files are written.
 var filesSummaries = map[job.Code]string{
 	FilesUnsteady:   "The files are not read while they are being written",
 	FilesDoubtful:   "The files may be only half written",
@@ -31,15 +31,15 @@ var filesSummaries = map[job.Code]string{
 // MisnamedTrouble is the summary of a warning about Files.Misnamed, and of the same in a plan.
 const MisnamedTrouble = "A removed block matches nothing"
 
-// files is the configuration in effect, and what happens to what the files say.
+// files is the configuration in effect, and the handling of new readings.
 type files struct {
 	Files
 	rerun   map[string]string // UIDs of the jobs that had failed before and are to start again, by name
 	scope   plan.Scope
 	stale   string    // why the files are not what is in effect; "" if they are
-	changed bool      // they are to be read
-	read    *Outcome  // of a reading, until a turn takes it up
-	again   time.Time // when they are to be read though nothing tells of a change; zero is never
+	changed bool      // they have to be read
+	read    *Outcome  // of a reading, until a turn applies it
+	again   time.Time // when to read them without a sign of a change; zero is never
 
 	taken     string          // a commit that was applied, and is still to be told
 	heldOf    string          // the last one of which it was told that something of it is held back
@@ -81,7 +81,7 @@ func (f *files) recordedAs(name string, records job.Records) string {
 	return name
 }
 
-// take keeps how a reading went for the next turn: one that is under way goes by what it was decided from. It reports
+// take keeps the result of a reading for the next turn: the current turn stays with what it was decided from. It reports
 // whether there is news. Conditions in the files may be others by any reading.
 func (f *files) take(l *Loop, o Outcome) (news bool) {
 	now, _ := o.Result.(Files)
@@ -99,14 +99,14 @@ func (f *files) same(now *Files) bool {
 		reflect.DeepEqual(now.Blocks, f.Blocks) && maps.EqualFunc(now.Outputs, f.Outputs, state.Output.Equal)
 }
 
-// declare enters what the files and the user say, but for the jobs.
+// declare enters everything from the files and the user except the jobs.
 func (l *Loop) declare(in *plan.Input) {
 	s := &l.setup
 	in.Destroy, in.NewUID, in.Keep, in.Blocks, in.Prevent = s.Destroy, s.NewUID, s.Keep, l.files.Blocks, s.Prevent
 	in.Scope, in.Refresh, in.Once = l.files.scope, s.Refresh, !s.Watch
 }
 
-// follow has the files read, if that is due. Only a watch follows them.
+// follow reads the files if that is due. Only a watch follows them.
 func (f *files) follow(l *Loop) {
 	due := !f.again.IsZero() && !l.now.Before(f.again)
 	if _, reading := l.inFlight[ReadFiles{}.ID()]; reading || f.read != nil || !l.setup.Watch || l.end.stopped() || !f.changed && !due && len(f.asked) == 0 {
@@ -172,7 +172,7 @@ func (f *files) refuse(l *Loop, now Files, err error) {
 	l.holds.Raise(l.now, aboutFilesOf, job.Because(FilesUnusable, "message", detail))
 }
 
-// putOff has the files read later: something is at work on them.
+// putOff postpones reading the files: something is writing them.
 func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 	f.unsteady, f.again = earliest(f.unsteady, unsteady.Since), unsteady.Again
 	f.tellLost(l, unsteady.Lost)
@@ -201,7 +201,7 @@ func (f *files) tellLost(l *Loop, names []string) {
 	}
 }
 
-// noteFound has it told that a job has come back.
+// noteFound notes that a job has come back.
 func (f *files) noteFound(l *Loop, name string) {
 	l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: "resolved: it is in the files again"})
 }
@@ -248,7 +248,7 @@ func (f *files) inForce(commit string) string {
 	return "The configuration has errors" + since(commit) + "; the last valid one stays in effect" + since(f.Commit) + "."
 }
 
-// since names a commit in a sentence; nothing if there is none.
+// since names a commit in a sentence; "" if there is none.
 func since(commit string) string {
 	if commit == "" {
 		return ""
@@ -421,7 +421,7 @@ func aboutFiles(n job.Notice) bool {
 	return n.Type == "configuration" || n.Type == "withheld" || n.Type == "left"
 }
 
-// answer tells those who asked for it what the turn does.
+// answer replies to requests with what the turn does.
 func (f *files) answer(l *Loop, d *Decision, err error) {
 	reply := elastic.ReconcileReply{Status: elastic.ReconcilePlanned, Commit: f.Commit, Error: f.stale}
 	if err != nil {

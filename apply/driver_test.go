@@ -288,7 +288,7 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 		}
 		d.begin(t)
 		<-flying
-		<-looking // the next turn, or how training goes
+		<-looking // the next turn, or training progress
 		begun := time.Now()
 		close(lost)
 		<-landed

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// ErrLockLost ends a run whose lock was lost: another holder took it, or it could not be renewed.
+// ErrLockLost ends a run that lost its lock: another holder took it, or it could not be renewed.
 var ErrLockLost = errors.New("the state's lock was lost")
 
 // lockLost is an ErrLockLost that says why.
@@ -33,29 +33,29 @@ type RefusedError struct{ Err error }
 func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// ending is how a run comes to its end.
+// ending is the end of a run.
 type ending struct {
 	stage endStage
 	plan  plan.Plan // the newest at the end
 	err   error
 }
 
-// endStage is how far the end of a run has come.
+// endStage is the stage of a run's end.
 type endStage int
 
 const (
 	running  endStage = iota
-	stopping          // interrupted: the turn under way is the last, and begins nothing
-	leaving           // what was told to leave is seen off
-	settling          // what came of that is being stored
-	waiting           // for what is in flight
+	stopping          // interrupted: the current turn is the last and starts nothing
+	leaving           // waiting for slots that were told to leave
+	settling          // storing the result
+	waiting           // waiting for what is in flight
 	over
 )
 
-// stopped reports whether no change is started anymore, but for what is seen off.
+// stopped reports whether no more changes start, except stops of slots that were told to leave.
 func (e *ending) stopped() bool { return e.stage >= stopping }
 
-// turns reports whether turns are started.
+// turns reports whether new turns start.
 func (e *ending) turns() bool { return e.stage == running || e.stage == leaving }
 
 // finish ends the run at once.
@@ -64,7 +64,7 @@ func (l *Loop) finish(p plan.Plan, err error) {
 	l.out.Over = &Over{p, err}
 }
 
-// interrupt ends the run as soon as what is in flight has ended. What waits for its turn is not begun.
+// interrupt ends the run as soon as what is in flight has ended. Queued work is not started.
 func (e *ending) interrupt(l *Loop) {
 	switch {
 	case l.turn.phase == starting: // nothing was done yet
@@ -75,7 +75,7 @@ func (e *ending) interrupt(l *Loop) {
 	}
 }
 
-// drop takes back whatever waits for its turn, and what is being looked at.
+// drop drops queued effects and observations.
 func (e *ending) drop(l *Loop) {
 	for _, id := range slices.SortedFunc(maps.Keys(l.inFlight), compareIDs) {
 		switch l.inFlight[id].(type) {
@@ -357,7 +357,7 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	return at
 }
 
-// steps is how far the job has come in its world.
+// steps is the progress of the job in its world.
 func steps(f elastic.Facts) int64 {
 	var most int64
 	for i := range f.Members {

@@ -161,7 +161,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	}
 }
 
-// A machine that is suspended amid a checkout finds the files as they were, and nobody has looked at them meanwhile.
+// A machine that is suspended during a checkout finds the files as they were, and nobody has looked at them meanwhile.
 func TestTimeInWhichNobodyLooksIsNoStillness(t *testing.T) {
 	begun := time.Now()
 	var s stillness

@@ -84,7 +84,7 @@ func (g *groups) refresh(l *Loop) {
 	}
 }
 
-// ended records how a preparation ended. It reports whether a plan follows from it: one that confirms what is known is no
+// ended handles the outcome of a preparation. It reports whether to plan again: one that confirms what is known is no
 // reason for a turn, which looks at every slot.
 func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	p := g.jobs[e.Group.UID]

@@ -8,14 +8,14 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// publisher has the agents of each provider told where the service is.
+// publisher publishes the service's address to the agents of each provider.
 type publisher struct {
 	service providers.Service
 	known   bool                    // service is
 	of      map[string]*publication // by provider
 }
 
-// publication is what the agents of one provider were told.
+// publication is what was published to the agents of one provider.
 type publication struct {
 	number   int // of the service that they were told of last; see publisher
 	done     bool
@@ -66,7 +66,7 @@ func (p *publisher) busy() bool {
 	return false
 }
 
-// published records whether the agents of a provider could be told. At the start an error ends the run: they would be
+// published handles the outcome of a publication. At the start an error ends the run: agents would be
 // launched in vain.
 func (p *publisher) published(l *Loop, e Publish, err error) {
 	of := p.of[e.Provider]

@@ -43,7 +43,7 @@ func (r *rest) pause(now time.Time, d time.Duration) {
 // after is how long to rest at a time, after work that took so long, and so long again to store.
 func (r *rest) after(now time.Time, took, stored time.Duration, queued bool) time.Duration {
 	left := max(r.debt-now.Sub(r.at)/restShare, 0)
-	r.debt, r.at = min(left+took+stored/restStored, restFree+restCap/restShare), now // no more than the longest rest makes good
+	r.debt, r.at = min(left+took+stored/restStored, restFree+restCap/restShare), now // no more than the longest rest makes up for
 	pause := max(took, (r.debt-restFree)*restShare)
 	if queued {
 		pause = max(pause, min(took*restQueued, restWhileQueued))

@@ -53,7 +53,7 @@ func newSight(order []string) sight {
 	return s
 }
 
-// hear records what the service knows.
+// hear handles the service's facts.
 func (s *sight) hear(f Facts) {
 	if f.Jobs != nil {
 		s.facts = f.Jobs
@@ -62,7 +62,7 @@ func (s *sight) hear(f Facts) {
 	s.version = f.Version
 }
 
-// see records what a provider saw. The same observation again is no news. err is that of an observation that failed; it is
+// see handles a provider's observation. The same one again is no news. err is that of a failed observation; it is
 // returned as it is kept: in the words of the first that it repeats.
 func (s *sight) see(name string, now Sight, err error) error {
 	p := s.providers[name]
@@ -252,8 +252,8 @@ func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra m
 	return bars, extra
 }
 
-// heard records what the service knows, and asks the providers. It comes in this order: an agent says that it was asked to
-// go, and what its infrastructure knows of the reason is then no older.
+// heard records what the service knows, and asks the providers. It comes in this order: an agent says that it was told to
+// stop, and what its infrastructure knows of the reason is then no older.
 func (l *Loop) heard(o Outcome) {
 	if f, is := o.Result.(Facts); is {
 		l.sight.hear(f)
@@ -271,7 +271,7 @@ func (l *Loop) heard(o Outcome) {
 	}
 }
 
-// observed records what a provider saw. One that could not be observed is left out, with its jobs: they continue as they are
+// observed handles a provider's observation. One that failed is left out with its jobs: they continue as they are
 // until it answers again.
 func (l *Loop) observed(provider string, o Outcome) {
 	if !errors.Is(o.Err, ErrDropped) {

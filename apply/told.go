@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// service is what the elastic training service was told.
+// service is what the elastic training service knows from us.
 type service struct {
 	open bool
 	jobs map[string]introduced // by the names that it knows

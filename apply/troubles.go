@@ -240,7 +240,7 @@ func (c *checks) run(l *Loop, records job.Records) {
 	}
 }
 
-// ended records what of the files' conditions does not hold.
+// ended handles the result of checking the files' conditions.
 func (c *checks) ended(l *Loop, o Outcome) {
 	c.inFlight = false
 	if unmet, is := o.Result.(map[string]string); is && o.Err == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Rescan is how often a turn begins though nothing woke the loop: for what no event tells.
+// Rescan is how often a turn starts without an event: for changes that no event reports.
 const Rescan = 30 * time.Second
 
-// pulseEvery is how often the view is told how training goes.
+// pulseEvery is how often the view gets training progress.
 const pulseEvery = 2 * time.Second
 
 // retryStore is the pause after the state could not be stored, in which nothing is done; retryObserve the one after a
@@ -22,21 +22,21 @@ const (
 	retryObserve = 2 * time.Second
 )
 
-// phase is how far a turn has come.
+// phase is the stage of a turn.
 type phase int
 
 const (
-	starting   phase = iota // agents are still to be told where the service is
-	resting                 // until something is new or due
-	hearing                 // the service was asked what it knows
-	observing               // providers were asked what they see
-	approving               // somebody was asked whether the plan may be carried out
-	deciding                // the decision waits for another write to end
+	starting   phase = iota // the service's address is being published to agents
+	resting                 // waiting until something is new or due
+	hearing                 // waiting for the service's facts
+	observing               // waiting for observations
+	approving               // waiting for approval
+	deciding                // the decision waits for another write
 	storing                 // the decision is being stored
 	journaling              // what happened is being journalled
 )
 
-// turn is the turn under way, or the last one.
+// turn is the current turn, or the last one.
 type turn struct {
 	phase   phase
 	number  int       // of the newest look at the providers
@@ -131,7 +131,7 @@ func (l *Loop) plan() {
 	l.accept()
 }
 
-// approved records what somebody has said of the first plan.
+// approved handles the answer on the first plan.
 func (l *Loop) approved(err error) {
 	if err != nil {
 		l.finish(l.turn.decided.Plan, &RefusedError{err})
@@ -259,7 +259,7 @@ func lasting(waits []plan.Wait) []plan.Wait {
 	return slices.DeleteFunc(slices.Clone(waits), func(w plan.Wait) bool { return w.Passing })
 }
 
-// beat tells the view, every while, how training goes and what takes long.
+// beat tells the view, every while, training progress and what takes long.
 func (l *Loop) beat() {
 	t := &l.turn
 	if l.now.Before(t.pulse) {
@@ -272,7 +272,7 @@ func (l *Loop) beat() {
 	}
 }
 
-// gauged reports how training goes, where it continues.
+// gauged reports training progress, where it continues.
 func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
 	if l.turn.steps == nil {

@@ -110,7 +110,7 @@ func (s *Set) All() []Condition {
 	})
 }
 
-// Changes hands out what is to be told, once.
+// Changes returns what to report, once.
 func (s *Set) Changes() []Change {
 	changes := s.changes
 	s.changes = nil

@@ -352,7 +352,7 @@ func (p *Progress) Condition(c conditions.Change) {
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
 }
 
-// Progressed reports how training goes, every few seconds.
+// Progressed reports training progress, every few seconds.
 func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
@@ -362,7 +362,7 @@ func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	p.tell("job." + jobName + ": " + training(far.Step, far.Loss, far.StepRate))
 }
 
-// training is how far a job is: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
+// training is the progress of a job: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
 func training(step int64, loss *float64, stepsPerSecond float64) string {
 	text := "step " + strconv.FormatInt(step, 10)
 	if loss != nil {

@@ -214,7 +214,7 @@ func (s *Stream) scaleDecision(size *RoleSize) {
 	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
 }
 
-// waits writes what is not as asked for by the newest plan, as far as the plan before it had not the same.
+// waits writes what is not as configured by the newest plan, as far as the plan before it had not the same.
 func (s *Stream) waits(all []PlanWait) {
 	told := make(map[string]bool, len(all))
 	for _, w := range all {

@@ -185,7 +185,7 @@ func (p *StreamProgress) Condition(c conditions.Change) {
 	p.stream.condition(&c, p.redactor.Text(c.About), Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
 }
 
-// Progressed reports how training goes.
+// Progressed reports training progress.
 func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
 	told := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
 	if far.Loss != nil {

@@ -300,7 +300,7 @@ func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.renew, Renew: l.touch, Place: "the file system"}, began)
 }
 
-// touch renews once, or returns state.ErrFenced if the lock is this one no more. It does so under the guard: a
+// touch renews once, or returns state.ErrFenced if the lock is no longer this one. It does so under the guard: a
 // contender that has just found this holder silent either sees the renewal or has taken over before it.
 func (l *lock) touch(ctx context.Context) error {
 	g, err := l.store.takeGuard(ctx)
