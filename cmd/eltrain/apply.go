@@ -104,8 +104,8 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	return a, a.check(s)
 }
 
-// checkSaved reports what does not go with a saved plan: it holds all that was decided. Nobody is asked for approval,
-// who gives the plan has approved it.
+// checkSaved reports what cannot be used with a saved plan: the plan contains all decisions, and was approved when it was
+// reviewed.
 func (a *applyArgs) checkSaved() error {
 	switch {
 	case len(a.vars) > 0:
@@ -124,7 +124,7 @@ func (a *applyArgs) checkSaved() error {
 	return a.checkRun()
 }
 
-// checkRun reports what does not go with any apply.
+// checkRun reports what cannot be used with any apply.
 func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")
@@ -222,7 +222,7 @@ func (a *applyArgs) operation() string {
 	return "apply"
 }
 
-// title is what a person is told of a run that has not reached its end.
+// title names a run in messages about its early end.
 func (a *applyArgs) title() string {
 	if a.destroy {
 		return "Destroy"
@@ -346,7 +346,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// untouched reports whether a destroy finds a place in which nothing was ever applied, nothing runs and nobody is at work. It
+// untouched reports whether a destroy finds a place in which nothing was ever applied and nothing runs. It
 // needs no lock, for which there would be files from then on.
 //
 // It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would
@@ -374,7 +374,7 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0, err
 }
 
-// awaitGit waits until git is not at work on the files, so that a master that is started then does not take half a
+// awaitGit waits until git has finished with the files, so that a master that starts then does not take half a
 // checkout for all that is wanted. It is false after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
 	return apply.AwaitGit(ctx, s.home(), func(why string) {
@@ -386,7 +386,7 @@ func (s *session) awaitGit(ctx context.Context) bool {
 var errTold = errors.New("already reported")
 
 // lookAtStart is firstLook. A watch that finds jobs gone from the files that the state has believes that as late as one that
-// is at work (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
+// is running (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
 // does not wait.
 func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 	facts, err := m.firstLook(ctx)
@@ -409,7 +409,7 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 		if !m.reread(m.directory, m.args.planning) {
 			return facts, errTold
 		}
-		m.directory.close(m.session) // the files may have others by now
+		m.directory.close(m.session) // the files may declare others by now
 		if !m.connect(m.directory) {
 			return facts, errTold
 		}

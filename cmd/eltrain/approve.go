@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// question is what has to be approved before something is done.
+// question asks for approval before something is done.
 type question struct {
 	ask, explain string
-	instead      string // the option with which nobody is asked
+	instead      string // the flag that skips the prompt
 }
 
 var (

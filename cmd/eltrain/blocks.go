@@ -164,7 +164,7 @@ func declaredAs(records job.Records) map[string]string {
 	return addresses
 }
 
-// forgetting is told of a plan that lets jobs go, as Terraform does.
+// forgetting warns about a plan that forgets jobs, as Terraform does.
 func forgetting(p *plan.Plan) []view.Diagnostic {
 	var objects strings.Builder
 	for i := range p.Changes {

@@ -30,7 +30,7 @@ func (s *session) read(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	return cfg, diags
 }
 
-// validator is a provider's configuration that lists its own mistakes.
+// validator is a provider's configuration that lists its own errors.
 type validator interface{ Validate() []error }
 
 // checker is a provider's configuration that knows which roles it cannot run.

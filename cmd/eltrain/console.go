@@ -133,7 +133,7 @@ const (
 // maxEntryLines bounds one expression: with each line of it, it is looked through again for what is still open.
 const maxEntryLines = 1000
 
-// entryOf reads lines until they are a whole expression. There is no more after the last.
+// entryOf reads lines until they form a complete expression.
 func entryOf(line func(prompt string) (string, error)) (entry string, more bool, err error) {
 	ask := prompt
 	for range maxEntryLines {

@@ -66,7 +66,7 @@ func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 	return cfg, !diags.HasErrors()
 }
 
-// readAnyway reads the configuration for a command that shows what is there. It has to work while somebody
+// readAnyway reads the configuration for a read-only command. It must work while somebody
 // is in the middle of editing the files, so it makes do with what of them can be understood.
 func (s *session) readAnyway(vars assignments) *lang.Config {
 	cfg, diags := s.read(vars)
@@ -104,7 +104,7 @@ func (s *session) connect(d *directory) (ok bool) {
 	return true
 }
 
-// reread takes up what the files say by now, but for the eltrain block, by which the state was opened.
+// reread applies the current files, except the eltrain block, with which the state was opened.
 func (s *session) reread(d *directory, a planning) (ok bool) {
 	cfg, ok := s.readFor(a)
 	if !ok {

@@ -102,7 +102,7 @@ type formatter struct {
 func (f *formatter) cannot(what string, err error) error {
 	f.failed = true
 	if errors.As(err, new(*lostOutput)) {
-		return nil // it is told at the end: see faithfully
+		return nil // it is reported at the end: see faithfully
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
 }

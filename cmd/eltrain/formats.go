@@ -24,7 +24,7 @@ func (a *formats) declare(fs *flags) {
 	fs.StringVar(&a.jsonInto, "json-into", "", "Also write that JSON to `FILE`.")
 }
 
-// check reports what does not go together.
+// check reports flags that cannot be used together.
 func (a *formats) check() error {
 	if a.json && a.jsonInto != "" {
 		return errors.New("-json and -json-into cannot be used together: they write the same")
@@ -38,7 +38,7 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 	switch {
 	case a.json:
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
-		s.streams.Out.Writer = io.Discard // what is told to people
+		s.streams.Out.Writer = io.Discard // output for people
 	case a.jsonInto != "":
 		f, err := openLines(ctx, a.jsonInto, most, func(why string) { s.linesLost(a.jsonInto, why) })
 		if err != nil {

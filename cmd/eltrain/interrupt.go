@@ -12,7 +12,7 @@ import (
 )
 
 // interruptible returns a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
-// and the rest keeps running. The second one ends the process at once. stop gives the signals back; it is
+// and the rest keeps running. The second one ends the process at once. stop restores the signals; it is
 // called once.
 func (s *session) interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,7 +29,7 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 	}
 }
 
-// What a first interrupt is told, and what it is told where somebody is asked for approval: nothing was started there.
+// The replies to a first interrupt, in general and at the approval prompt, where nothing was started.
 const (
 	interruptedAtWork = `
 Interrupt received.
@@ -40,10 +40,10 @@ A second interrupt exits at once.
 	interruptedAsking = "\n\nInterrupt received. Nothing was started.\n"
 )
 
-// toldMost is how long an interrupt waits until it was told that it was received.
+// toldMost is how long an interrupt waits until its receipt was printed.
 const toldMost = time.Second
 
-// acknowledge reports that an interrupt was received, before what follows from it is told. It is obeyed though nobody reads: a
+// acknowledge prints that an interrupt was received, before its consequences. It is obeyed even if nobody reads: a
 // write that is blocked cannot be ended, and is left to the end of the process.
 func (s *session) acknowledge(text string) {
 	told := make(chan struct{})
@@ -100,7 +100,7 @@ func (s *session) detached(ctx context.Context) (run context.Context, release fu
 	}
 }
 
-// outlive is detached for what needs no interrupt: it is done soon. The function it gives is called once, at the end.
+// outlive is detached for short work that needs no interrupt. Call the returned function once, at the end.
 func (s *session) outlive() (release func()) {
 	_, release = s.detached(context.Background())
 	return release

@@ -20,7 +20,7 @@ const (
 	// openAgain is how often it is looked for.
 	openAgain = 20 * time.Millisecond
 	// linesMost is how long a run that changes something waits for a reader that takes nothing. It is well below the time
-	// after which such a run leaves out what it tells people meanwhile.
+	// after which such a run drops output for people.
 	linesMost = 10 * time.Second
 	// linesInterrupted is how long any run waits after an interrupt.
 	linesInterrupted = time.Second

@@ -42,7 +42,7 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 	return lock, waited, makeRoom(err)
 }
 
-// makeRoom says how to get on after an error that came of a full disk. Others it gives back as they are.
+// makeRoom adds advice to an error of a full disk. It returns others unchanged.
 func makeRoom(err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err

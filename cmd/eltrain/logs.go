@@ -266,7 +266,7 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 }
 
 // rankHolder is the slot with a process rank in the newest world, and how many processes it has. A rank
-// of -1 is nobody's.
+// of -1 matches none.
 func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, err error) {
 	if rank < 0 {
 		return job.Address{}, 0, nil
@@ -287,7 +287,7 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 // readLogs opens the output of one slot.
 type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
 
-// printLogs shows one slot after the other, and gives those that have no output.
+// printLogs prints one slot after the other, and returns those without output.
 func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) (mute []job.Address, err error) {
 	for _, source := range sources {
 		switch err := source.copy(ctx, out, read); {

@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	// client-go tells the terminal by klog what it stumbles over. What of it matters, eltrain says in its own words.
+	// client-go logs its problems to the terminal with klog. eltrain reports those that matter itself.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	s := &session{streams: view.Standard(), environ: os.Environ(), exit: os.Exit}
 	os.Exit(s.run(os.Args[1:]))
@@ -44,10 +44,10 @@ type session struct {
 	environ []string
 	log     *slog.Logger
 	way     string // to the job directory, absolute, with its links
-	// stream gets what is told as JSON too; machine: as nothing else.
+	// stream also gets the output as JSON; machine: it is the only output.
 	stream  *view.Stream
 	machine bool
-	compact bool              // warnings that come without an error are told by their summaries
+	compact bool              // warnings without an error are shown by their summaries
 	later   []view.Diagnostic // warnings of the files, for below the plan, or with the error that there is in its place
 	asking  atomic.Bool       // for approval: nothing is in flight
 	exit    func(code int)    // ends the process at once, on a second interrupt
@@ -499,7 +499,7 @@ func (s *session) diagnose(diags ...view.Diagnostic) {
 	}
 }
 
-// held are the warnings that are still to be told, which whoever asks does.
+// held are the warnings that are not shown yet.
 func (s *session) held() []view.Diagnostic {
 	warnings := s.later
 	s.later = nil

@@ -90,7 +90,7 @@ func (m *master) attend() error {
 	return err
 }
 
-// listen begins to serve, if that was not begun.
+// listen starts to serve, if it has not yet.
 func (m *master) listen() error {
 	if m.server.Addr() != nil {
 		return nil
@@ -130,7 +130,7 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	return conclude()
 }
 
-// lead is what of a run needs the lock. conclude tells how it ended, and gives the exit code.
+// lead is the part of a run that needs the lock. conclude reports how it ended and returns the exit code.
 func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int) {
 	failed := func(summary string, err error) func() int { return func() int { return m.fail(summary, err) } }
 	journal, err := m.openJournal(lock)
@@ -185,7 +185,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	return func() int { return m.conclude(ctx, last, err) }
 }
 
-// view is who is told: people, and programs if they want to be.
+// view is where progress goes: to people, and to programs if requested.
 func (m *master) view() apply.View {
 	if m.stream == nil {
 		return m.progress
@@ -309,7 +309,7 @@ func (m *master) cautionSwap() {
 		m.home(), real, strings.Join(left, " and "))))
 }
 
-// reload reads the files again, and has them watched where they are by now. An error leaves everything as it is.
+// reload reads the files again and watches them where they are now. An error changes nothing.
 func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	caution, err := files.Git()
 	if err != nil {
@@ -415,7 +415,7 @@ func reconfigure(open map[string]providers.Provider, before, configured map[stri
 // unhealthy are the phases in which a job is not what was asked for though nothing is left to be done now.
 var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
 
-// conclude says how a run ended and gives the exit code.
+// conclude reports how a run ended and returns the exit code.
 func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	var notApproved *apply.RefusedError
 	var refused *RefusedPlanError
@@ -505,7 +505,7 @@ func left(last plan.Plan) error {
 }
 
 // heldBack is what the scope asks for and was not done, because it cannot be done alone. What -max-destroy holds back is
-// told by problems.
+// reported by problems.
 func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {

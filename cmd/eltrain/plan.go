@@ -43,7 +43,7 @@ func declarePrune(fs *flags, prune *bool) {
 	fs.BoolVar(prune, "prune", true, "Keep jobs that are no longer in the files.")
 }
 
-// checkPrune reports what -prune=false does not go with.
+// checkPrune reports flags that cannot be used with -prune=false.
 func (a *planning) checkPrune(prune bool) error {
 	switch {
 	case prune:
@@ -258,7 +258,7 @@ func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error
 }
 
 // previewTimeout bounds the look at what runs. Lists of 10,000 pods come within some seconds; later than this a
-// provider cannot be reached, and its own words on it are worth more than waiting on.
+// provider cannot be reached, and its own error is more useful than further waiting.
 const previewTimeout = 30 * time.Second
 
 // preview is the plan for the directory as it is now.

@@ -231,8 +231,8 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// recheck looks whether what runs is as the plan expects it, before anybody is told that a master is there. What is to
-// be done besides, because of what happened to others, is told.
+// recheck checks that what runs is as the plan expects, before the service is published. What has to
+// be done besides, because of what happened to others, is reported.
 func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *planfile.File) error {
 	facts, err := d.preview(ctx, s, a.planning)
 	if err != nil {

@@ -76,7 +76,7 @@ func (a *scoping) given() string {
 	return ""
 }
 
-// check reports what does not go together.
+// check reports flags that cannot be used together.
 func (a *scoping) check(destroy bool) error {
 	switch {
 	case len(a.targets) > 0 && len(a.excludes) > 0:
@@ -95,7 +95,7 @@ func (a *scoping) check(destroy bool) error {
 	return nil
 }
 
-// scope is what the planner is told of it. What a saved plan has goes before.
+// scope is the planner's scope. That of a saved plan takes precedence.
 func (a planning) scope(cfg *lang.Config) plan.Scope {
 	if a.saved != nil {
 		return a.saved.Input.Scope
@@ -187,7 +187,7 @@ func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 		strings.Join(named, ", ")+": these slots do not exist, so nothing is planned for them. eltrain status lists those that do.")}
 }
 
-// incomplete is told when a bounded plan was carried out.
+// incomplete warns after a plan with a scope was applied.
 func (a *scoping) incomplete() []view.Diagnostic {
 	which := a.bound()
 	if which == "" {
@@ -298,14 +298,14 @@ var refreshQuestion = question{
 }
 
 // refreshState shows what runs differently than it was last applied, and records it once that is approved. It tells
-// nobody that a master is there: there is none. approved is of a saved plan.
+// nobody that a master is running: there is none. approved is of a saved plan.
 func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
 	journal, err := s.openJournal(lock)
 	if err != nil {
 		return s.fail("Cannot write the journal", err)
 	}
 	defer journal.Close()
-	look, cancel := context.WithTimeout(ctx, previewTimeout) // whoever is asked may take longer
+	look, cancel := context.WithTimeout(ctx, previewTimeout) // a person may take longer to answer
 	defer cancel()
 	if err := d.seal(look); err != nil {
 		return s.fail("Planning failed", err)

@@ -17,7 +17,7 @@ change is one write under the state's lock, and the previous state is kept as a 
 		stateListCommand(), stateMvCommand(), statePullCommand(), statePushCommand(), stateRmCommand(), stateShowCommand())
 }
 
-// stateArgs are what a subcommand of state has of its own on the command line.
+// stateArgs are the arguments of one subcommand of state.
 type stateArgs interface {
 	// declare declares its own options.
 	declare(*flags)
@@ -35,7 +35,7 @@ type stateLook interface {
 // stateEdit is a subcommand that changes the state.
 type stateEdit interface {
 	stateArgs
-	// edit is given what is stored, and gives what is to be stored: the same serial means nothing.
+	// edit returns the state to store for the stored one: the same serial means no change.
 	edit(stored state.State) (state.State, error)
 	// tell says what was done.
 	tell(s *session)
@@ -44,7 +44,7 @@ type stateEdit interface {
 // statePreparer is one with something to do before the lock is taken, which may take its time.
 type statePreparer interface{ prepare(s *session) error }
 
-// looking makes a command of one that looks. It takes so many arguments at most.
+// looking makes a read-only command with at most this many arguments.
 func looking[L stateLook](c command, most int, blank func() L) *command {
 	declare := func(look L, vars *assignments) func(*flags) {
 		return func(fs *flags) { look.declare(fs); vars.declare(fs) }
@@ -77,7 +77,7 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 // unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
-// editing makes a command of one that changes the state. It takes so many arguments at most.
+// editing makes a command that changes the state, with at most this many arguments.
 func editing[E stateEdit](c command, most int, blank func() E) *command {
 	declare := func(edit E, a *editArgs) func(*flags) {
 		return func(fs *flags) { edit.declare(fs); a.declare(fs) }

@@ -143,7 +143,7 @@ func checkSlots(sel job.Selector, record *job.Record) error {
 	return noSuchSlot(sel, record)
 }
 
-// noSuchSlot says that an address names no slot of its job, and what there is.
+// noSuchSlot says that an address matches no slot of its job, and which ones exist.
 func noSuchSlot(sel job.Selector, record *job.Record) error {
 	return fmt.Errorf("%s names no slot%s", sel, slotsThere(sel, recordedSlots(record)))
 }
@@ -180,10 +180,10 @@ func slotsThere(sel job.Selector, indices map[string][]int) string {
 	return whatThereIs(hint, "Of job."+sel.Job+" there are", there)
 }
 
-// maxNamed is how many names of what there is an error lists: with more, nobody finds the one that was meant.
+// maxNamed is how many existing names an error lists: more would hide the one that was meant.
 const maxNamed = 10
 
-// whatThereIs ends a sentence that something is not there: with didYouMean's hint, and then with what there is, which
+// whatThereIs ends a sentence about something missing: with didYouMean's hint, and then with what exists, which
 // intro introduces.
 func whatThereIs(hint, intro string, names []string) string {
 	if len(names) == 0 {

@@ -90,7 +90,7 @@ type StaleError struct {
 	Why     []string // what is not as it was, a sentence an object
 }
 
-// maxWhy bounds how many reasons are told: a plan over 10,000 slots may have as many.
+// maxWhy bounds how many reasons are shown: a plan over 10,000 slots may have as many.
 const maxWhy = 10
 
 func (e *StaleError) Error() string {

@@ -122,10 +122,10 @@ func withoutKeys(module string) string {
 	return out.String()
 }
 
-// notEvaluated is told of what Terraform calls an error of a check. It was a warning when the files were read.
+// notEvaluated is the message of what Terraform calls an error of a check. It was a warning when the files were read.
 const notEvaluated = "A condition cannot be evaluated: run eltrain validate to see why."
 
-// failedChecks are those of which a plan tells, one text for each condition.
+// failedChecks are those that a plan shows, one text for each condition.
 func (m *PlanModel) failedChecks() []string {
 	var items []string
 	for i := range m.Checks {

@@ -18,19 +18,19 @@ const (
 	worldEnds     = "ends"     // and no other follows
 )
 
-// JobCost is what a plan costs a job: work that is done again, and places that it gives up. Only what is known is
-// said: which step the newest checkpoint is of is known if the script tells it, and the job has a pattern for that.
+// JobCost is what a plan costs a job: steps that are recomputed, and places that it gives up. Only what is known is
+// shown: the step of the newest checkpoint is known if the script prints it and the job has a pattern for it.
 type JobCost struct {
 	Address string `json:"address"`
 	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it keeps training as it is
 	// Generation and Slots are of the world that restarts, stops or ends.
 	Generation int `json:"generation,omitempty"`
 	Slots      int `json:"slots,omitempty"`
-	// Broken: that world trains no more, whatever the plan does: nobody can be asked for a checkpoint.
+	// Broken: that world no longer trains, whatever the plan does: no checkpoint can be requested.
 	Broken bool `json:"broken,omitempty"`
-	// Unseen: nobody has looked whether that world still trains, and the signal asks whoever does.
+	// Unseen: it is unknown whether that world still trains; the signal goes to whatever does.
 	Unseen bool `json:"unseen,omitempty"`
-	// LastStep is the last step seen; 0 if none was. It is live if a master that runs told it, and otherwise of the
+	// LastStep is the last step seen; 0 if none was. It is live if a running master reported it, and otherwise of the
 	// last world that ended.
 	LastStep int64 `json:"last_step,omitempty"`
 	Live     bool  `json:"live,omitempty"`
@@ -69,7 +69,7 @@ type Exchange struct {
 	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
 }
 
-// costs are the jobs of which the plan costs anything, in the plan's order.
+// costs are the jobs that the plan costs anything, in the plan's order.
 func (b *planBuilder) costs() []JobCost {
 	byJob := map[string][]*plan.Change{}
 	var order []string
@@ -267,8 +267,8 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	}
 }
 
-// secondsOf is how long so many steps take, at the rate of late or, if none was measured, at that of all training so
-// far. It is 0 if nobody knows.
+// secondsOf is how long this many steps take, at the recent rate or, if none was measured, at that of all training so
+// far. It is 0 if unknown.
 func secondsOf(steps int64, live Reached, g job.Goodput) float64 {
 	if live.Rate > 0 {
 		return float64(steps) / live.Rate
@@ -307,7 +307,7 @@ func (e *exchange) sum(r *Redactor) *Exchange {
 	return sum
 }
 
-// sentences are a job's cost for a person. That places are taken which were free costs nobody anything.
+// sentences are a job's cost for a person. Taking free places costs nothing.
 func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
@@ -372,7 +372,7 @@ func (c *JobCost) next() string {
 	return ""
 }
 
-// unless is where it continues from if nothing runs that could be asked, which nobody has looked at.
+// unless is where it continues from if nothing is running that could write a checkpoint.
 func (c *JobCost) unless() string {
 	switch {
 	case !c.Unseen:

@@ -105,12 +105,12 @@ func (s *sources) describeAll(diags hcl.Diagnostics) []Diagnostic {
 	return out
 }
 
-// Problem is one error of which no source is to be shown.
+// Problem is one error without source.
 func Problem(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityError, Summary: summary, Detail: detail}
 }
 
-// Caution is one warning of which no source is to be shown.
+// Caution is one warning without source.
 func Caution(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
 }

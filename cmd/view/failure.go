@@ -51,7 +51,7 @@ func failureText(r job.Reason, of []string) string {
 // maxSaid bounds what a line on a failure quotes of a process, in bytes.
 const maxSaid = 300
 
-// toldBy is what evidence says of the first slot that it names: how it ended, and its last words if there are any.
+// toldBy is the evidence on the first slot that it names: how it ended, and its last output if there is any.
 func toldBy(evidence []job.Reason, texts []string) (parts []string) {
 	if len(evidence) == 0 {
 		return nil

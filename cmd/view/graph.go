@@ -34,7 +34,7 @@ type GraphRole struct {
 	Action  plan.Action
 }
 
-// GraphEdge leads from one address to another. An edge of values says which argument is made of which.
+// GraphEdge points from one address to another. A value edge names the two arguments.
 type GraphEdge struct {
 	From, To string
 	Label    string

@@ -72,7 +72,7 @@ func (m *markdown) left() int { return maxMarkdown - noteRoom - utf8.RuneCount(m
 // jobRow is a job's line in the table.
 type jobRow struct {
 	plan.Summary
-	note  string // what is to be said of it beside its slots
+	note  string // what to say besides its slots
 	world string
 	waits int
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// How much of what differs between like slots is spelt out. A plan of 10,000 slots has to stay a page.
+// How many differences between similar slots are spelled out. A plan of 10,000 slots must fit a page.
 const (
 	maxReasonBlocks = 2 // blocks that differ in nothing but their reasons
 	maxReasons      = 8 // of different slots within a block
@@ -419,7 +419,7 @@ const (
 	placesInUse      = "its place is still used by slots being replaced"
 )
 
-// nodesRow tells on which nodes the slots of a block are, or come to.
+// nodesRow shows the current and planned nodes of a block's slots.
 func nodesRow(changes []*PlannedChange) row {
 	r := row{mark: " ", name: "nodes", value: nodesText(changes, func(c *PlannedChange) string { return c.Node })}
 	switch changes[0].Action {
@@ -660,13 +660,13 @@ func (t *planText) listed(title string, waits []PlanWait) {
 }
 
 const (
-	// maxWaitReasons is how many reasons of one wait a text tells; the JSON has all.
+	// maxWaitReasons is how many reasons of one wait a text shows; the JSON has all.
 	maxWaitReasons = 8
 	// maxWaitReason bounds a reason in a text, in bytes: a scheduler may name every node.
 	maxWaitReason = 600
 )
 
-// folded are reasons as a text tells them. They were redacted before: half a secret is no longer found.
+// folded are reasons as a text shows them. They were redacted before: half a secret cannot be found.
 func folded(reasons []string) []string {
 	var out []string
 	for i, text := range reasons {
@@ -760,7 +760,7 @@ func (t *planText) unlike(waits, held []PlanWait) string {
 	return t.paint("No changes for now.", bold, yellow) + unlike + "it is waiting for, and what is held back."
 }
 
-// counts are what is to be done: of slots, in Terraform's words, and after that the jobs of which only the record is left.
+// counts are the planned changes: of slots, in Terraform's words, then of jobs of which only the record is left.
 func (m *PlanModel) counts() string {
 	text, records := planCounts(m.Eltrain.Summary), 0
 	for _, c := range m.changes() {

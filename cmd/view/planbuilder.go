@@ -304,7 +304,7 @@ func orEmpty(marks any) any {
 }
 
 // slotChange is a slot with what is done to it; c is nil if that is nothing. A slot that neither was nor will be
-// there gives none.
+// there returns none.
 func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange {
 	index := a.Index
 	rc := ResourceChange{Resource: Resource{Address: a.String(), Mode: "managed", Type: slotType, Name: a.Job + "." + a.Role, Index: &index}}

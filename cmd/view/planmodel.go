@@ -53,7 +53,7 @@ type GivenValue struct {
 type Reached struct {
 	Step int64   `json:"step"`
 	Rate float64 `json:"steps_per_second,omitempty"`
-	// Saved is the newest checkpoint that it told of.
+	// Saved is the newest checkpoint that it reported.
 	Saved job.Saved `json:"saved,omitzero"`
 }
 
@@ -73,7 +73,7 @@ type PlanModel struct {
 	Checks           []CheckResult           `json:"checks,omitempty"`
 	Timestamp        time.Time               `json:"timestamp"`
 	Applyable        bool                    `json:"applyable"` // there is something to do
-	Complete         bool                    `json:"complete"`  // nothing that is asked for has to wait
+	Complete         bool                    `json:"complete"`  // nothing has to wait
 	Errored          bool                    `json:"errored"`
 	Eltrain          PlanExtras              `json:"eltrain"`
 
@@ -187,7 +187,7 @@ type PlannedChange struct {
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	drift   bool   // it has happened, and nobody of ours did it
+	drift   bool   // it has happened, and not by eltrain
 	remains bool   // it clears away what is left of a job that had the name: no record goes with it
 	index   int    // of the slot; 0 for a job
 	at      int    // in the plan's own order, which is that of the declarations

@@ -26,7 +26,7 @@ const (
 
 var _ apply.View = (*Progress)(nil)
 
-// Progress tells a person what apply does, line by line, as it happens. Like changes of one plan are told
+// Progress shows a person what apply does, line by line, as it happens. Similar changes of one plan are shown
 // as one when there are many. It is an apply.View: calls come from one goroutine at a time.
 type Progress struct {
 	screen   Screen
@@ -37,12 +37,12 @@ type Progress struct {
 	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
 	stopped  map[slotOf]int       // incarnations whose end was counted, until the next one of the slot is started
 	bursts   map[burstKey]*burst
-	waits    map[string]waiting   // as last told, by their words
+	waits    map[string]waiting   // as last shown, by their words
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
 	withheld map[string]string    // why jobs are held back, by address, as last noticed
 	covered  map[string]bool      // of these, those of which a warning told for all
 	invalid  bool                 // the files have errors
-	trained  map[string]time.Time // when training of a job was last told
+	trained  map[string]time.Time // when training of a job was last shown
 }
 
 // burstKey names changes that are reported as one.
@@ -69,13 +69,13 @@ type slotOf struct {
 	slot job.Address
 }
 
-// waiting is a line on what waits, and when it was told.
+// waiting is a line on what waits, and when it was shown.
 type waiting struct {
 	text string
 	at   time.Time
 }
 
-// NewProgress tells on s. now is the clock for how often to speak.
+// NewProgress writes to s. now is the clock that limits how often.
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
@@ -83,7 +83,7 @@ func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	}
 }
 
-// Planned records of which changes come in numbers, and tells what has to wait if that is news.
+// Planned groups changes that come in numbers, and shows what has to wait if that is news.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -136,7 +136,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	current := map[string]bool{}
 	for _, w := range waits {
 		for _, text := range folded(p.redactor.Sentences(w.Reasons)) {
-			if p.withheld[waitAddress(w)] == text { // a notice has told it
+			if p.withheld[waitAddress(w)] == text { // a notice has shown it
 				continue
 			}
 			line := waitAddress(w) + ": waiting: " + text
@@ -147,7 +147,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 				continue
 			}
 			p.waits[words] = waiting{line, now}
-			if !w.Passing { // what may pass by itself asks nobody to look
+			if !w.Passing { // what may pass by itself needs no attention
 				line = p.screen.paint(line, yellow)
 			}
 			lines = append(lines, line)
@@ -175,7 +175,7 @@ func (p *Progress) Started(c *plan.Change) {
 	delete(b.failed, c.Slot.Index)
 }
 
-// because is a change's most telling reason: while watching nobody was shown a plan.
+// because is a change's most telling reason: a watch shows no plan.
 func (p *Progress) because(c *plan.Change) string {
 	why := c.Why()
 	if why.IsZero() {
@@ -321,8 +321,8 @@ func (p *Progress) Noticed(n job.Notice) {
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
-// hold records why a job is held back, or that it is no more. It reports whether that need not be told: the files'
-// errors hold back every job, and their warning was told once for all.
+// hold records why a job is held back, or no longer is. It reports whether that need not be shown: the files'
+// errors hold back every job, and one warning covers them all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid
 	text := noticeText(&n)
@@ -522,7 +522,7 @@ func short(d time.Duration) string {
 	return job.Duration(d.Round(time.Second)).String()
 }
 
-// Quiet is an apply.View that tells nothing.
+// Quiet is an apply.View that shows nothing.
 type Quiet struct{}
 
 var _ apply.View = Quiet{}

@@ -301,7 +301,7 @@ const (
 	outOfScope        = ": not running and not in scope. The world may not form without it. Target job.${job} to heal all of it."
 )
 
-// Words writes reasons for what tells people in its own way. See apply.Words.
+// Words writes reasons as sentences for the loop. See apply.Words.
 type Words struct{}
 
 var _ apply.Words = Words{}

@@ -12,7 +12,7 @@ import (
 
 var _ apply.View = (*StreamProgress)(nil)
 
-// StreamProgress tells programs what apply does, as lines of a Stream. It is an apply.View: calls come from one
+// StreamProgress reports to programs what apply does, as lines of a Stream. It is an apply.View: calls come from one
 // goroutine at a time.
 type StreamProgress struct {
 	stream   *Stream
@@ -25,7 +25,7 @@ type StreamProgress struct {
 	planned  plan.Summary  // of the newest plan
 }
 
-// NewStreamProgress tells on s.
+// NewStreamProgress writes to s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
 	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}}
 }
