@@ -275,7 +275,7 @@ func (b *burst) failures() string {
 	if len(b.failed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d failed, the first with %s", len(b.failed), b.first)
+	return fmt.Sprintf(", %d failed, first: %s", len(b.failed), b.first)
 }
 
 // count counts what was done, each slot once: a replacement may be two changes, a stop and a start. A restart in place heals:
