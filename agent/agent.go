@@ -378,7 +378,7 @@ func (a *agent) say() said {
 	return s
 }
 
-// finish records the end and gives the exit code.
+// finish records the end and returns the exit code.
 func (a *agent) finish() int {
 	l := a.life
 	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {

@@ -182,7 +182,7 @@ func (s *fakeService) run(generation, processes int) {
 	}})
 }
 
-// await waits for a report, a registration's or a sync's, that is as wanted, and gives the newest such.
+// await waits for a report, a registration's or a sync's, that is as wanted, and returns the newest such.
 func (s *fakeService) await(t *testing.T, what string, ok func(elastic.Report) bool) elastic.Report {
 	t.Helper()
 	deadline := time.After(patience)

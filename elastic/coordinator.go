@@ -286,7 +286,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
 }
 
-// Sync takes a member's report and gives the current order. A word that was overtaken by a newer one is not taken.
+// Sync takes a member's report and returns the current order. A word that was overtaken by a newer one is not taken.
 func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncReply, error) {
 	j, err := c.jobFor(name, req.UID)
 	if err != nil {

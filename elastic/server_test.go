@@ -95,7 +95,7 @@ func desiredOf(name string, n int, lease time.Duration) Desired {
 	return d
 }
 
-// send makes a raw request; the token is "secret" unless given. It gives the status and the body.
+// send makes a raw request; the token is "secret" unless given. It returns the status and the body.
 func (s *testServer) send(t testing.TB, method, path, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, s.base+path, strings.NewReader(body))

@@ -153,7 +153,7 @@ func unquotedKey(address string) string {
 // addresses, labels and file names.
 func InstanceName(parts ...string) string { return strings.Join(parts, "-") }
 
-// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and gives what follows.
+// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and returns what follows.
 func cutInstance(s string) (parts []string, rest string, ok bool) {
 	end := strings.IndexAny(s, ".[")
 	if end < 0 {

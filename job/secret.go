@@ -163,7 +163,7 @@ type Place struct {
 // Sensitive reports whether anything that the job is started from is sensitive.
 func (j *Job) Sensitive() bool { return len(j.Secrets)+len(j.Places) > 0 }
 
-// Sealer puts seals instead of sensitive values, and gives the values back where something is started with them.
+// Sealer puts seals instead of sensitive values, and puts the values back where something is started with them.
 // So the planner, the state, the journal and saved plans never have them. A nil Sealer knows no value. It may be used
 // by several goroutines.
 type Sealer struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// conditionBlock is one thing that has to hold.
+// conditionBlock is one thing that must hold.
 type conditionBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true."`
 	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`

@@ -301,7 +301,7 @@ func certainKeys(val cty.Value) []string {
 	return keys
 }
 
-// store converts an evaluated argument and sets it. It reports what does not fit, and then gives false.
+// store converts an evaluated argument and sets it. It reports what does not fit, and then returns false.
 func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val cty.Value, ctx *hcl.EvalContext) bool {
 	plain, marks := val.UnmarkDeep()
 	bad := func(err error) bool {
@@ -316,7 +316,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		return bad(conversionError(f, plain, err))
 	}
 	if !converted.IsWhollyKnown() {
-		return false // some part of it was complained about, or is made of a variable without a value
+		return false // some part of it was complained about, or is derived from a variable without a value
 	}
 	if converted.IsNull() {
 		if f.Kind == job.Required {

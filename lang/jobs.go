@@ -507,7 +507,7 @@ func (l *loader) secretsIn(used []cty.Value) []string {
 	if len(whole) == 0 {
 		return nil
 	}
-	// A module's variables are made of those around it.
+	// A module's variables are derived from those around it.
 	for m := l; m != nil; m = m.parent {
 		for _, v := range m.declared {
 			if v.value.Type() != cty.NilType {

@@ -58,10 +58,10 @@ type Config struct {
 	Settings  Settings
 	Providers []ProviderConfig
 	Jobs      []job.Job // those of modules too, under their instance names; the directory's own first
-	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is made of a variable
+	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is derived from a variable
 	// without a value. Nobody knows which jobs there are, so none of them is in Jobs.
 	Templates []job.Job
-	// Unknown are, by the names of Jobs and Templates, the arguments that are made of a variable without a value, and
+	// Unknown are, by the names of Jobs and Templates, the arguments that are derived from a variable without a value, and
 	// the types of blocks of which it is not known which there are: "replicas", "role.worker.env", "role". They are
 	// zero in the job.
 	Unknown   map[string][]string
@@ -91,7 +91,7 @@ type ProviderConfig struct {
 	Name   string
 	Value  any
 	Source job.Source
-	// Unknown reports that something in it is made of a variable without a value, and is zero in Value.
+	// Unknown reports that something in it is derived from a variable without a value, and is zero in Value.
 	Unknown bool
 }
 

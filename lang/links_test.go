@@ -71,7 +71,7 @@ func TestLinksThatLeadNowhere(t *testing.T) {
 	wantOne(t, dir, "or what it links to, was removed")
 }
 
-// A file that cannot be read or parsed may declare what others refer to: only it has to be repaired.
+// A file that cannot be read or parsed may declare what others refer to: only it must be repaired.
 func TestWhatATornFileMayDeclareIsNotCalledUnknown(t *testing.T) {
 	users := map[string]string{
 		"variable": inRole("env = { X = var.x }"),

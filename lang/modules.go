@@ -37,7 +37,7 @@ type source struct {
 }
 
 // unsure makes a complaint about a name that is not declared a silent one, if a file that could not be read may declare
-// it: that file is what has to be repaired.
+// it: that file is what must be repaired.
 func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
 	if d != nil && src.torn {
 		d.Extra = alreadyReported{}
@@ -298,7 +298,7 @@ func (l *loader) checkModuleBlocks(src *source) {
 	}
 }
 
-// evaluateCall evaluates a module, once for each instance, and gives its outputs.
+// evaluateCall evaluates a module, once for each instance, and returns its outputs.
 func (l *loader) evaluateCall(c *call, ctx *hcl.EvalContext) cty.Value {
 	if c.source == nil {
 		return cty.DynamicVal

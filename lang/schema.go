@@ -13,7 +13,7 @@ import (
 
 var schemaCache sync.Map // reflect.Type -> *hcl.BodySchema
 
-// bodySchema is what HCL has to know of a declared struct type.
+// bodySchema is what HCL must know of a declared struct type.
 func bodySchema(t reflect.Type) *hcl.BodySchema {
 	if cached, ok := schemaCache.Load(t); ok {
 		return cached.(*hcl.BodySchema)

@@ -149,7 +149,7 @@ func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 	})
 }
 
-// checkExpr reports unknown names in an expression. It gives true if there are none; else the expression
+// checkExpr reports unknown names in an expression. It returns true if there are none; else the expression
 // is replaced by one that fails silently.
 func (l *loader) checkExpr(expr *hclsyntax.Expression, s scope) bool {
 	if _, told := (*expr).(*broken); told {

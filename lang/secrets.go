@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// shortestNumber is how many characters a sensitive number has to have to be kept out of sight wherever it occurs. A
+// shortestNumber is how many characters a sensitive number must have to be hidden wherever it occurs. A
 // shorter one, or true and false, is hidden in its place: a 2 is in every plan.
 const shortestNumber = 4
 

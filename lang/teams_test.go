@@ -128,7 +128,7 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// Whoever watches the files has to know of those that are named, whether they are there or not. Of one that is asked for and
+// Whoever watches the files must know of those that are named, whether they are there or not. Of one that is asked for and
 // is there nothing was read.
 func TestNamedFilesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
@@ -148,7 +148,7 @@ func TestNamedFilesAreTold(t *testing.T) {
 	}
 }
 
-// Whoever watches the files has to know of every directory, each once.
+// Whoever watches the files must know of every directory, each once.
 func TestDirectoriesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl":        use("a", "./a") + use("b", "./a"),

@@ -43,7 +43,7 @@ const anyKey = "*"
 // undecidedBlocks marks what is said of a dynamic block of which it is not known how many blocks it makes, or which.
 type undecidedBlocks struct{}
 
-// takeUndecided enters the types of such blocks in failed, and gives what else is said.
+// takeUndecided enters the types of such blocks in failed, and returns what else is said.
 func (s *shared) takeUndecided(diags hcl.Diagnostics, failed map[string]bool) hcl.Diagnostics {
 	var rest hcl.Diagnostics
 	for _, d := range diags {

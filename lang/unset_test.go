@@ -173,7 +173,7 @@ removed {
 }
 `
 
-// withoutValues parses a file, and gives what is wrong with it whatever the values of its variables are.
+// withoutValues parses a file, and returns what is wrong with it whatever the values of its variables are.
 func withoutValues(t *testing.T, src string) (*Config, string) {
 	t.Helper()
 	cfg, diags := parseText(t, src)

@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// named is a value that others refer to by name: local.NAME, or what a module gives, module.NAME. They may
+// named is a value that others refer to by name: local.NAME, or what a module outputs, module.NAME. They may
 // refer to each other in any order, as long as they do not go round.
 type named struct {
 	address string

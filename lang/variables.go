@@ -112,7 +112,7 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 	block := b.AsHCLBlock()
 	l.checkLabel("variable", block, seen)
 	v := &variable{tree: l.tree(block, reflect.TypeFor[variableBlock]()), ty: cty.DynamicPseudoType}
-	// Only rules are evaluated with variables; the rest has to be constant.
+	// Only rules are evaluated with variables; the rest must be constant.
 	l.checkBody(b.Body, v.tree.typ, scope{where: "the declaration of a variable"})
 	d := decoder{l: l, eval: func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
 		val, diags := attr.Expr.Value(nil)

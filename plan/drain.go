@@ -53,7 +53,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 	return slots
 }
 
-// putSome places those of the slots that fit on what is or soon will be free, in their order, and gives the others.
+// putSome places those of the slots that fit on what is or soon will be free, in their order, and returns the others.
 func (t *txn) putSome(slots []*job.Slot) (unplaced []*job.Slot) {
 	for _, s := range slots {
 		if !t.put(s, s.Reserved, "", nil, true) {

@@ -568,7 +568,7 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 		}
 		before, after := in.Records[ch.From], p.Records[ch.Job]
 		if after == nil && !declares(in, ch.Job) && !runs(in, before.UID) {
-			continue // declared no more under either name, it ends, and nothing of it has to be waited for
+			continue // declared no more under either name, it ends, and nothing of it must be waited for
 		}
 		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
 			t.Fatalf("%s was moved to %s, and is another job:\n%s", ch.From, ch.Job, c.shown)

@@ -258,7 +258,7 @@ func mostOf(victims []*victim) *victim {
 	return best
 }
 
-// step takes the victim down to its next smaller legal size, and gives the slots that go.
+// step takes the victim down to its next smaller legal size, and returns the slots that go.
 func (v *victim) step() []*job.Slot {
 	before := len(v.given())
 	v.left = v.role.Floor(v.left - 1)

@@ -37,7 +37,7 @@ type validator interface{ Validate() []error }
 type checker interface{ Check(r *job.Role) error }
 
 // misfits are mistakes that only a provider knows: in its block, and in the roles that are to run on it. It is not shown
-// what is made of a variable without a value, or it would take what is missing for a mistake.
+// what is derived from a variable without a value, or it would take what is missing for a mistake.
 func misfits(cfg *lang.Config) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	report := func(summary string, err error, at *hcl.Range) {

@@ -381,7 +381,7 @@ func terminal(t *testing.T) (*os.File, *os.File) {
 	return master, slave
 }
 
-// onTerminal runs the binary on a terminal, with input typed, and gives its exit code and the screen.
+// onTerminal runs the binary on a terminal, with input typed, and returns its exit code and the screen.
 func onTerminal(t *testing.T, cmd *exec.Cmd, input string) outcome {
 	t.Helper()
 	master, slave := terminal(t)

@@ -94,7 +94,7 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 // notKnown stands for how many slots a role has, or of further roles.
 const notKnown = "?"
 
-// markUnknown takes back what the graph says of a job and is not known: of a count that is made of a variable without a
+// markUnknown takes back what the graph says of a job and is not known: of a count that is derived from a variable without a
 // value the job has a zero.
 func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
 	for i := range j.Roles {

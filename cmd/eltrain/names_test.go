@@ -44,7 +44,7 @@ func rewrite(t *testing.T, dir, text string) {
 	}
 }
 
-// started applies a file in a new directory, and gives the agents' processes.
+// started applies a file in a new directory, and returns the agents' processes.
 func started(t *testing.T, text string) (dir string, pids []int) {
 	t.Helper()
 	dir = directoryWith(t, map[string]string{"main.hcl": text})

@@ -386,7 +386,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	if strings.Contains(short.err, "assumed to run") {
 		t.Errorf("-compact-warnings shows\n%s", short.err)
 	}
-	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory has to be stops root
+	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory must be stops root
 	// too.
 	runs := filepath.Join(dir, runDirectory, "jobs")
 	if err := os.Rename(runs, runs+".away"); err != nil {

@@ -26,7 +26,7 @@ func homeWith(t *testing.T, files map[string]string) string {
 	return home
 }
 
-// atHome runs a program with this home, and gives what it says.
+// atHome runs a program with this home, and returns what it says.
 func atHome(t *testing.T, home, program string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program, args...)

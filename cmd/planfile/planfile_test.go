@@ -58,7 +58,7 @@ func sealer(word string) *job.Sealer {
 	return s
 }
 
-// saved writes the sample and gives its path.
+// saved writes the sample and returns its path.
 func saved(t *testing.T, f *File) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan")

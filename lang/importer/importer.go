@@ -503,7 +503,7 @@ const maxName = 63
 func (im *importer) legal(name string, at *value, what string, taken []string) string {
 	legal := strings.Trim(illegal.ReplaceAllString(name, "-"), "-_")
 	if what == "role" && legal != "" && legal[0] <= '9' {
-		legal = "role-" + legal // role.NAME has to be a name in an expression
+		legal = "role-" + legal // role.NAME must be a name in an expression
 	}
 	if len(legal) > maxName {
 		legal = strings.TrimRight(legal[:maxName], "-_")
@@ -582,7 +582,7 @@ func (im *importer) command(words []string) {
 	im.add(j)
 }
 
-// assignments takes what a shell would set for the program out of the words of a command line, and gives the others.
+// assignments takes what a shell would set for the program out of the words of a command line, and returns the others.
 func (im *importer) assignments(r *role, argv []string, line *value) []string {
 	for len(argv) > 0 && assignment.MatchString(argv[0]) {
 		name, text, _ := strings.Cut(argv[0], "=")

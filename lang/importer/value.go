@@ -289,7 +289,7 @@ func nextDocument(dec *yaml.Decoder) (node *yaml.Node, err error) {
 	return node, err
 }
 
-// build writes out a node's aliases and merges. It gives nil for an empty document.
+// build writes out a node's aliases and merges. It returns nil for an empty document.
 func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) {
 	switch {
 	case n.Kind == yaml.DocumentNode && len(n.Content) == 0, n.Kind == 0:

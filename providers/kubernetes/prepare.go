@@ -83,7 +83,7 @@ func (r *preparations) remove(uid string) {
 	r.mu.Unlock()
 }
 
-// publish sets how the service is reached and gives the jobs that are to hear of it.
+// publish sets how the service is reached and returns the jobs that are to hear of it.
 func (r *preparations) publish(s providers.Service) []prepared {
 	r.mu.Lock()
 	r.data = map[string]string{serviceKey: s.URL, certificatesKey: string(s.Certificates)}
@@ -98,7 +98,7 @@ func (r *preparations) serviceData() map[string]string {
 }
 
 // noteMove takes note if an anchor says that the service is reached otherwise than it is now, by another URL or one for
-// which another certificate vouches; or that it was so a short while ago, as another master has found. It gives what the
+// which another certificate vouches; or that it was so a short while ago, as another master has found. It returns what the
 // anchor is to say of that; "" is nothing.
 func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string) (since string) {
 	if said := anchor.Data; now != nil && said[serviceKey] != "" && !sameService(said, now) {

@@ -539,7 +539,7 @@ func staysQuiet(f *field) {
 	f.create(0, nil)
 	f.await(p, "it is up", slotIs(0, job.Up))
 	node := slotOf(f.now(p), 0).Node
-	// Namespaces of the tests before may still be going: it has to be quiet for this long at some time.
+	// Namespaces of the tests before may still be going: it must be quiet for this long at some time.
 	const quiet = 5 * time.Second
 	requests := func() int { return proxy.Requests("", "") - proxy.Requests("get", "namespaces") } // which comes each locateEach
 	asked := 0

@@ -345,7 +345,7 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 }
 
 // finalize makes an incarnation gone of which nothing runs. It reports whether that is done: an agent that died
-// has to be reaped first, since that tells how it ended.
+// must be reaped first, since that tells how it ended.
 func (p *Provider) finalize(i *incarnation) (done bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

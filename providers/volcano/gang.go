@@ -42,7 +42,7 @@ type gang struct {
 	config  Config
 	client  *client
 	asked   chan struct{} // closed once the server was asked what it knows
-	changed chan struct{} // gets a value when a PodGroup may have to be made again
+	changed chan struct{} // gets a value when a PodGroup may have to be recreated
 
 	mu       sync.Mutex
 	server   *server

@@ -152,7 +152,7 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 }
 
 // By age a gang that lost a member goes before any job that waits, however small: its PodGroup kept its age. The plugin
-// drf, which goes by what jobs hold, has to be told so; plan says what it does otherwise.
+// drf, which goes by what jobs hold, must be told so; plan says what it does otherwise.
 func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)

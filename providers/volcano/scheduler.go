@@ -36,7 +36,7 @@ func on(b *bool) bool { return b == nil || *b }
 // confSuffix ends the key of the configuration in its ConfigMap: Volcano's own is volcano-scheduler.conf.
 const confSuffix = ".conf"
 
-// askScheduler reads the scheduler's configuration and gives what it means for jobs, in full sentences.
+// askScheduler reads the scheduler's configuration and returns what it means for jobs, in full sentences.
 func (c Config) askScheduler(ctx context.Context, client *kube.Client) ([]string, error) {
 	namespace, name := c.schedulerConfig()
 	configMap, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
