@@ -37,7 +37,7 @@ type files struct {
 	rerun   map[string]string // UIDs of the jobs that had failed before and are to start again, by name
 	scope   plan.Scope
 	stale   string    // why the files are not what is in effect; "" if they are
-	changed bool      // they have to be read
+	changed bool      // they must be read
 	read    *Outcome  // of a reading, until a turn applies it
 	again   time.Time // when to read them without a sign of a change; zero is never
 

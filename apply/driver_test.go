@@ -237,7 +237,7 @@ func (d *driven) begin(t *testing.T) {
 	}()
 }
 
-// end interrupts the run, and gives its error.
+// end interrupts the run, and returns its error.
 func (d *driven) end() error {
 	d.interrupt()
 	return <-d.over

@@ -21,7 +21,7 @@ const (
 	filesDebounce = 100 * time.Millisecond
 	// filesRescan finds what no event told: network file systems, hard links, lost events. It always counts as a change.
 	filesRescan = 30 * time.Second
-	// filesStill is how long the files have to be as they are before it is certain that a job is no longer in them. Until
+	// filesStill is how long the files must be as they are before it is certain that a job is no longer in them. Until
 	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
 	// restores a file. The longest checkout that was measured, of 8,000 files, takes half a second.
 	filesStill = 5 * time.Second

@@ -99,7 +99,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 }
 
 // AwaitStill waits until the files of paths, which are absolute, have been as they are for so long that it is certain that
-// jobs are no longer in them, and gives their fingerprint. told is called once if it takes long. Where somebody writes there
+// jobs are no longer in them, and returns their fingerprint. told is called once if it takes long. Where somebody writes there
 // all the time it is an UnsteadyError in the end.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun, waiting := time.Now(), false

@@ -26,7 +26,7 @@ func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer
 	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
 }
 
-// look observes every provider, and gives the error of the first that cannot be observed.
+// look observes every provider, and returns the error of the first that cannot be observed.
 func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
 	p.loop.now = now
 	for _, name := range p.loop.sight.order {

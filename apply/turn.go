@@ -44,7 +44,7 @@ type turn struct {
 	dirty   bool      // something was decided or has ended here: plan, also if nothing is new outside
 	must    bool      // this turn plans in any case
 	awaits  int       // observations that are still to come
-	due     time.Time // when the next has to be; zero if nothing is due
+	due     time.Time // when the next must be; zero if nothing is due
 	rescan  time.Time // when the next is in any case
 	pulse   time.Time // when the view is told how things go
 	decided Decision  // of this turn

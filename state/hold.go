@@ -66,7 +66,7 @@ type Renewal struct {
 }
 
 // Keep renews the lock until Halt, or until it is lost. The lease counts from began, a time before the lock was taken:
-// nobody can have seen it earlier. Between two calls there has to be a Halt.
+// nobody can have seen it earlier. Between two calls there must be a Halt.
 func (h *Hold) Keep(r Renewal, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

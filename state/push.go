@@ -54,7 +54,7 @@ func Encode(s State) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// CheckPush reports whether given may replace stored: it has to be of its lineage and no older. An empty state may be
+// CheckPush reports whether given may replace stored: it must be of its lineage and no older. An empty state may be
 // replaced by any. The rules, and their words, are Terraform's.
 func CheckPush(stored, given State) error {
 	switch {

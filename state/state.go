@@ -100,7 +100,7 @@ type Store interface {
 	// Holder reports who holds the lock now; nil if nobody.
 	Holder(ctx context.Context) (*LockInfo, error)
 
-	// Break takes the lock away from the holder whose lock has the given ID, alive or not, and gives it to nobody. That
+	// Break takes the lock away from the holder whose lock has the given ID, alive or not. Nobody holds it then. That
 	// holder's writes fail with ErrFenced from then on, and its Lost is closed with its next renewal at the latest. The
 	// error is a *NotHeldError, and nothing is changed, if no lock of that ID is held.
 	Break(ctx context.Context, id string) (LockInfo, error)

@@ -35,7 +35,7 @@ func NewStream(w io.Writer, version string, now func() time.Time) *Stream {
 	return s
 }
 
-// line writes one object. The first four keys are those of Terraform's logger, and have to be there in each.
+// line writes one object. The first four keys are those of Terraform's logger, and must be there in each.
 func (s *Stream) line(level, message, kind string, more map[string]any) {
 	object := map[string]any{
 		"@level": level, "@message": message, "@module": "eltrain.ui",

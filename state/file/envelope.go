@@ -97,7 +97,7 @@ type contentError struct {
 func (e *contentError) Error() string { return e.problem }
 func (e *contentError) Unwrap() error { return e.err }
 
-// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum has to be
+// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum must be
 // right. What is no such content is given as it is.
 func Inside(content []byte) ([]byte, error) {
 	var e envelope

@@ -516,7 +516,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 
 func TestLockErrorsSayWhatWasBeingDone(t *testing.T) {
 	s := bubbleStore(t)
-	put(t, s.lockDir(), nil) // a file where the directory has to be
+	put(t, s.lockDir(), nil) // a file where the directory must be
 	for what, do := range map[string]func() error{
 		"lock state":         func() error { _, err := s.Lock(context.Background(), state.LockInfo{}, 0); return err },
 		"read lock of state": func() error { _, err := s.Holder(context.Background()); return err },
