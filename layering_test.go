@@ -20,7 +20,7 @@ import (
 const module = "github.com/eltrain/eltrain/"
 
 // rooms says which of our packages each room may import, by prefix. What is not listed here is a new room
-// and has to be given its place.
+// and must be given its place.
 var rooms = map[string][]string{
 	"job":                    {},
 	"lang":                   {"job"},

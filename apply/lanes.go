@@ -132,7 +132,7 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	})
 }
 
-// next is the effect whose turn it is, and whether it is to be begun; nil ends a worker.
+// next is the effect whose turn it is, and whether it is to be started; nil ends a worker.
 func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

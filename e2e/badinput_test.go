@@ -174,12 +174,12 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 	before := s.job("s")
 	whole := s.read("eltrain.state")
 	for _, c := range []struct{ name, text, told string }{
-		{"cut", whole[:len(whole)/2], "the file is cut off after " + strconv.Itoa(len(whole)/2) + " bytes"},
+		{"cut", whole[:len(whole)/2], "the file is truncated after " + strconv.Itoa(len(whole)/2) + " bytes"},
 		{"empty", "", "the file is empty"},
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
-		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but no state of eltrain"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state is of format version 7"},
+		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but not an eltrain state"},
+		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state has format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
 		s.write("eltrain.state", c.text)
@@ -225,7 +225,7 @@ func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	}
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 	after := s.awaitWorld("s", 2, before.Generation+1)
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	if !maps.Equal(agents(before), agents(after)) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
@@ -244,7 +244,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.read("eltrain.state")
 	s.write("eltrain.state", foreign)
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	s.heard("The state cannot be stored; nothing is changed until it can")
+	s.heard("The state cannot be stored; nothing changes until it can be")
 	s.heard("they belong to different job directories; nothing was written")
 	if got := s.read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
@@ -253,7 +253,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 		t.Error("the agent that was well is gone")
 	}
 	s.write("eltrain.state", own)
-	s.heard("Over: The state cannot be stored")
+	s.heard("Resolved: The state cannot be stored")
 	after := s.awaitWorld("s", 2, before.Generation+1)
 	if !maps.Equal(agents(before), agents(after)) {
 		t.Errorf("agents %v -> %v", agents(before), agents(after))
@@ -282,7 +282,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name), "Running")
+	has(t, out, "Cannot read part of the journal", filepath.Base(name), "Running")
 	if strings.Contains(out, "orld_formed") || strings.Contains(out, "world formed") {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
@@ -293,10 +293,10 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name))
+	has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
 	s.watch()
-	s.heard("The journal's torn end was cut off")
+	s.heard("Removed an incomplete entry at the end of the journal")
 	before := s.awaitWorld("s", 2, 1)
 	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 	s.awaitWorld("s", 2, before.Generation+1)
@@ -309,7 +309,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 
 // ---- the disk ----------------------------------------------------------------------------
 
-const storeTrouble = "The state cannot be stored; nothing is changed until it can"
+const storeTrouble = "The state cannot be stored; nothing changes until it can be"
 
 func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	s := site4(t, jobOptions{min: 2, max: 4, settle: "60s"}) // the restarted one is waited for
@@ -338,7 +338,7 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	if n := strings.Count(unwrapped(s.out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
@@ -402,7 +402,7 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: " + storeTrouble)
+	s.heard("Resolved: " + storeTrouble)
 	s.awaitWorld("mnist", 4, before.Generation+1)
 	s.await("mnist", "success", func(j jobStatus) bool { return j.Phase == "Succeeded" })
 }
@@ -414,7 +414,7 @@ func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s.must("apply", "-auto-approve")
 	filler := fill()
 	out, code := s.run("destroy", "-auto-approve")
-	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Make room on that disk") {
+	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Free a few MiB on that disk") {
 		t.Errorf("destroy on a full disk: exit code %d\n%s", code, out)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -440,7 +440,7 @@ func TestTakenPortIsToldAndNothingStarts(t *testing.T) {
 			if code != 1 {
 				t.Errorf("%s %s: exit code %d", watch, flag, code)
 			}
-			has(t, out, "The elastic training service cannot start", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
+			has(t, out, "Cannot start the elastic training service", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "eltrain.state")); err == nil {
@@ -462,7 +462,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 		if code != 1 {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
-		has(t, out, "The state cannot be locked", fmt.Sprintf("(pid %d), apply -watch since", s.master.Process.Pid), "-lock-timeout")
+		has(t, out, "Cannot lock the state", fmt.Sprintf("(pid %d), apply -watch since", s.master.Process.Pid), "-lock-timeout")
 	}
 	same(t, before, s.job("s"))
 
@@ -666,7 +666,7 @@ job "hungry" {
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	s.heard("memory 64MiB -> 128MiB after running out of it")
+	s.heard("memory 64MiB -> 128MiB after running out of memory")
 	kill(t, syscall.SIGKILL, grown.slot("worker[0]").PID)
 	again := s.awaitWorld("hungry", 1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {

@@ -49,7 +49,7 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 		})
 	}
 	// The rate is that of the whole training, which begins at step 495 here: how long it takes is not to be foretold.
-	work := func(steps int) string { return fmt.Sprintf(`; the work of %d steps(, \S+ s,)? is done again\.`, steps) }
+	work := func(steps int) string { return fmt.Sprintf(`; recomputed: %d steps( \(\S+ s\))?\.`, steps) }
 	restart := func(wanted string) {
 		t.Helper()
 		out := unwrapped(s.must("plan", "-replace=job.saver.worker[0]"))
@@ -60,18 +60,18 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 
 	s.watch()
 	at(1, 534)
-	restart(`generation 1\) restarts at step 534, and goes on from the checkpoint of step 500 in ckpt` + work(34))
+	restart(`generation 1\) restarts at step 534, and resumes from the checkpoint of step 500 in ckpt` + work(34))
 	text := s.must("plan", "-markdown", "-replace=job.saver.worker[0]")
-	has(t, text, "goes on from the checkpoint of step 500 in ckpt; the work of 34 steps")
-	has(t, s.must("status"), "training step 534, checkpoint of step 500")
+	has(t, text, "resumes from the checkpoint of step 500 in ckpt; recomputed: 34 steps")
+	has(t, s.must("status"), "training step 534, checkpoint at step 500")
 
 	s.write("job.hcl", saver("4s"))
 	at(2, 510)
-	restart(`generation 2\) restarts at step 510, and goes on from the checkpoint of step 500 in ckpt` + work(10))
+	restart(`generation 2\) restarts at step 510, and resumes from the checkpoint of step 500 in ckpt` + work(10))
 
 	s.kill()
-	restart(`restarts, at step 534 or later, and goes on from the checkpoint of step 500 in ckpt, or a newer one\.`)
-	has(t, s.must("status"), "training checkpoint of step 500")
+	restart(`restarts, at step 534 or later, and resumes from the checkpoint of step 500 in ckpt or newer\.`)
+	has(t, s.must("status"), "training checkpoint at step 500")
 
 	s.watch()
 	at(2, 510)

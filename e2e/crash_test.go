@@ -95,7 +95,7 @@ func beyond(did, planned [3]int) bool {
 }
 
 // startAnew is how many slots a plan does not count and says will start, once others of their job have ended.
-var startAnew = regexp.MustCompile(`(\d+) slots? start anew, if they fit`)
+var startAnew = regexp.MustCompile(`(\d+) slots? start again if they fit`)
 
 // promised reports whether what was added beyond the plan's count is what its Waiting said would start: slots that a destroy
 // had asked to end.

@@ -191,7 +191,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 
 	// The pull request says what it costs, and changes nothing.
 	has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
-		"goes on from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
+		"resumes from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
 	same(t, first, work.job("digits"))
 
 	// The plan that was approved is the plan that runs, once.
@@ -224,7 +224,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		t.Errorf("incidents %+v", healed.Incidents)
 	}
 	r.follow("commit")
-	s.until("the commit", func() bool { return strings.Contains(s.must("events"), `"Digits go first" was taken up`) })
+	s.until("the commit", func() bool { return strings.Contains(s.must("events"), `"Digits go first" is in effect`) })
 	s.until("the edit", func() bool { return strings.Contains(s.must("plan"), "No changes.") })
 	same(t, healed, s.job("digits"))
 
@@ -233,7 +233,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		told := strings.Join(j.Reasons, " ") // git may be late to say what a commit is about
 		return j.Phase == "Degraded" && strings.Contains(told, `"Two of them"`) && strings.Contains(told, `"Digits go first"`)
 	})
-	has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last good one stays in force (commit `,
+	has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last valid one stays in effect (commit `,
 		`"Digits go first")`, "on digits.hcl line 7", "a number is required")
 	same(t, healed, broken)
 	if _, code := work.run("validate"); code != 1 {
@@ -250,7 +250,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	held := s.await("digits", "the removal that is held back", func(j jobStatus) bool {
 		return strings.Contains(strings.Join(j.Reasons, " "), "-max-destroy=1")
 	})
-	has(t, strings.Join(held.Reasons, " "), `"No digits any more") would have 2 slots of it removed or replaced`)
+	has(t, strings.Join(held.Reasons, " "), `"No digits any more") would remove or replace 2 slots of it`)
 	if held.Phase != "Degraded" || held.Healthy {
 		t.Errorf("it is %s", held.Phase)
 	}
@@ -322,7 +322,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	}
 	taken := func(subject string, times int) {
 		t.Helper()
-		s.until("taking "+subject+" up", func() bool { return strings.Count(s.must("events"), `"`+subject+`" was taken up`) == times })
+		s.until("taking "+subject+" up", func() bool { return strings.Count(s.must("events"), `"`+subject+`" is in effect`) == times })
 		unhurt(subject)
 	}
 	for i := range 3 {

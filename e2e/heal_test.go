@@ -413,7 +413,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 		t.Errorf("apply said:\n%s", out)
 	}
 	text := s.must("status")
-	if !strings.Contains(text, "No master is watching") {
+	if !strings.Contains(text, "No master is running") {
 		t.Errorf("status said:\n%s", text)
 	}
 	before := s.job("mnist")

@@ -135,9 +135,9 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	s.write("job.hcl", secretive)
 	// Nor is it told by the error about the file that it stands in, one that was saved too early.
 	for says, vars := range map[string]string{
-		"does not fit its type number":     "pin = \"filed-hunter5\"\n",
-		"Missing newline after argument":   "unused = \"filed-hunter5\" x\n",
-		"a constant. A string has to be i": "token = filed-hunter5\n",
+		"does not match its type number":    "pin = \"filed-hunter5\"\n",
+		"Missing newline after argument":    "unused = \"filed-hunter5\" x\n",
+		"a constant. A string must be quot": "token = filed-hunter5\n",
 	} {
 		s.write("eltrain.vars", vars)
 		s.heard(says)
@@ -174,7 +174,7 @@ func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	s.watch("-prune=false")
 	s.await("s", "running", func(j jobStatus) bool { return len(j.running()) == 2 })
 	kill(t, syscall.SIGKILL, before.slot("worker[1]").AgentPID)
-	s.heard("a sensitive value that it was declared with is not known any more")
+	s.heard("a sensitive value that it was declared with is no longer known")
 	s.write("job.hcl", secretive)
 	s.await("s", "healed", func(j jobStatus) bool {
 		return len(j.running()) == 2 && j.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID

@@ -91,11 +91,11 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	if err := os.Rename(current, current+".away"); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("The configuration has errors; the last good one stays in force")
+	s.heard("The configuration has errors; the last valid one stays in effect")
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: The configuration has errors")
+	s.heard("Resolved: The configuration has errors")
 	same(t, world, s.awaitWorld(name, 2, world.Generation))
 }
 
@@ -109,8 +109,8 @@ func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
 	}
 	defer func() { s.dir = real }()
 	s.watch()
-	s.heard("The job directory is reached by a link")
-	s.heard(".eltrain and eltrain.state stay behind there")
+	s.heard("The job directory is a symbolic link")
+	s.heard(".eltrain and eltrain.state stay in the old directory")
 	s.awaitWorld("s", 1, 1)
 }
 
@@ -127,7 +127,7 @@ func TestAPlainApplyHoldsBackWhatIsMoreThanAllowedAndDoesTheRest(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	const held = "The files would have 2 slots of it removed or replaced, 2 in all, and -max-destroy=1 allows no more than that"
+	const held = "The files would remove or replace 2 slots of it, 2 in all, which is more than -max-destroy=1 allows"
 	has(t, out, "Plan: 1 to add, 1 to change, 0 to destroy.", "job.s is Degraded", held)
 	same(t, before, s.job("s"))
 	has(t, s.must("events"), "withheld job.s: "+held)

@@ -27,7 +27,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 			s.write(name, files[name])
 		}
 	}
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name, told string
 		spoil      func(path string) error
@@ -46,7 +46,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		if c.name != "broken" {
 			s.heard(c.told)
 		}
-		// It heals on with the last good configuration, and is Degraded for as long as that is not what the files say.
+		// It heals on with the last valid configuration, and is Degraded for as long as that is not what the files say.
 		kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
 		after := s.await("s", "healing", func(j jobStatus) bool {
 			return j.Phase == "Degraded" && len(j.running()) == 2 && j.WorldSize == 2 && j.Generation > before.Generation && j.Step > 0
@@ -57,7 +57,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		}
 		before = after
 		restore()
-		s.heard("Over: " + kept)
+		s.heard("Resolved: " + kept)
 		if n := strings.Count(unwrapped(s.out.String()), "Warning: "+kept); n != 1 {
 			t.Errorf("%s: it was told %d times:\n%s", c.name, n, s.out)
 		}
@@ -119,7 +119,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	s.watch()
 	s.dir = real // all else is seen from where the files are
 	before := s.awaitWorld("s", 2, 1)
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name  string
 		leave func(at string) error
@@ -134,7 +134,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 		has(t, strings.Join(broken.Reasons, " "), kept)
 		same(t, before, broken)
 		place(back)
-		s.heard("Over: " + kept)
+		s.heard("Resolved: " + kept)
 		same(t, before, s.awaitWorld("s", 2, before.Generation))
 	}
 }
@@ -434,7 +434,7 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	// With nothing in flight one interrupt ends it: the lock is free, jobs run.
 	master := s.master
 	s.signalMaster(syscall.SIGINT)
-	has(t, s.out.String(), "Interrupt received.", "the rest keeps running")
+	has(t, s.out.String(), "Interrupt received.", "everything else keeps running")
 	if code := master.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d after one interrupt", code)
 	}

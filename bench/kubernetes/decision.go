@@ -43,7 +43,7 @@ func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, m.close(), b.clear(ctx, b.ours), b.clear(ctx, b.bare)) }()
-	if _, err := b.ascended(ctx, m, w); err != nil {
+	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return err
 	}
 	c, err := b.crewOf(ctx, 1)

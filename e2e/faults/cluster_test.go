@@ -274,7 +274,7 @@ func TestNamespaceThatTerminates(t *testing.T) {
 	if code := m.Wait(); code == 0 {
 		t.Error("a master whose namespace is gone ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "nothing can be made in a namespace that is being deleted")
+	site.Has(t, m.Out.String(), "nothing can be created in a namespace that is being deleted")
 	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with a growing pause
 		t.Errorf("%d writes into a namespace that is being deleted", tries)
 	}
@@ -302,7 +302,7 @@ func TestNamespaceMadeAnew(t *testing.T) {
 	s.OK(err)
 	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User()) // its rights went with it
 	out, _ := s.Run("plan")
-	site.Has(t, out, "It was launched at", "it is left as it is", "eltrain state rm")
+	site.Has(t, out, "It was launched at", "it is left unchanged", "eltrain state rm")
 	out, _ = s.Run(applying...)
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("%d pods were made in the new namespace:\n%s", len(pods), out)
@@ -328,7 +328,7 @@ func TestTokenExpires(t *testing.T) {
 	if code := m.Wait(); code == 0 {
 		t.Error("a master without a valid token ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "lock was lost", "jobs run on")
+	site.Has(t, m.Out.String(), "lock was lost", "jobs keep running")
 	out, code := s.Run("plan")
 	if code == 0 {
 		t.Error("plan without a valid token succeeds")

@@ -260,7 +260,7 @@ func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 		lease := s.Lease("main")
 		over := lease.RenewTime.Add(time.Duration(*lease.LeaseDurationSeconds) * time.Second)
 		return back.Add(renewal).After(over)
-	case strings.Contains(said, "The state cannot be locked"):
+	case strings.Contains(said, "Cannot lock the state"):
 		return back.Add(oneTry).After(begun.Add(trying))
 	}
 	return false

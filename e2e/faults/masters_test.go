@@ -100,7 +100,7 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	if code := first.Wait(); code == 0 {
 		t.Error("a master that has lost its lock ends as if nothing had been")
 	}
-	site.Has(t, first.Out.String(), "lock was lost", "jobs run on")
+	site.Has(t, first.Out.String(), "lock was lost", "jobs keep running")
 	second.AwaitWorld(workers, before.Generation+1)
 	s.replacedOnce(victim)
 	standby.Interrupt()

@@ -74,7 +74,7 @@ func (l *lacking) String() string { return l.without.Verb + " " + l.without.Reso
 func (l *lacking) namedIn(text string) bool {
 	resource, sub, _ := strings.Cut(l.without.Resource, "/")
 	return regexp.MustCompile(`\b`+l.without.Verb+`\b`).MatchString(text) && strings.Contains(text, resource) && strings.Contains(text, sub) &&
-		(strings.Contains(text, "forbidden") || strings.Contains(text, "right"))
+		(strings.Contains(text, "forbidden") || strings.Contains(text, "permission"))
 }
 
 // elsewhere reports whether a right is for what a job that comes up and goes without a fault does not meet. Such a

@@ -139,7 +139,7 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	})
 	m := s.Watch()
 	s.Await("one that is held", func(j site.Job) bool {
-		return len(j.Running()) == 0 && j.Says("held until all of its gang exist")
+		return len(j.Running()) == 0 && j.Says("held until its whole gang exists")
 	})
 	m.Heard("exceeded quota: few")
 	// The one that exists is held back: it would train with nobody, and holds no node.
@@ -239,7 +239,7 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 		free[2]+": node selector "+site.PoolLabel+"="+s.Namespace,
 		free[3]+" 1 cpu, 512MiB free",
 		loaded+" 0 cpu, 512MiB free",
-		"That is weaker than a real gang",
+		"That is weaker than gang scheduling",
 	)
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("a plan made pods: %v", pods)
@@ -279,15 +279,15 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	}
 	naming(class("large", "300Mi")) // of 512 MiB that a node has, beside the slot's 256
 	out, _ := s.Run("plan")
-	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for what else is in its pod")
+	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for the rest of its pod")
 
 	blind := *s.Site
 	user := s.User()
 	user.Name, user.Without = "blind", []testbed.Permission{{Verb: "list", Resource: "runtimeclasses"}, {Verb: "watch", Resource: "runtimeclasses"}}
 	blind.Kubeconfig = cluster.Kubeconfig(t, user)
-	site.Has(t, blind.Must("plan"), "What the RuntimeClass", "is not known", "list and watch on runtimeclasses", "Plan: 2 to add")
+	site.Has(t, blind.Must("plan"), "The overhead of the RuntimeClass", "is unknown", "list and watch on runtimeclasses", "Plan: 2 to add")
 	naming("none")
-	site.Has(t, s.Must("plan"), `There is no RuntimeClass "none" in the cluster`)
+	site.Has(t, s.Must("plan"), `The RuntimeClass "none" does not exist in the cluster`)
 
 	naming(class("small", "200Mi"))
 	s.Watch()

@@ -53,7 +53,7 @@ func TestPlainApplyLeavesTrainingToGoOn(t *testing.T) {
 	s.Together()
 	out := s.Must("apply", "-auto-approve")
 	site.Has(t, out, "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.")
-	site.Has(t, s.Must("status"), "No master is watching")
+	site.Has(t, s.Must("status"), "No master is running")
 	before := s.Now()
 	if len(before.Slots) != 4 {
 		t.Fatalf("status: %+v", before)

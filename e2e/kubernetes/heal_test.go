@@ -90,7 +90,7 @@ func TestSilentPodOnAHealthyNodeIsGoneAfterItsLease(t *testing.T) {
 	})
 	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
+	s.Blamed(after, "lease_lost", []site.Slot{victim}, "no heartbeat for the whole lease")
 	site.Gone(t, trainer)
 	site.Gone(t, agent)
 	s.EndsRight(2 * site.Steps)
@@ -221,7 +221,7 @@ func TestPodDeletedOnANodeThatShutsDownIsReplaced(t *testing.T) {
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
 	s.Blamed(after, "deleted", []site.Slot{victim}, "pod "+victim.Name+" was deleted at ", "not by this master")
-	if evidence := strings.Join(after.Last().Evidence, "\n"); strings.Contains(evidence, "nobody can say") {
+	if evidence := strings.Join(after.Last().Evidence, "\n"); strings.Contains(evidence, "nothing can report") {
 		t.Errorf("its end was seen, and the evidence is %q", evidence)
 	}
 	if now := after.Worker(2); now.Node == victim.Node {
@@ -343,7 +343,7 @@ func TestInitContainerThatFailsIsTriedAgain(t *testing.T) {
 				s.T.Errorf("the incident is %+v", last)
 			}
 			site.Has(s.T, strings.Join(failed.Last().Evidence, "\n"), "exit code 3", "init container fetch ended with 3: Error")
-			site.Until(s.T, "the events say why", func() bool { return strings.Contains(s.Must("events"), "3 restarts within 1h are spent") })
+			site.Until(s.T, "the events say why", func() bool { return strings.Contains(s.Must("events"), "restart budget exhausted: 3 within 1h") })
 			if !slices.ContainsFunc(failed.Slots, func(slot site.Slot) bool { return slot.Incarnation > 3 }) {
 				s.T.Errorf("none was tried four times: %+v", failed.Slots)
 			}
@@ -464,7 +464,7 @@ func TestNodeThatLosesItsPowerIsLeftAtTheLease(t *testing.T) {
 	}
 	beforeKubernetes(s, victim, after.Worker(2))
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "lease_lost", []site.Slot{victim}, "not heard of for the whole lease")
+	s.Blamed(after, "lease_lost", []site.Slot{victim}, "no heartbeat for the whole lease")
 	s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
 	s.EndsRight(2 * site.Steps)
 }

@@ -41,7 +41,7 @@ func TestPlanNamesAFieldThatTheInstalledVolcanoLacks(t *testing.T) {
 	s := newDemo(t, 2)
 	s.Edit("volcano.hcl", "  queue       = var.queue\n", "  queue       = var.queue\n\n  network_topology {\n    mode         = \"hard\"\n    highest_tier = 2\n  }\n")
 	out, _ := s.Run("plan")
-	site.Has(t, out, `Provider "volcano" asks for network_topology, and the Volcano that this cluster has is older than that`,
+	site.Has(t, out, `Provider "volcano" uses network_topology, but this cluster's Volcano is too old`,
 		"its PodGroups have no spec.networkTopology.mode, only minMember, minResources, minTaskMember")
 	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
 		t.Errorf("apply succeeds:\n%s", out)
@@ -60,11 +60,11 @@ func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 	configMaps := cluster.Admin().CoreV1().ConfigMaps(s.Namespace)
 	_, err := configMaps.Create(t.Context(), config, metav1.CreateOptions{})
 	s.OK(err)
-	if out := s.Must("plan"); strings.Contains(out, "preempts nobody") {
+	if out := s.Must("plan"); strings.Contains(out, "does not preempt") {
 		t.Errorf("of a configuration that preempts plan says:\n%s", out)
 	}
 	s.Edit("volcano.hcl", "  queue       = var.queue\n", "  queue       = var.queue\n\n  scheduler_config = \""+s.Namespace+"/stock\"\n")
-	site.Has(t, s.Must("plan"), `The scheduler preempts nobody (its actions are "enqueue, allocate, backfill")`)
+	site.Has(t, s.Must("plan"), `The scheduler does not preempt (its actions are "enqueue, allocate, backfill")`)
 	s.OK(configMaps.Delete(t.Context(), "stock", metav1.DeleteOptions{}))
 }
 
@@ -76,7 +76,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	s.SetLease(site.Lenient)
 	queue := s.Namespace
 	s.Edit("volcano.hcl", `default     = "default"`, `default     = "`+queue+`"`)
-	absent := `queue "` + queue + `" does not exist: make it, or name another one in the provider's queue`
+	absent := `queue "` + queue + `" does not exist: create it, or set another one in the provider's queue`
 	out, _ := s.Run("plan")
 	site.Has(t, out, absent)
 	out, code := s.Run("apply", "-auto-approve", "-input=false")
@@ -90,7 +90,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Errorf("for a job that cannot be started there are %v", made)
 	}
 	cluster.MakeQueue(t, queue, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}})
-	m.Heard(`queue "` + queue + `" has no room: the gang wants cpu 2, and of its 1 there are 0 in use`)
+	m.Heard(`queue "` + queue + `" has no room: the gang needs cpu 2, and of the queue's 1 already 0 are in use`)
 	cluster.CloseQueue(t, queue)
 	m.Heard(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
 	if pods := s.Pods(); len(pods) > 0 {
@@ -126,10 +126,10 @@ func TestTheSchedulerIsDown(t *testing.T) {
 		}
 	})
 	m := s.Watch()
-	m.Heard(`the scheduler "volcano" has not taken up PodGroup mnist-`)
-	site.Has(t, s.Must("status"), `the scheduler "volcano" has not taken up PodGroup mnist-`)
+	m.Heard(`the scheduler "volcano" has not handled PodGroup mnist-`)
+	site.Has(t, s.Must("status"), `the scheduler "volcano" has not handled PodGroup mnist-`)
 	m.Interrupt()
-	site.Has(t, s.Must("plan"), `the scheduler "volcano" has not taken up PodGroup mnist-`)
+	site.Has(t, s.Must("plan"), `the scheduler "volcano" has not handled PodGroup mnist-`)
 	cluster.VolcanoScheduler.Start(t)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -138,7 +138,7 @@ func TestTheSchedulerIsDown(t *testing.T) {
 	victim := before.Worker(3)
 	s.DeletePod(victim.Name, site.AtOnce())
 	three := s.Await("training without it, and the reason", func(j site.Job) bool {
-		return j.WorldSize == 3 && j.Generation > before.Generation && j.Says(`waits for the scheduler "volcano", which has said nothing of it`)
+		return j.WorldSize == 3 && j.Generation > before.Generation && j.Says(`waits for the scheduler "volcano", which has not reported on it`)
 	})
 	s.Untouched(before, three, victim)
 	cluster.VolcanoScheduler.Start(t)
@@ -281,17 +281,17 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		m := s.Watch()
 		t.Run("PodGroups", func(t *testing.T) {
 			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow, Timeout: slow / 3})
-			m.Heard("make the PodGroup: the API server could not, and is asked again: Internal error occurred: failed calling webhook")
+			m.Heard("create the PodGroup: the API server failed; retrying: Internal error occurred: failed calling webhook")
 		})
 		site.Until(t, "a pod is asked for", func() bool { return ofPods.Asked() > 0 })
 		asked := time.Now()
-		m.Heard("Job mnist is held up")
-		m.Heard("create pods of worker: the API server has not answered for 5s; an admission webhook may be what takes so long")
+		m.Heard("Job mnist is delayed")
+		m.Heard("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
 		if waited := time.Since(asked); waited > longest {
 			t.Errorf("it was told only after %s, when there was an answer", waited)
 		}
 		site.Has(t, s.Must("status"), "create pods of worker: the API server has not answered for 5s")
-		m.Heard(`create pods of worker: the API server could not, and is asked again: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
+		m.Heard(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
 		site.Has(t, s.Must("status"), `failed calling webhook "refuse.testbed.eltrain.dev"`)
 	})
 	j := s.AwaitWorld(4, 1)

@@ -82,7 +82,7 @@ func (a *Agent) register() {
 	a.Sync()
 }
 
-// Sync reports and takes the order that holds. A master calls it too when there is a newer order: that is
+// Sync reports and takes the current order. A master calls it too when there is a newer order: that is
 // the open request returning.
 func (a *Agent) Sync() {
 	if a.gone || a.silent {
@@ -217,7 +217,7 @@ func (a *Agent) Kill() {
 // Silence stops the agent without breaking its connection, as SIGSTOP would.
 func (a *Agent) Silence() { a.silent = true }
 
-// Wake lets a silenced agent go on.
+// Wake lets a silenced agent continue.
 func (a *Agent) Wake() {
 	switch {
 	case a.gone || !a.silent:

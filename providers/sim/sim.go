@@ -64,7 +64,7 @@ type key struct {
 	number int
 }
 
-// New makes an empty cluster whose clock stands at start. What happens in it is told to log, if that is set.
+// New makes an empty cluster whose clock stands at start. log gets what happens in it, if set.
 func New(name string, start time.Time, log func(format string, args ...any)) *Cluster {
 	if log == nil {
 		log = func(string, ...any) {}
@@ -132,7 +132,7 @@ func (c *Cluster) SetNode(n job.Node) {
 	c.changed()
 }
 
-// RemoveNode takes a node out of the list. What runs on it runs on, as after an edit of the declaration.
+// RemoveNode takes a node out of the list. What runs on it keeps running, as after an edit of the declaration.
 func (c *Cluster) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n job.Node) bool { return n.Name == name })
 	c.changed()
@@ -229,7 +229,7 @@ func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 // Publish does nothing: agents speak to whichever master Serve named.
 func (c *Cluster) Publish(context.Context, providers.Service) error { return nil }
 
-// Prepare gives the job's token.
+// Prepare returns the job's token.
 func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
 	if err := c.trouble("prepare", job.Address{Job: g.Name}); err != nil {
 		return "", err
