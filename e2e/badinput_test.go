@@ -198,7 +198,7 @@ func TestDeletedStateIsRebuiltFromWhatRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m = s.Watch()
+	s.Watch()
 	after := s.AwaitWorld(4, 1)
 	s.Undisturbed(before, after)
 	s.EndsRight(site.Steps)

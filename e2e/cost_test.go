@@ -75,7 +75,7 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 	restart(`restarts, at step 534 or later, and goes on from the checkpoint of step 500 in ckpt, or a newer one\.`)
 	site.Has(t, s.Must("status"), "training checkpoint of step 500")
 
-	m = s.Watch()
+	s.Watch()
 	at(2, 510)
 	s.Must("plan", "-replace=job.saver.worker[0]", "-out=plan.bin")
 	var p struct {

@@ -31,7 +31,7 @@ func TestServiceWithItsOwnCertificate(t *testing.T) {
 	before := s.AwaitWorld(2, 1)
 	m.Kill()
 	certify(s)
-	m = s.Watch()
+	s.Watch()
 	s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 }
 

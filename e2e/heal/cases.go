@@ -31,7 +31,7 @@ func nodesComeAndGo(_ On, s *site.Site) {
 	s.Delete(s.Node(1))
 	three := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, three, first)
-	s.Blamed(three, "node_gone", []site.Slot{first})
+	s.Blamed(three, "node_gone", []site.Slot{first}, s.Node(1))
 	s.Delete(s.Node(2))
 	two := s.AwaitWorld(2, three.Generation+1)
 	s.Delete(s.Node(3))

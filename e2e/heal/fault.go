@@ -15,9 +15,10 @@ type Fault struct {
 	Amid, Away Places // where it strikes just before a master dies, and while none runs: in `make soak`
 	Late       Places // where the place's own news of it come late: in `make soak`
 
-	Struck   []int                                               // the ranks that it strikes
-	Replaced []int                                               // those of them that are replaced; the processes of the others are restarted in place
-	Strike   func(s *site.Site, struck []site.Slot) (ends []int) // and processes that end of it
+	Struck   []int // the ranks that it strikes
+	Replaced []int // those of them that are replaced; the processes of the others are restarted in place
+	// Strike does it, and gives processes that end of it.
+	Strike func(s *site.Site, struck []site.Slot) (ends []int)
 
 	Cause    string   // of the incident, of which the struck are the culprits; "" where there may be several incidents
 	Proof    string   // a code of its evidence, if it has one of interest
@@ -42,8 +43,8 @@ type Healed struct {
 const (
 	// long is a training that does not end while something happens to it.
 	long = 6 * site.Steps
-	// silence is a lease that those whom nothing has happened to keep on a machine that is busy.
-	silence = 8 * time.Second
+	// brief is a lease that is over soon, and that those whom nothing has happened to keep on a machine that is busy.
+	brief = 8 * time.Second
 )
 
 func (f Fault) nodes() int {
@@ -60,7 +61,7 @@ func (on On) Heals(s *site.Site, f Fault) Healed {
 		s.SetSteps(long)
 	}
 	if f.Silent {
-		s.SetLease(silence)
+		s.SetLease(brief)
 	} else {
 		s.NotByLease()
 	}

@@ -57,6 +57,7 @@ func (on On) kept(s *site.Site) any {
 }
 
 func (on On) run(t *testing.T, where func(Case) Places) {
+	t.Parallel() // or nothing else runs beside its cases
 	all := slices.Clone(cases)
 	for _, f := range slices.Concat(faults, on.Faults) {
 		all = append(all,
