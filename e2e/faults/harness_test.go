@@ -173,7 +173,7 @@ const (
 
 // training is a job that ends with the same loss whatever happens to it.
 func (s *trial) training(least, workers int) string {
-	return s.job(least, workers, briefly, fmt.Sprintf("exec /usr/bin/python3 %s --steps=%d --step-ms=%d --ckpt-every=20 --events=%s", filepath.Join(shared, "train.py"), steps, stepMillis, s.EventsFile()))
+	return s.job(least, workers, briefly, fmt.Sprintf("exec /usr/bin/python3 %s --steps=%d --step-ms=%d --ckpt-every=20 --events=%s", filepath.Join(shared, "train.py"), steps, stepMillis, site.EventsFile))
 }
 
 func (s *trial) job(least, workers int, lease, script string) string {

@@ -87,7 +87,7 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 		Images: map[string]kubelet.Image{
 			TrainerImage: {
 				Mounts:     []kubelet.Mount{{HostPath: d.Dir, Path: d.Work}},
-				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + d.EventsFile()},
+				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + site.EventsFile},
 			},
 			AgentImage:   agent,
 			foreignImage: {},

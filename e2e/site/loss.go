@@ -14,7 +14,7 @@ import (
 )
 
 // EventsFile is what the training script writes of each step.
-func (s *Site) EventsFile() string { return s.Job + ".jsonl" }
+const EventsFile = "events.jsonl"
 
 // Exact: the example's script sums integers, so that its losses do not depend on the world.
 const Exact = 0
@@ -30,7 +30,7 @@ type Event struct {
 // Events reads what the script has written, of all its processes.
 func (s *Site) Events() []Event {
 	s.T.Helper()
-	all, err := trainlog.Read[Event](filepath.Join(s.Output, s.EventsFile()))
+	all, err := trainlog.Read[Event](filepath.Join(s.Output, EventsFile))
 	s.OK(err)
 	return all
 }

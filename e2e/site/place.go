@@ -40,7 +40,7 @@ func NewLocal(t *testing.T, programs Programs, job string) *Site {
 	NotShort(t)
 	s := NewLocalIn(t, programs, t.TempDir())
 	s.Job = job
-	s.Env = []string{"TRAIN_EVENTS=" + filepath.Join(s.Output, s.EventsFile())}
+	s.Env = []string{"TRAIN_EVENTS=" + filepath.Join(s.Output, EventsFile)}
 	t.Cleanup(s.Clean)
 	return s
 }
