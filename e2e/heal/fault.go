@@ -116,9 +116,10 @@ func (f Fault) check(s *site.Site, h Healed) {
 		s.Replaced(h.Before, h.After, replaced...)
 	}
 	inPlace := len(replaced) == 0
+	stays := !f.Spare && len(replaced) <= 1 // two may change places
 	for _, was := range h.Struck {
 		now := h.After.At(was.Address)
-		if !f.Spare && (now.Node != was.Node || now.Rank != was.Rank) {
+		if stays && (now.Node != was.Node || now.Rank != was.Rank) {
 			s.T.Errorf("%+v -> %+v: its place and rank are free for it", was, now)
 		}
 		if inPlace && now.Restarts != was.Restarts+1 {

@@ -48,7 +48,10 @@ var faults = []Fault{
 	{
 		Name: "process killed, and an agent while the next world forms", Soak: Local | Kubernetes,
 		Struck: []int{1, 3}, Replaced: []int{3}, Strike: func(s *site.Site, struck []site.Slot) []int {
-			return append(KillTrainer(s, struck[:1]), KillAgents(s, struck[1:])...) // the survivors stop and come together again
+			trainer, agent := s.TrainerOf(struck[0]), s.AgentOf(struck[1])
+			site.Kill(s.T, syscall.SIGKILL, trainer)
+			site.Kill(s.T, syscall.SIGKILL, agent) // while the survivors stop and come together again
+			return []int{trainer, agent}
 		}, Ends: true,
 	},
 	{ // What never wakes is ended where it is.
