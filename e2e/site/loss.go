@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
@@ -122,7 +124,15 @@ const Onward = 20
 func (s *Site) TrainsOn() {
 	s.T.Helper()
 	from := s.Step()
-	Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+Onward })
+	for wait := (hang.Wait{}); ; time.Sleep(Poll) {
+		step := s.Step()
+		if step >= from+Onward {
+			return
+		}
+		if wait.Hung(int64(step)) {
+			s.T.Fatalf("from step %d it trains on to step %d, and no further in %v", from, step, Bound)
+		}
+	}
 }
 
 // GoesOnRight waits for some more steps of a training that is to have so many, and compares its losses so far with those
