@@ -271,7 +271,6 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	s.As(user)
 	site.Has(t, s.Must("plan"), "What the RuntimeClass", "is not known", "list and watch on runtimeclasses", "Plan: 2 to add")
 	s.As(s.User())
-	s.As(s.User())
 	naming("none")
 	site.Has(t, s.Must("plan"), `There is no RuntimeClass "none" in the cluster`)
 

@@ -47,7 +47,7 @@ var Faults = []heal.Fault{
 		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, Spare: true,
 		After: func(s *site.Site, h heal.Healed) {
 			elsewhere(s, h)
-			if evidence := strings.Join(h.After.Last().Evidence, "\n"); strings.Contains(evidence, "nobody can say") {
+			if evidence := strings.Join(h.After.Last().Evidence, "\n"); strings.Contains(evidence, "node "+h.Struck[0].Node+" is ") {
 				s.T.Errorf("its end was seen, and the evidence is %q", evidence)
 			}
 		},
