@@ -24,10 +24,10 @@ type Fault struct {
 	Proof    string   // a code of its evidence, if it has one of interest
 	Evidence []string // parts of what is said in it
 
-	Silent bool // nobody tells of it: only the lease does
-	Apart  bool // the others train on without them meanwhile, and are not to wait
-	Spare  bool // there is a fifth node
-	Ends   bool // the training is awaited to its end
+	Silent bool   // nobody tells of it: only the lease does
+	Apart  bool   // the others train on without them meanwhile, and are not to wait
+	Spare  bool   // there is a fifth node
+	Ends   Places // where the training is awaited to its end
 
 	Prepare func(s *site.Site)                // before the master starts; nil: nothing
 	After   func(s *site.Site, healed Healed) // what else is to have become of it; nil: nothing
@@ -57,7 +57,8 @@ func (f Fault) nodes() int {
 // Heals strikes a calm training, and checks what becomes of it and of who was struck.
 func (on On) Heals(s *site.Site, f Fault) Healed {
 	s.T.Helper()
-	if !f.Ends {
+	ends := f.Ends&on.Place != 0
+	if !ends {
 		s.SetSteps(long)
 	}
 	if f.Silent {
@@ -85,7 +86,7 @@ func (on On) Heals(s *site.Site, f Fault) Healed {
 		f.After(s, h)
 	}
 	site.Gone(s.T, h.Ends...)
-	if f.Ends {
+	if ends {
 		s.EndsRight(site.Steps)
 	} else {
 		s.GoesOnRight(long)
@@ -145,7 +146,7 @@ func (f Fault) check(s *site.Site, h Healed) {
 // healsLate strikes while agents tell of an end by their own connections, before the place says whose deed it was. There is one
 // incident for it all the same.
 func (f Fault) healsLate(on On, s *site.Site) {
-	f.Spare, f.Apart, f.Ends = true, true, false
+	f.Spare, f.Apart, f.Ends = true, true, 0
 	on.Delay(s)
 	if h := on.Heals(s, f); len(h.After.Incidents) != 1 {
 		s.T.Errorf("of one fault there are %d incidents: %+v", len(h.After.Incidents), h.After.Incidents)

@@ -12,12 +12,12 @@ var faults = []Fault{
 	{
 		Name: "process killed", Gate: Local | Kubernetes | Volcano, Amid: Local | Kubernetes, Late: Kubernetes,
 		Struck: []int{2}, Strike: KillTrainer,
-		Cause: "process_killed", Proof: "exit_signal", Ends: true,
+		Cause: "process_killed", Proof: "exit_signal", Ends: Local | Kubernetes,
 	},
 	{
 		Name: "agent killed", Gate: Local | Kubernetes | Volcano, Amid: Local | Kubernetes, Away: Kubernetes, Late: Kubernetes,
 		Struck: []int{1}, Replaced: []int{1}, Strike: KillAgents,
-		Cause: "agent_gone", Proof: "agent_gone", Ends: true,
+		Cause: "agent_gone", Proof: "agent_gone", Ends: Local | Kubernetes,
 	},
 	{
 		Name: "agent and its process killed", Gate: Local, Amid: Local,
@@ -39,11 +39,11 @@ var faults = []Fault{
 	},
 	{
 		Name: "agent of rank zero killed", Soak: Local | Kubernetes,
-		Struck: []int{0}, Replaced: []int{0}, Strike: KillAgents, Cause: "agent_gone", Ends: true,
+		Struck: []int{0}, Replaced: []int{0}, Strike: KillAgents, Cause: "agent_gone", Ends: Local | Kubernetes,
 	},
 	{
 		Name: "two agents killed at once, one of rank zero", Soak: Local | Kubernetes, Amid: Local | Kubernetes,
-		Struck: []int{0, 2}, Replaced: []int{0, 2}, Strike: KillAgents, Ends: true,
+		Struck: []int{0, 2}, Replaced: []int{0, 2}, Strike: KillAgents, Ends: Local | Kubernetes,
 	},
 	{
 		Name: "process killed, and an agent while the next world forms", Soak: Local | Kubernetes,
@@ -52,7 +52,7 @@ var faults = []Fault{
 			site.Kill(s.T, syscall.SIGKILL, trainer)
 			site.Kill(s.T, syscall.SIGKILL, agent) // while the survivors stop and come together again
 			return []int{trainer, agent}
-		}, Ends: true,
+		}, Ends: Local | Kubernetes,
 	},
 	{ // What never wakes is ended where it is.
 		Name: "agent and process silent", Gate: Kubernetes, Amid: Local, Away: Kubernetes,
@@ -62,7 +62,7 @@ var faults = []Fault{
 	{ // What wakes is fenced off, or ended already.
 		Name: "agent and process silent for a while", Gate: Local,
 		Struck: []int{2}, Replaced: []int{2}, Strike: Silence,
-		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true, Ends: true,
+		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true, Ends: Local,
 		After: Wake,
 	},
 	{ // Nothing of it is left, which would count against a queue or a quota.
