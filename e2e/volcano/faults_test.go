@@ -85,7 +85,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	}
 	m := s.Watch()
 	m.Heard(absent)
-	site.Has(t, s.Must("status"), absent)
+	s.Await("the reason", func(j site.Job) bool { return j.Says(absent) })
 	if made := s.Objects(); len(made) > 0 {
 		t.Errorf("for a job that cannot be started there are %v", made)
 	}
