@@ -47,7 +47,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
@@ -59,7 +59,7 @@ import (
 // build returns the objects that `kubectl apply -k` of a folder makes, in kustomize's order.
 func build(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
-	kubectl := site.Kubectl(t)
+	kubectl := podsite.Kubectl(t)
 	if _, err := os.Stat(kubectl); err != nil && testing.Short() {
 		t.Skipf("kubectl is not built: run `make testbed` (%v)", err)
 	}
@@ -192,7 +192,7 @@ func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured
 	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}
-	page := site.OpenPage(t, filepath.Join("..", "docs", "kubernetes.md"), "## Install")
+	page := podsite.OpenPage(t, filepath.Join("..", "docs", "kubernetes.md"), "## Install")
 	if err := os.Mkdir(filepath.Join(dir, "two"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -22,7 +23,7 @@ import (
 // granted lists every verb on every resource that deploy/ grants, once.
 func granted(t *testing.T) []testbed.Permission {
 	t.Helper()
-	text, err := os.ReadFile(site.Rights)
+	text, err := os.ReadFile(podsite.Rights)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package volcano
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -24,8 +24,8 @@ import (
 func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	site.Needed(t)
-	s := site.NewDemo(t, testbed.Start(t, testbed.Options{}), programs, site.Local("volcano", 2))
+	podsite.Needed(t)
+	s := podsite.NewDemo(t, testbed.Start(t, testbed.Options{}), programs, podsite.Local("volcano", 2))
 	out, _ := s.Run("plan")
 	site.Has(t, out, "This cluster has no Volcano", "PodGroups of scheduling.volcano.sh/v1beta1", `choose provider "kubernetes"`)
 	if out, code := s.Run("apply", "-auto-approve", "-input=false"); code == 0 {
@@ -85,7 +85,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	}
 	m := s.Watch()
 	m.Heard(absent)
-	site.Has(t, s.Must("status"), absent)
+	s.Await("the reason", func(j site.Job) bool { return j.Says(absent) })
 	if made := s.Objects(); len(made) > 0 {
 		t.Errorf("for a job that cannot be started there are %v", made)
 	}
@@ -136,7 +136,7 @@ func TestTheSchedulerIsDown(t *testing.T) {
 	// And under a job that trains: what is lost meanwhile waits.
 	cluster.VolcanoScheduler.Kill(t)
 	victim := before.Worker(3)
-	s.DeletePod(victim.Name, site.AtOnce())
+	s.DeletePod(victim.Name, podsite.AtOnce())
 	three := s.Await("training without it, and the reason", func(j site.Job) bool {
 		return j.WorldSize == 3 && j.Generation > before.Generation && j.Says(`waits for the scheduler "volcano", which has not reported on it`)
 	})
@@ -167,7 +167,7 @@ func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 }
 
 // killedAt starts a master and kills it at its first write of a kind; done: when the API server has done it.
-func killedAt(s *site.Demo, kind string, done bool) {
+func killedAt(s *podsite.Demo, kind string, done bool) {
 	s.T.Helper()
 	gate := s.Through()
 	held, _ := gate.StopAt(0, kind, done)
@@ -250,18 +250,16 @@ func TestPodGroupDeletedByHand(t *testing.T) {
 	s.SetLease(site.Lenient)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
-	trainers, group := s.Trainers(before), podGroup(s)
+	group := podGroup(s)
 	s.OK(cluster.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).Delete(t.Context(), group.Name, metav1.DeleteOptions{}))
 	site.Until(t, "it is there again, with its pods", func() bool {
 		now := podGroup(s)
 		return now != nil && now.UID != group.UID && now.Status.Phase == v1beta1.PodGroupRunning
 	})
 	after := s.AwaitWorld(4, 1)
-	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
-		t.Errorf("training processes were restarted: generation %d -> %d", before.Generation, after.Generation)
-	}
+	s.Undisturbed(before, after)
 	// And it is a gang: what it loses is placed.
-	s.DeletePod(after.Worker(2).Name, site.AtOnce())
+	s.DeletePod(after.Worker(2).Name, podsite.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
 	s.GoesOnRight(long)
 }
@@ -318,16 +316,14 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	s.Edit("job.hcl", "eltrain {", "eltrain {\n  state \"kubernetes\" {\n    name = \"e2e\"\n  }")
 	first := s.Watch()
 	before := s.AwaitWorld(4, 1)
-	trainers, group := s.Trainers(before), podGroup(s)
+	group := podGroup(s)
 	standby := s.Elsewhere()
 	second := standby.Watch("-lock-timeout=1h")
 	second.Heard("Acquiring state lock")
 	first.Kill()
 	second.Heard("Watching.")
 	after := standby.AwaitWorld(4, 1)
-	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
-		t.Errorf("training processes were restarted: generation %d -> %d", before.Generation, after.Generation)
-	}
+	s.Undisturbed(before, after)
 	// Its generation says nothing: it counts what Volcano writes of its status, too.
 	if now := podGroup(s); now.UID != group.UID || !reflect.DeepEqual(written(now), written(group)) {
 		t.Errorf("the second wrote a PodGroup that was as it is to be: %s %v -> %s %v", group.UID, written(group), now.UID, written(now))
