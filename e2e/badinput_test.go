@@ -232,7 +232,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.Read("eltrain.state")
 	s.Write("eltrain.state", foreign)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
-	m.Heard("The state cannot be stored; nothing is changed until it can")
+	m.Heard("The state cannot be stored; nothing changes until it can be")
 	m.Heard("they belong to different job directories; nothing was written")
 	if got := s.Read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
@@ -241,7 +241,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 		t.Error("the agent that was well is gone")
 	}
 	s.Write("eltrain.state", own)
-	m.Heard("Over: The state cannot be stored")
+	m.Heard("Resolved: The state cannot be stored")
 	after := s.AwaitWorld(2, before.Generation+1)
 	if !maps.Equal(before.Bodies(), after.Bodies()) {
 		t.Errorf("agents %v -> %v", before.Bodies(), after.Bodies())
@@ -270,7 +270,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	site.Has(t, out, "Part of the journal cannot be read", filepath.Base(name), "Running")
+	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name), "Running")
 	if strings.Contains(out, "orld_formed") || strings.Contains(out, "world formed") {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
@@ -281,10 +281,10 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	site.Has(t, out, "Part of the journal cannot be read", filepath.Base(name))
+	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
 	m := s.Watch()
-	m.Heard("The journal's torn end was cut off")
+	m.Heard("Removed an incomplete entry at the end of the journal")
 	before := s.AwaitWorld(2, 1)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	s.AwaitWorld(2, before.Generation+1)
@@ -404,7 +404,7 @@ func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s.Must("apply", "-auto-approve")
 	filler := fill()
 	out, code := s.Run("destroy", "-auto-approve")
-	if told := site.Unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Make room on that disk") {
+	if told := site.Unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Free a few MiB on that disk") {
 		t.Errorf("destroy on a full disk: exit code %d\n%s", code, out)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -430,7 +430,7 @@ func TestTakenPortIsToldAndNothingStarts(t *testing.T) {
 			if code != 1 {
 				t.Errorf("%s %s: exit code %d", watch, flag, code)
 			}
-			site.Has(t, out, "The elastic training service cannot start", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
+			site.Has(t, out, "Cannot start the elastic training service", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.Dir, "eltrain.state")); err == nil {
@@ -452,7 +452,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 		if code != 1 {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
-		site.Has(t, out, "The state cannot be locked", fmt.Sprintf("(pid %d), apply -watch since", m.PID()), "-lock-timeout")
+		site.Has(t, out, "Cannot lock the state", fmt.Sprintf("(pid %d), apply -watch since", m.PID()), "-lock-timeout")
 	}
 	s.Undisturbed(before, s.Status())
 
@@ -634,7 +634,7 @@ job "hungry" {
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	m.Heard("memory 64MiB -> 128MiB after running out of it")
+	m.Heard("memory 64MiB -> 128MiB after running out of memory")
 	site.Kill(t, syscall.SIGKILL, grown.Slot("worker[0]").PID)
 	again := s.Of("hungry").AwaitWorld(1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {

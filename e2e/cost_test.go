@@ -62,18 +62,18 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 
 	m := s.Watch()
 	at(1, 534)
-	restart(`generation 1\) restarts at step 534, and goes on from the checkpoint of step 500 in ckpt` + work(34))
+	restart(`generation 1\) restarts at step 534, and resumes from the checkpoint of step 500 in ckpt` + work(34))
 	text := s.Must("plan", "-markdown", "-replace=job.saver.worker[0]")
-	site.Has(t, text, "goes on from the checkpoint of step 500 in ckpt; the work of 34 steps")
-	site.Has(t, s.Must("status"), "training step 534, checkpoint of step 500")
+	site.Has(t, text, "resumes from the checkpoint of step 500 in ckpt; recomputed: 34 steps")
+	site.Has(t, s.Must("status"), "training step 534, checkpoint at step 500")
 
 	s.Write("job.hcl", saver("4s"))
 	at(2, 510)
 	restart(`generation 2\) restarts at step 510, and resumes from the checkpoint of step 500 in ckpt` + work(10))
 
 	m.Kill()
-	restart(`restarts, at step 534 or later, and goes on from the checkpoint of step 500 in ckpt, or a newer one\.`)
-	site.Has(t, s.Must("status"), "training checkpoint of step 500")
+	restart(`restarts, at step 534 or later, and resumes from the checkpoint of step 500 in ckpt or newer\.`)
+	site.Has(t, s.Must("status"), "training checkpoint at step 500")
 
 	s.Watch()
 	at(2, 510)

@@ -196,7 +196,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 
 	// The pull request says what it costs, and changes nothing.
 	site.Has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
-		"goes on from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
+		"resumes from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
 	work.Undisturbed(first, work.Status())
 
 	// The plan that was approved is the plan that runs, once.
@@ -229,7 +229,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		t.Errorf("incidents %+v", healed.Incidents)
 	}
 	r.follow("commit")
-	site.Until(s.T, "the commit", func() bool { return strings.Contains(s.Must("events"), `"Digits go first" was taken up`) })
+	site.Until(s.T, "the commit", func() bool { return strings.Contains(s.Must("events"), `"Digits go first" is in effect`) })
 	site.Until(s.T, "the edit", func() bool { return strings.Contains(s.Must("plan"), "No changes.") })
 	s.Undisturbed(healed, s.Status())
 
@@ -238,7 +238,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		told := strings.Join(j.Reasons, " ") // git may be late to say what a commit is about
 		return j.Phase == "Degraded" && strings.Contains(told, `"Two of them"`) && strings.Contains(told, `"Digits go first"`)
 	})
-	site.Has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last good one stays in force (commit `,
+	site.Has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last valid one stays in effect (commit `,
 		`"Digits go first")`, "on digits.hcl line 7", "a number is required")
 	s.Undisturbed(healed, broken)
 	if _, code := work.Run("validate"); code != 1 {
@@ -255,7 +255,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	held := s.Await("the removal that is held back", func(j site.Job) bool {
 		return strings.Contains(strings.Join(j.Reasons, " "), "-max-destroy=1")
 	})
-	site.Has(t, strings.Join(held.Reasons, " "), `"No digits any more") would have 2 slots of it removed or replaced`)
+	site.Has(t, strings.Join(held.Reasons, " "), `"No digits any more") would remove or replace 2 slots of it`)
 	if held.Phase != "Degraded" || held.Healthy {
 		t.Errorf("it is %s", held.Phase)
 	}
@@ -327,7 +327,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	}
 	taken := func(subject string, times int) {
 		t.Helper()
-		site.Until(s.T, "taking "+subject+" up", func() bool { return strings.Count(s.Must("events"), `"`+subject+`" was taken up`) == times })
+		site.Until(s.T, "taking "+subject+" up", func() bool { return strings.Count(s.Must("events"), `"`+subject+`" is in effect`) == times })
 		unhurt(subject)
 	}
 	for i := range 3 {

@@ -176,7 +176,7 @@ func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	m := s.Watch("-prune=false")
 	s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[1]").AgentPID)
-	m.Heard("a sensitive value that it was declared with is not known any more")
+	m.Heard("a sensitive value that it was declared with is no longer known")
 	s.Write("job.hcl", secretive)
 	s.Await("healed", func(j site.Job) bool {
 		return len(j.Running()) == 2 && j.Slot("worker[1]").AgentPID != before.Slot("worker[1]").AgentPID

@@ -92,11 +92,11 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	if err := os.Rename(current, current+".away"); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("The configuration has errors; the last good one stays in force")
+	m.Heard("The configuration has errors; the last valid one stays in effect")
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Over: The configuration has errors")
+	m.Heard("Resolved: The configuration has errors")
 	s.Undisturbed(world, s.AwaitWorld(2, world.Generation))
 }
 
@@ -110,8 +110,8 @@ func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
 	}
 	defer func() { s.Dir = real }()
 	m := s.Watch()
-	m.Heard("The job directory is reached by a link")
-	m.Heard(".eltrain and eltrain.state stay behind there")
+	m.Heard("The job directory is a symbolic link")
+	m.Heard(".eltrain and eltrain.state stay in the old directory")
 	s.AwaitWorld(1, 1)
 }
 
@@ -128,7 +128,7 @@ func TestAPlainApplyHoldsBackWhatIsMoreThanAllowedAndDoesTheRest(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	const held = "The files would have 2 slots of it removed or replaced, 2 in all, and -max-destroy=1 allows no more than that"
+	const held = "The files would remove or replace 2 slots of it, 2 in all, which is more than -max-destroy=1 allows"
 	site.Has(t, out, "Plan: 1 to add, 1 to change, 0 to destroy.", "job.s is Degraded", held)
 	s.Undisturbed(before, s.Status())
 	site.Has(t, s.Must("events"), "withheld job.s: "+held)

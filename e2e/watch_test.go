@@ -119,7 +119,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	m := s.Watch()
 	s.Dir = real // all else is seen from where the files are
 	before := s.AwaitWorld(2, 1)
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name  string
 		leave func(at string) error
@@ -411,7 +411,7 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	if code := m.Wait(); code != 0 {
 		t.Errorf("exit code %d after one interrupt", code)
 	}
-	site.Has(t, m.Out.String(), "Interrupt received.", "the rest keeps running")
+	site.Has(t, m.Out.String(), "Interrupt received.", "everything else keeps running")
 	s.Must("apply", "-auto-approve") // takes the lock without waiting
 	s.Undisturbed(before, s.Status())
 

@@ -269,7 +269,7 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	user := s.User()
 	user.Name, user.Without = "blind", []testbed.Permission{{Verb: "list", Resource: "runtimeclasses"}, {Verb: "watch", Resource: "runtimeclasses"}}
 	s.As(user)
-	site.Has(t, s.Must("plan"), "What the RuntimeClass", "is not known", "list and watch on runtimeclasses", "Plan: 2 to add")
+	site.Has(t, s.Must("plan"), "The overhead of the RuntimeClass", "is unknown", "list and watch on runtimeclasses", "Plan: 2 to add")
 	s.As(s.User())
 	naming("none")
 	site.Has(t, s.Must("plan"), `The RuntimeClass "none" does not exist in the cluster`)
