@@ -90,7 +90,7 @@ func TestWaitsHaveOneBound(t *testing.T) {
 	}
 }
 
-// functionsOf visits the functions of a tier's test files.
+// functionsOf visits the functions of a tier's test files, and of packages that tests share.
 func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncDecl)) {
 	t.Helper()
 	out, err := exec.Command("./scripts/gate.sh", "folders", tier).Output()
@@ -98,16 +98,22 @@ func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncD
 		t.Fatalf("which packages are %s: %v", tier, err)
 	}
 	for _, dir := range strings.Fields(string(out)) {
-		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
+		parsed, shared := map[string]*ast.File{}, false // is it a package that tests share?
 		for _, path := range files {
-			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
+			if parsed[path], err = parser.ParseFile(token.NewFileSet(), path, nil, 0); err != nil {
 				t.Fatal(err)
 			}
-			for _, d := range parsed.Decls {
+			shared = shared || !strings.HasSuffix(path, "_test.go") && slices.ContainsFunc(parsed[path].Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"` })
+		}
+		for _, path := range files {
+			if !shared && !strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, d := range parsed[path].Decls {
 				if f, is := d.(*ast.FuncDecl); is {
 					visit(path, f)
 				}

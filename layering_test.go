@@ -20,7 +20,7 @@ import (
 const module = "github.com/eltrain/eltrain/"
 
 // rooms says which of our packages each room may import, by prefix. What is not listed here is a new room
-// and has to be given its place.
+// and must be given its place.
 var rooms = map[string][]string{
 	"job":                    {},
 	"lang":                   {"job"},
@@ -55,11 +55,13 @@ var rooms = map[string][]string{
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
-	"e2e":                    {"internal/trainlog"},
-	"e2e/site":               {"testbed", "internal/trainlog", "internal/hang"}, // what the next three share
-	"e2e/faults":             {"testbed", "e2e/site"},
-	"e2e/kubernetes":         {"testbed", "e2e/site"},
-	"e2e/volcano":            {"testbed", "e2e/site"},
+	"e2e":                    {"e2e/site", "e2e/heal"},
+	"e2e/site":               {"internal/trainlog", "internal/hang"}, // what all of e2e share
+	"e2e/heal":               {"e2e/site", "internal/loopback"},
+	"e2e/podsite":            {"e2e/site", "e2e/heal", "testbed"}, // what the next three share
+	"e2e/faults":             {"testbed", "e2e/site", "e2e/podsite"},
+	"e2e/kubernetes":         {"testbed", "e2e/site", "e2e/podsite", "e2e/heal"},
+	"e2e/volcano":            {"testbed", "e2e/site", "e2e/podsite", "e2e/heal"},
 	"bench/internal/report":  {},
 	"bench":                  {"bench/internal", "job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed", "internal/trainlog"},
 }

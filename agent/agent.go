@@ -42,7 +42,7 @@ const (
 )
 
 const (
-	// lastWordWait is how long the answer to the last word is awaited by an agent that was asked to go.
+	// lastWordWait is how long the answer to the last word is awaited by an agent that was told to stop.
 	lastWordWait = time.Second
 
 	// The agent holds some buffers and little else; a small heap is worth more here than rare collections.
@@ -83,7 +83,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 		log.Error("the agent's configuration is unusable", "error", err)
 		exit := &job.Exit{Code: ExitConfig, At: time.Now(), NotStarted: err.Error()}
 		if err := rec.exit(job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed}); err != nil {
-			log.Error("the end was not recorded", "error", err)
+			log.Error("cannot record the end", "error", err)
 		}
 		return ExitConfig
 	}
@@ -331,7 +331,7 @@ func (a *agent) reserve() {
 }
 
 // measure takes the processor time and memory of the processes. They go out with the next beat. Orphans that
-// ended meanwhile are collected by the way: in a container this is their init.
+// ended meanwhile are collected as well: in a container this is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
 		reapOrphans()
@@ -378,13 +378,13 @@ func (a *agent) say() said {
 	return s
 }
 
-// finish records the end and gives the exit code.
+// finish records the end and returns the exit code.
 func (a *agent) finish() int {
 	l := a.life
 	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {
-		a.log.Error("the end was not recorded", "error", err)
+		a.log.Error("cannot record the end", "error", err)
 	}
-	a.log.Info("the agent ends", "reason", a.ended.reason)
+	a.log.Info("the agent exits", "reason", a.ended.reason)
 	switch a.ended.reason {
 	case job.EndFailed:
 		return max(1, min(l.exit.Code, 255))

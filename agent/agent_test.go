@@ -393,7 +393,7 @@ func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
 	if first.State != job.MemberRunning || first.Generation != 4 || first.Slot != "worker[3]" || first.Incarnation != 2 || first.Node != "n7" || first.AgentPID != a.cmd.Process.Pid {
 		t.Errorf("registered as %+v", first)
 	}
-	// Its versions begin anew, and are obeyed.
+	// Its versions start over, and are obeyed.
 	next.give(elastic.Order{Do: elastic.Leave})
 	if code := a.code(t); code != ExitDone {
 		t.Errorf("exit code %d", code)
@@ -420,7 +420,7 @@ func TestUnknownMemberRegistersAgain(t *testing.T) {
 	if again.State != job.MemberRunning || !slices.Equal(again.PIDs, before.PIDs) {
 		t.Errorf("registered again as %+v", again)
 	}
-	// Versions begin anew with a registration: what it knew before is forgotten.
+	// Versions start over with a registration: what it knew before is forgotten.
 	eventually(t, "a first sync that knows no order", func() bool {
 		b.service.mu.Lock()
 		defer b.service.mu.Unlock()
@@ -430,7 +430,7 @@ func TestUnknownMemberRegistersAgain(t *testing.T) {
 	})
 }
 
-// The network is cut: the connection stays, and nothing comes any more.
+// The network is cut: the connection stays, and nothing comes anymore.
 func TestMuteServiceIsHeldToBeGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100*time.Millisecond, "sleep", "60")
@@ -445,7 +445,7 @@ func TestMuteServiceIsHeldToBeGone(t *testing.T) {
 	}
 }
 
-// Answers hang, but requests still arrive: what is new goes out all the same, on another connection.
+// Answers hang, but requests still arrive: what is new goes out anyway, on another connection.
 func TestNewsDoNotWaitForAnswersThatHang(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sleep", "60")
@@ -699,7 +699,7 @@ func TestTheCheckpointOfAPlannedStopIsReported(t *testing.T) {
 
 func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	t.Parallel()
-	// The script writes a checkpoint upon SIGUSR1 and trains on; SIGTERM ends it. The helper says if it gets
+	// The script writes a checkpoint upon SIGUSR1 and keeps training; SIGTERM ends it. The helper says if it gets
 	// the signal too, of which one without a handler would die.
 	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1; : > "$DIR/helper"; while :; do sleep 0.01; done' &
 	trap 'sleep 0.2; : > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1

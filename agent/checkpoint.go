@@ -34,7 +34,7 @@ type arrival struct {
 	since  time.Time // when seen was first seen as it is
 }
 
-// finished takes in what the newest checkpoint is by now, and reports whether it is the one that was asked for, and whole.
+// finished records what the newest checkpoint is by now, and reports whether it is the one that was asked for, and whole.
 func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen != a.seen {
 		a.seen, a.since = seen, now

@@ -382,7 +382,7 @@ type supervisor struct {
 	alive    int
 	failed   []*process // in the order of their exits
 	blamed   bool       // the first failure was told
-	stopping bool       // a stop was asked for: exits say nothing any more
+	stopping bool       // a stop was asked for: exits say nothing anymore
 
 	rootCause  *time.Timer // a failure is told no later
 	checkpoint arrival
@@ -413,7 +413,7 @@ func (s *supervisor) close() {
 	s.kill.Stop()
 }
 
-// exited takes in that a process has ended.
+// exited records that a process has ended.
 func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
@@ -451,7 +451,7 @@ func (s *supervisor) slain(p *process) bool {
 	return true
 }
 
-// blame tells the first failure, and ends the processes that live: they cannot go on without their peer.
+// blame tells the first failure, and ends the processes that live: they cannot continue without their peer.
 func (s *supervisor) blame() {
 	if s.blamed {
 		return
@@ -499,7 +499,7 @@ func (s *supervisor) awaitsRootCause() bool {
 	return false
 }
 
-// stop takes in that the processes are to end.
+// stop records that the processes are to end.
 func (s *supervisor) stop(how stop) {
 	s.stopping = true
 	s.rootCause.Stop()

@@ -69,7 +69,7 @@ type (
 	// slain: a process that was being stopped ended by a signal that this agent did not send. That is why
 	// the world broke, or as good a reason: the news of its peers' broken connections were just quicker.
 	slain struct{ exit job.Exit }
-	// stopped: nothing of the generation runs any more, since at. Without a failed or a stop before it, all ended with 0.
+	// stopped: nothing of the generation is running, since at. Without a failed or a stop before it, all ended with 0.
 	stopped struct{ at time.Time }
 	// overdue: nobody answered the last word in time.
 	overdue struct{}
@@ -85,7 +85,7 @@ func (slain) isEvent()     {}
 func (stopped) isEvent()   {}
 func (overdue) isEvent()   {}
 
-// effect is what is to be done about an event, in the order given.
+// effect is what to do about an event, in the order given.
 type effect interface{ isEffect() }
 
 type (
@@ -266,7 +266,7 @@ func (l *life) signalled() []effect {
 	if l.state == job.MemberWaiting || l.state == job.MemberRunning {
 		l.state = job.MemberLeaving
 	}
-	// The others go on at once if the service hears of it before the processes have ended.
+	// The others continue at once if the service hears of it before the processes have ended.
 	return append([]effect{report{}}, l.leave(job.EndLeft, stop{grace: l.stopGrace})...)
 }
 

@@ -19,7 +19,7 @@ const (
 	tailLines   = 20
 	maxTailLine = 512
 	// drainTime is how long output is still read after a process and its group have ended: what is in the
-	// pipe takes no time, and a process that fled the group may hold the pipe open for ever.
+	// pipe takes no time, and a process that fled the group may hold the pipe open forever.
 	drainTime = 250 * time.Millisecond
 	// maxPipe is the most that a pipe holds (fs.pipe-max-size of proc_sys_fs(5); by itself one holds 64 KiB).
 	maxPipe = 1 << 20
@@ -35,7 +35,7 @@ type sink struct {
 	w      *os.File
 	size   int64
 	failed bool // the last write did
-	torn   bool // the last line has no end: its agent was killed amid it, or the disk was full
+	torn   bool // the last line has no end: its agent was killed meanwhile, or the disk was full
 }
 
 func openSink(path string, log *slog.Logger) (*sink, error) {
@@ -235,7 +235,7 @@ func (r *reader) flush() {
 		r.to.Write(r.out)
 		r.out = r.out[:0]
 	}
-	if cap(r.out) > 4*readSize { // one long line does not cost memory for ever
+	if cap(r.out) > 4*readSize { // one long line does not cost memory forever
 		r.out, r.line = nil, append([]byte(nil), r.line...)
 	}
 }

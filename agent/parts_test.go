@@ -122,7 +122,7 @@ func (h *held) Write(b []byte) (int, error) {
 	return h.Buffer.Write(b)
 }
 
-// What is in the pipe when the time to read it is over is read all the same, and what holds it open is not waited for.
+// What is in the pipe when the time to read it is over is read anyway, and what holds it open is not waited for.
 func TestOutputThatIsReadLateIsWhole(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {

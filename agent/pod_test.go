@@ -135,7 +135,7 @@ func TestOutputOfAPodIsItsProcesses(t *testing.T) {
 	if next["0"] != lines || next["1"] != lines {
 		t.Errorf("lines of the ranks on stdout: %v", next)
 	}
-	if s := a.stderr.String(); strings.Contains(s, "[rank ") || !strings.Contains(s, "the agent ends") {
+	if s := a.stderr.String(); strings.Contains(s, "[rank ") || !strings.Contains(s, "the agent exits") {
 		t.Errorf("stderr has\n%s", s)
 	}
 }

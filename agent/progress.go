@@ -18,7 +18,7 @@ const (
 	rateSamples = 32
 	rateSpacing = 500 * time.Millisecond
 	// progressEvery is how often progress goes out at least while there is some; the beat may be slower. Only
-	// members whose output shows progress speak so often: rank 0, as a rule.
+	// members whose output shows progress speak so often: rank 0, usually.
 	progressEvery = 2 * time.Second
 )
 
@@ -89,7 +89,7 @@ func newMatcher(what, pattern string) (matcher, error) {
 	return matcher{re, []byte(literal), step}, nil
 }
 
-// find gives the step in a line, and all groups; nil groups if the line tells none.
+// find returns the step in a line, and all groups; nil groups if the line tells none.
 func (m *matcher) find(line []byte) (step int64, groups [][]byte) {
 	if m.pattern == nil || !bytes.Contains(line, m.literal) {
 		return 0, nil
@@ -117,7 +117,7 @@ func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	return worth
 }
 
-// seeCheckpoint takes in a checkpoint. Of several ranks that write parts of one the foremost counts, as with steps. One
+// seeCheckpoint records a checkpoint. Of several ranks that write parts of one the foremost counts, as with steps. One
 // of an earlier generation counts until this one has written its own.
 func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 	m.mu.Lock()
@@ -139,7 +139,7 @@ func (m *meter) due(at time.Time) bool {
 	return true
 }
 
-// seeStep takes in a step. Of several ranks that print the same steps the foremost counts; a later generation goes on
+// seeStep records a step. Of several ranks that print the same steps the foremost counts; a later generation continues
 // from its checkpoint, even if that is earlier.
 func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Time) (worth bool) {
 	m.mu.Lock()
@@ -175,7 +175,7 @@ func finite(s string) *float64 {
 	return &f
 }
 
-// read gives the newest progress. The rate falls once steps stop coming.
+// read returns the newest progress. The rate falls once steps stop coming.
 func (m *meter) read(now time.Time) progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()

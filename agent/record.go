@@ -50,7 +50,7 @@ type processesRecord struct {
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
-var errStarted = errors.New("this incarnation was started before")
+var errStarted = errors.New("this incarnation was already started")
 
 // record is an incarnation's directory, held by this agent, and the file that takes its last word. The zero
 // value, for an agent that nobody looks for, keeps nothing.
@@ -112,15 +112,15 @@ func (r *record) say(w job.LastWord) error {
 	}
 	text, err := json.Marshal(w)
 	if err != nil {
-		return fmt.Errorf("say the last word: %w", err)
+		return fmt.Errorf("write the termination message: %w", err)
 	}
 	f, err := os.OpenFile(r.word, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
-		return fmt.Errorf("say the last word: %w", err)
+		return fmt.Errorf("write the termination message: %w", err)
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("say the last word: %w", err)
+		return fmt.Errorf("write the termination message: %w", err)
 	}
 	return nil
 }

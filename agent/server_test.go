@@ -114,7 +114,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 	first := m.await(t, "generation 1 runs", allRun(1, 2))
 
-	// The master dies; training goes on, and its successor finds the very same processes.
+	// The master dies; training continues, and its successor finds the very same processes.
 	m.close(t)
 	next := newMaster(t, l, 0)
 	for _, b := range dirs {
@@ -143,7 +143,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 		eventually(t, "both generations have said where rank 0 is", func() bool { return strings.Count(b.read("log"), "] at 127.0.0.1:") == 2 })
 	}
 
-	// An agent is asked to go: the other trains on alone.
+	// An agent is told to stop: the other keeps training alone.
 	next.want.Want.Settle = job.Duration(100 * time.Millisecond)
 	next.server.Set("mnist", next.want)
 	agents[1].signal(t, unix.SIGTERM)
@@ -160,7 +160,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 }
 
-// A slot is to go, and the other one's process cannot go on without its peer before its agent has heard that the world
+// A slot is to go, and the other one's process cannot continue without its peer before its agent has heard that the world
 // ends. What the service says then is what a planner needs to hold that against nobody.
 func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 	t.Parallel()
@@ -201,7 +201,7 @@ func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 		t.Errorf("exit %+v of world %+v", exit, failed.World)
 	}
 
-	// The planner lets it go on.
+	// The planner lets it continue.
 	m.want.Slots[1].InPlace = 1
 	m.server.Set("mnist", m.want)
 	close(hear)

@@ -182,7 +182,7 @@ func (s *fakeService) run(generation, processes int) {
 	}})
 }
 
-// await waits for a report, a registration's or a sync's, that is as wanted, and gives the newest such.
+// await waits for a report, a registration's or a sync's, that is as wanted, and returns the newest such.
 func (s *fakeService) await(t *testing.T, what string, ok func(elastic.Report) bool) elastic.Report {
 	t.Helper()
 	deadline := time.After(patience)
@@ -243,7 +243,7 @@ func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
 		Processes: 1, Ranked: true, StopGrace: job.Duration(10 * time.Second), MaxRestarts: 10, Command: command,
 	}
 	b.write(t, "service", b.service.server.URL+"\n")
-	// A port that one test lets go may be the next one's: by the token no agent is taken for another's.
+	// A port that one test lets go may be the next one's: by the token no agent is mistaken for another's.
 	b.service.token = "secret of " + t.Name()
 	b.write(t, "token", b.service.token+"\n")
 	return b

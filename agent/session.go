@@ -26,7 +26,7 @@ const (
 	// lookPeriod is how often the service's file is looked at between tries: a new master is found at once.
 	lookPeriod = 250 * time.Millisecond
 	// requestMargin is how much longer than the beat a request may take. Later than that the connection is
-	// held to be dead, which no error may ever show when the network is cut. An agent that was suspended
+	// considered dead, which no error may ever show when the network is cut. An agent that was suspended
 	// (SIGSTOP, a paused machine) wakes up with this time past, asks at once, and learns that it is fenced.
 	requestMargin = 2 * time.Second
 	// registerTimeout bounds a registration, before which the beat is not known.
@@ -44,7 +44,7 @@ type said struct {
 	acknowledge bool
 }
 
-// session is the agent's talk with the service: one request open at a time, for ever. What comes of it goes
+// session is the agent's talk with the service: one request open at a time, forever. The result goes
 // to events.
 type session struct {
 	config *job.AgentConfig
@@ -71,7 +71,7 @@ func (s *session) tell() {
 	}
 }
 
-// run talks until ctx ends, or the service has said for good that this member is not wanted.
+// run talks until ctx ends, or the service has said permanently that this member is not wanted.
 func (s *session) run(ctx context.Context) {
 	defer s.disconnect()
 	backoff := backoffMin
@@ -79,7 +79,7 @@ func (s *session) run(ctx context.Context) {
 		err := s.register(ctx)
 		if err == nil {
 			if s.silent {
-				s.log.Info("the service answers again")
+				s.log.Info("the service is reachable again")
 			}
 			s.silent = false
 			err = s.converse(ctx)
@@ -92,7 +92,7 @@ func (s *session) run(ctx context.Context) {
 			s.send(ctx, fenced{})
 			return
 		case errors.Is(err, elastic.ErrNoSuchSlot), errors.Is(err, elastic.ErrNoSuchJob):
-			s.log.Warn("not wanted any more", "reason", err)
+			s.log.Warn("no longer needed", "reason", err)
 			s.send(ctx, ordered{elastic.Order{Do: elastic.Leave}})
 			return
 		case errors.Is(err, elastic.ErrUnauthorized):
@@ -109,7 +109,7 @@ func (s *session) run(ctx context.Context) {
 		s.answered = false
 		if !s.silent && !errors.Is(err, elastic.ErrNotReady) {
 			s.silent = true
-			s.log.Warn("no service: training goes on, trying again", "error", err)
+			s.log.Warn("cannot reach the service: training continues, retrying", "error", err)
 		}
 		if errors.Is(err, elastic.ErrNotReady) {
 			backoff = min(backoff, notReadyMax)

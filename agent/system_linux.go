@@ -171,7 +171,7 @@ type usage struct {
 	at     time.Time
 }
 
-// read gives the processor time per time since the last reading, and resident memory; pages that processes
+// read returns the processor time per time since the last reading, and resident memory; pages that processes
 // share count for each. It reaps adopted processes that ended meanwhile; keep tells which are not adopted.
 func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes) {
 	self := os.Getpid()

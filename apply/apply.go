@@ -1,9 +1,9 @@
-// Package apply carries plans out. A Loop is the one loop as a value: it is told what is observed and how what it asked for
-// has ended, plans, and says what is to be done. A Driver runs it against the world: it owns the goroutines, the bounds and
-// the clock. `eltrain plan` looks once and stops before acting (Planner); `apply` runs until nothing is left to do,
-// `apply -watch` for ever.
+// Package apply carries plans out. A Loop is the one loop as a value: it takes observations and outcomes of its effects,
+// plans, and returns the next effects. A Driver runs it against the world: it owns the goroutines, the bounds and
+// the clock. `eltrain plan` observes once and does not act (Planner); `apply` runs until nothing is left to do,
+// `apply -watch` forever.
 //
-// It is the only room in which plans, providers, the service and the store meet.
+// It is the only package in which plans, providers, the service and the store meet.
 package apply
 
 import (
@@ -15,41 +15,41 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Intent is what a run is to do, beside what the files say.
+// Intent is what a run should do, in addition to the files.
 type Intent struct {
-	// Watch goes on for ever. Else the run ends once nothing is left to do: elastic roles get what they begin with, and grow
-	// no further.
+	// Watch runs until it is interrupted. Otherwise it ends once nothing is left to do: elastic roles get their initial size and do not grow
+	// further.
 	Watch bool
-	// Destroy says that Files has no jobs because all are to be destroyed.
+	// Destroy: Files has no jobs because all are to be destroyed.
 	Destroy bool
-	// Prevent says which jobs the files keep from being destroyed, where Files has none.
+	// Prevent names the jobs that the files protect from being destroyed, if Files has none.
 	Prevent map[string]bool
-	// Keep leaves jobs alone that are recorded and not declared.
+	// Keep keeps jobs that are recorded but not declared.
 	Keep bool
-	// MaxDestroy bounds how many slots a change of the files may have removed or replaced at once. What is beyond that is
-	// not done, and is told. nil is no bound.
+	// MaxDestroy limits how many slots a change of the files may remove or replace at once. What exceeds it is
+	// held back and reported. nil is no limit.
 	MaxDestroy *int
-	// Rerun starts jobs that failed anew.
+	// Rerun starts failed jobs again.
 	Rerun bool
-	// Scope bounds what may be changed, and Replace names slots to start anew besides those that Scope does.
+	// Scope limits what may change. Replace names slots to replace in addition to those in Scope.
 	Scope   plan.Scope
 	Replace []job.Selector
-	// Refresh plans nothing but to record what is seen.
+	// Refresh only records what is observed.
 	Refresh bool
 }
 
 // Files is one reading of the configuration.
 type Files struct {
 	Jobs    []job.Job
-	Blocks  plan.Blocks // what the files say of jobs' names, and whose jobs are
+	Blocks  plan.Blocks // moved, removed and import blocks, and the owner of jobs
 	Outputs map[string]state.Output
-	// Commit names what the files are of, for a person; "" if that is not known. It is there with an error, too.
+	// Commit is the commit of the files, for a person; "" if unknown. It is also set with an error.
 	Commit string
-	// Caution is what is doubtful about how the files came to be as they are; "" if nothing.
+	// Caution says why the files may be incomplete; "" if they are not.
 	Caution string
-	// Misnamed tells of a removed block that keeps nothing while a job is ended; "" if there is none.
+	// Misnamed reports a removed block that matches nothing while a job is destroyed; "" if there is none.
 	Misnamed string
-	// Seal takes out of records what is sensitive by now; nil takes nothing out.
+	// Seal replaces sensitive values in records; nil replaces none.
 	Seal func(job.Records) job.Records
 }
 
@@ -59,27 +59,27 @@ type Words interface {
 	Sentence(job.Reason) string
 }
 
-// codes are the words where nobody reads.
+// codes writes codes instead of sentences, where nobody reads them.
 type codes struct{}
 
 func (codes) Sentence(r job.Reason) string { return r.String() }
 
-// View is told what a run does while it does it. cmd/view implements it for people and for machines. Calls come from one
+// View receives the progress of a run. cmd/view implements it for people and for programs. Calls come from one
 // goroutine at a time and must not block for long.
 type View interface {
-	// Planned is told each plan that has new changes, waits or sizes, before it is carried out, and the first one after that
-	// which has no changes any more: what was not done of those is given up.
+	// Planned receives each plan with new changes, waits or sizes before it is carried out, and the first plan after that
+	// without changes: what was not done by then is canceled.
 	Planned(p *plan.Plan)
-	// Started, Still and Finished follow one change. err is nil when it was done.
+	// Started, Still and Finished report one change. err is nil if it succeeded.
 	Started(c *plan.Change)
 	Still(c *plan.Change, elapsed time.Duration)
 	Finished(c *plan.Change, elapsed time.Duration, err error)
-	// Withdrawn ends one that was not done, and is not asked for any more.
+	// Withdrawn reports a change that was canceled: it is no longer needed.
 	Withdrawn(c *plan.Change, elapsed time.Duration)
-	// Noticed is told what happens: phases, worlds, incidents.
+	// Noticed reports events: phases, worlds, incidents.
 	Noticed(n job.Notice)
-	// Condition is told what is wrong but does not end the run, and what of it is over: each transition once.
+	// Condition reports problems that do not end the run, as they are raised, change and clear: each transition once.
 	Condition(c conditions.Change)
-	// Progressed is told, every few seconds, how training goes.
+	// Progressed reports training progress every few seconds.
 	Progressed(jobName string, p Progress)
 }

@@ -16,9 +16,9 @@ type book struct {
 	state  state.State
 	names  names // of state
 	epoch  uint64
-	unsure bool // the last write failed: it may be stored all the same
+	unsure bool // the last write failed: it may be stored anyway
 
-	busy      bool      // a write or a reread is in flight
+	busy      bool      // a write or reread is in flight
 	decided   bool      // that write is of a turn's decision
 	worlds    []Forming // that write is of these worlds
 	forming   []Forming // worlds that wait for the next
@@ -36,7 +36,7 @@ func newBook(s Setup) book {
 	return b
 }
 
-// set makes a state the newest. What of it is sensitive by now is sealed.
+// set makes a state the newest, with sensitive values sealed.
 func (b *book) set(s state.State) {
 	if b.seal != nil {
 		s.Jobs = b.seal(s.Jobs)
@@ -44,7 +44,7 @@ func (b *book) set(s state.State) {
 	b.state, b.names = s, namesOf(s.Jobs)
 }
 
-// note has notices journalled and told with the next turn that is stored.
+// note queues notices: they are journalled and reported with the next stored turn.
 func (b *book) note(notices ...job.Notice) { b.unwritten = append(b.unwritten, notices...) }
 
 // recordOf finds a job by its UID; nil if it is not recorded.
@@ -57,7 +57,7 @@ func recordOf(records job.Records, uid string) (name string, rec *job.Record) {
 	return "", nil
 }
 
-// form enters worlds in records, and notes them. Those of jobs that are not recorded are returned.
+// form records worlds and notes them. It returns those of jobs that are not recorded.
 func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 	jobs = maps.Clone(b.state.Jobs)
 	for _, f := range worlds {
@@ -73,7 +73,7 @@ func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 	return jobs, unknown
 }
 
-// recognize takes up what is stored after a write that failed: that may be stored all the same.
+// recognize handles a reread after a failed write, which may have been stored anyway.
 func (b *book) recognize(stored state.State) {
 	known := b.state
 	ours := stored.Lineage == known.Lineage || known.Lineage == ""
@@ -81,13 +81,13 @@ func (b *book) recognize(stored state.State) {
 		known.Lineage, known.Serial = stored.Lineage, stored.Serial
 	}
 	if stored.Serial == 0 {
-		known.Serial = 0 // somebody removed it: all that was in it is known here, and is written anew
+		known.Serial = 0 // it was removed: its content is known here and is rewritten
 	}
 	b.set(known)
 	b.unsure = false
 }
 
-// record writes worlds that were formed, as soon as no other write is in flight.
+// record writes formed worlds as soon as no other write is in flight.
 func (b *book) record(l *Loop) {
 	if b.busy || len(b.forming) == 0 {
 		return
@@ -96,7 +96,7 @@ func (b *book) record(l *Loop) {
 	b.write(l)
 }
 
-// write begins the write that is due, or first learns what became of the one that failed.
+// write starts the write that is due, or first rereads after a failed one.
 func (b *book) write(l *Loop) {
 	if b.unsure {
 		l.do(Reread{l.number()})
@@ -120,7 +120,7 @@ func (b *book) write(l *Loop) {
 	l.do(Store{b.state.Next(jobs)})
 }
 
-// reread takes in what is stored, and goes on with the write that waits for it.
+// reread handles the stored state, and continues with the write that waits for it.
 func (b *book) reread(l *Loop, o Outcome) {
 	stored, read := o.Result.(state.State)
 	if o.Err != nil || !read {
@@ -131,7 +131,7 @@ func (b *book) reread(l *Loop, o Outcome) {
 	b.write(l)
 }
 
-// stored takes in how a write went.
+// stored handles the outcome of a write.
 func (b *book) stored(l *Loop, e Store, err error) {
 	if err != nil {
 		b.unsure = true
@@ -156,7 +156,7 @@ func (b *book) stored(l *Loop, e Store, err error) {
 	}
 }
 
-// failed ends the write that is in flight, which has failed.
+// failed ends the write in flight, which failed.
 func (b *book) failed(l *Loop, err error) {
 	worlds, decided := b.worlds, b.decided
 	b.busy, b.worlds, b.decided = false, nil, false
@@ -168,7 +168,7 @@ func (b *book) failed(l *Loop, err error) {
 	}
 }
 
-// store writes what the plan decided, before any of it is done. Where nothing changes there is nothing to write.
+// store writes the plan's decision before any of it is done. It writes nothing if nothing changes.
 func (b *book) store(l *Loop) {
 	if b.busy {
 		return
@@ -184,7 +184,7 @@ func (b *book) store(l *Loop) {
 	b.write(l)
 }
 
-// decision is the state with what the plan decided.
+// decision is the state after the plan's decision.
 func (b *book) decision(l *Loop) state.State {
 	in, p, current := &l.turn.decided.Input, &l.turn.decided.Plan, b.state
 	jobs := maps.Clone(current.Jobs)
@@ -217,7 +217,7 @@ func forgets(p *plan.Plan, rec *job.Record) bool {
 	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && isForget(&c) })
 }
 
-// journal appends what happened, in its order: a world may have formed since the plan was made.
+// journal appends events in their order: a world may have formed since the plan was made.
 func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
 	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan), l.failures())
@@ -236,7 +236,7 @@ func (b *book) journal(l *Loop) {
 	l.do(Journal{l.number(), d.Plan.Notices})
 }
 
-// journalled takes in whether what happened could be journalled.
+// journalled handles the outcome of a journal write.
 func (b *book) journalled(l *Loop, e Journal, err error) {
 	if err != nil {
 		l.failed(fmt.Errorf("journal: %w", err))
@@ -261,7 +261,7 @@ func (b *book) chronicled(l *Loop, e Chronicle, err error) {
 	}
 }
 
-// resized tells which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
+// resized reports which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
 // within 1..8"; "" if none.
 func resized(spec *job.Job, before, now *job.World) (text string) {
 	for i := range spec.Roles {
@@ -281,7 +281,7 @@ func resized(spec *job.Job, before, now *job.World) (text string) {
 	return text
 }
 
-// worldNotice tells of a world that was formed, or that was found training and is looked after from now on. The latter
+// worldNotice reports a world that was formed, or that was found training and is managed from now on. The latter
 // happens when the record of a job was lost, or when it is imported.
 func worldNotice(address string, w *job.World) job.Notice {
 	processes := 0

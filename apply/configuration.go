@@ -16,38 +16,38 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// UnusableError is why the files cannot be taken up. Brief is one sentence of Text, which has all that is wrong.
+// UnusableError is why the files cannot be applied. Brief is one sentence of Text, which lists all errors.
 type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
-// filesSummaries say in a few words what holds of how the files are written.
+// filesSummaries are the summaries of conditions about how the files are written.
 var filesSummaries = map[job.Code]string{
 	FilesUnsteady:   "The files are not read while they are being written",
-	FilesDoubtful:   "The files may be half of what was to be written",
+	FilesDoubtful:   "The files may be only half written",
 	RemovedMisnamed: MisnamedTrouble,
 }
 
 // MisnamedTrouble is the summary of a warning about Files.Misnamed, and of the same in a plan.
-const MisnamedTrouble = "A removed block keeps nothing"
+const MisnamedTrouble = "A removed block matches nothing"
 
-// files is the configuration in force, and what becomes of what the files say.
+// files is the configuration in effect, and the handling of new readings.
 type files struct {
 	Files
-	rerun   map[string]string // UIDs of the jobs that had failed before and are to start anew, by name
+	rerun   map[string]string // UIDs of the jobs that had failed before and are to start again, by name
 	scope   plan.Scope
-	stale   string    // why the files are not what is in force; "" if they are
-	changed bool      // they are to be read
-	read    *Outcome  // of a reading, until a turn takes it up
-	again   time.Time // when they are to be read though nothing tells of a change; zero is never
+	stale   string    // why the files are not what is in effect; "" if they are
+	changed bool      // they must be read
+	read    *Outcome  // of a reading, until a turn applies it
+	again   time.Time // when to read them without a sign of a change; zero is never
 
-	taken     string          // a commit that was taken up, and is yet to be told
+	taken     string          // a commit that was applied, and is still to be told
 	heldOf    string          // the last one of which it was told that something of it is held back
 	unsteady  time.Time       // since when the files are not to be read; zero if they are
 	warned    map[string]bool // summaries of what holds of how they are written, and was warned of
-	lost      []string        // jobs that are in the files no more, which is yet to be believed
+	lost      []string        // jobs that are no longer in the files, and are not removed yet
 	left      []plan.Wait     // jobs that were last told to be left only because of Keep
-	confirmed *int            // what requests allow in the place of MaxDestroy
+	confirmed *int            // what requests allow instead of MaxDestroy
 
 	withheld map[string]job.Reason // jobs that were last told to be held back, with the reason
 
@@ -69,7 +69,7 @@ func newFiles(s Setup, records job.Records) files {
 	return f
 }
 
-// recordedAs is the name that a declared job has in the records: another one while it is yet to be moved.
+// recordedAs is the name that a declared job has in the records: another one while it is still to be moved.
 func (f *files) recordedAs(name string, records job.Records) string {
 	if records[name] == nil {
 		for from, to := range f.Blocks.Moved {
@@ -81,7 +81,7 @@ func (f *files) recordedAs(name string, records job.Records) string {
 	return name
 }
 
-// take keeps how a reading went for the next turn: one that is under way goes by what it was decided from. It reports
+// take keeps the result of a reading for the next turn: the current turn stays with what it was decided from. It reports
 // whether there is news. Conditions in the files may be others by any reading.
 func (f *files) take(l *Loop, o Outcome) (news bool) {
 	now, _ := o.Result.(Files)
@@ -93,20 +93,20 @@ func (f *files) take(l *Loop, o Outcome) (news bool) {
 	return !asIs
 }
 
-// same reports whether a reading says what is in force.
+// same reports whether a reading says what is in effect.
 func (f *files) same(now *Files) bool {
 	return now.Commit == f.Commit && now.Caution == "" && now.Misnamed == "" && reflect.DeepEqual(now.Jobs, f.Jobs) &&
 		reflect.DeepEqual(now.Blocks, f.Blocks) && maps.EqualFunc(now.Outputs, f.Outputs, state.Output.Equal)
 }
 
-// declare enters what the files and the user say, but for the jobs.
+// declare enters everything from the files and the user except the jobs.
 func (l *Loop) declare(in *plan.Input) {
 	s := &l.setup
 	in.Destroy, in.NewUID, in.Keep, in.Blocks, in.Prevent = s.Destroy, s.NewUID, s.Keep, l.files.Blocks, s.Prevent
 	in.Scope, in.Refresh, in.Once = l.files.scope, s.Refresh, !s.Watch
 }
 
-// follow has the files read, if that is due. Only a watch follows them.
+// follow reads the files if that is due. Only a watch follows them.
 func (f *files) follow(l *Loop) {
 	due := !f.again.IsZero() && !l.now.Before(f.again)
 	if _, reading := l.inFlight[ReadFiles{}.ID()]; reading || f.read != nil || !l.setup.Watch || l.end.stopped() || !f.changed && !due && len(f.asked) == 0 {
@@ -117,7 +117,7 @@ func (f *files) follow(l *Loop) {
 	l.do(ReadFiles{})
 }
 
-// takeUp takes up changed files, or says why not: then the jobs go on, and are Degraded. If they are not to be read yet
+// takeUp applies changed files, or says why not: then the jobs continue, and are Degraded. If they are not to be read yet
 // all stays as it is, and they are read later, for those who asked as well.
 func (f *files) takeUp(l *Loop) {
 	if f.read == nil {
@@ -157,7 +157,7 @@ func (f *files) takeUp(l *Loop) {
 	l.holds.Clear(aboutFilesOf, FilesUnusable)
 }
 
-// refuse leaves the last good configuration in force.
+// refuse leaves the last valid configuration in effect.
 func (f *files) refuse(l *Loop, now Files, err error) {
 	f.lost = nil // what the files say counts no more, so nothing is destroyed by it
 	brief := err.Error()
@@ -172,7 +172,7 @@ func (f *files) refuse(l *Loop, now Files, err error) {
 	l.holds.Raise(l.now, aboutFilesOf, job.Because(FilesUnusable, "message", detail))
 }
 
-// putOff has the files read later: something is at work on them.
+// putOff postpones reading the files: something is writing them.
 func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 	f.unsteady, f.again = earliest(f.unsteady, unsteady.Since), unsteady.Again
 	f.tellLost(l, unsteady.Lost)
@@ -181,7 +181,7 @@ func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 	}
 }
 
-// tellLost tells at once of jobs that are in the files no more, which is believed a little later: until then nothing happens.
+// tellLost tells at once of jobs that are no longer in the files, which is acted upon a little later: until then nothing happens.
 func (f *files) tellLost(l *Loop, names []string) {
 	if l.setup.Keep || len(names) == 0 {
 		return
@@ -196,17 +196,17 @@ func (f *files) tellLost(l *Loop, names []string) {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: fmt.Sprintf(
-				"it is not in the files any more, which is believed in %s, unless it comes back", filesStill)})
+				"it is no longer in the files, and is removed in %s unless it comes back", filesStill)})
 		}
 	}
 }
 
-// noteFound has it told that a job has come back.
+// noteFound notes that a job has come back.
 func (f *files) noteFound(l *Loop, name string) {
-	l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: "over: it is in the files again"})
+	l.book.note(job.Notice{Time: l.now, Type: "withheld", Address: "job." + name, Message: "resolved: it is in the files again"})
 }
 
-// tellFound tells of jobs that have come back. The others are being destroyed by now, which is told as that.
+// tellFound reports jobs that have come back. The others are being destroyed by now, which is told as that.
 func (f *files) tellFound(l *Loop) {
 	lost := f.lost
 	f.lost = nil
@@ -217,7 +217,7 @@ func (f *files) tellFound(l *Loop) {
 	}
 }
 
-// lostJobs are the waits of the jobs that are in the files no more and are yet to be destroyed.
+// lostJobs are the waits of the jobs that are no longer in the files and are still to be destroyed.
 func (f *files) lostJobs() []plan.Wait {
 	var waits []plan.Wait
 	for _, name := range f.lost {
@@ -243,12 +243,12 @@ func (f *files) warn(l *Loop, code job.Code, why string) {
 // inForce says that the files, which are of a commit or have been edited since, have errors, and what holds in their place.
 func (f *files) inForce(commit string) string {
 	if commit != "" && commit == f.Commit {
-		return "The configuration has errors (edited since commit " + commit + "); the last good one stays in force."
+		return "The configuration has errors (edited since commit " + commit + "); the last valid one stays in effect."
 	}
-	return "The configuration has errors" + since(commit) + "; the last good one stays in force" + since(f.Commit) + "."
+	return "The configuration has errors" + since(commit) + "; the last valid one stays in effect" + since(f.Commit) + "."
 }
 
-// since names a commit in a sentence; nothing if there is none.
+// since names a commit in a sentence; "" if there is none.
 func since(commit string) string {
 	if commit == "" {
 		return ""
@@ -256,7 +256,7 @@ func since(commit string) string {
 	return " (commit " + commit + ")"
 }
 
-// decide plans. Jobs go on as they were last applied if a change of the files would stop more slots of them than is
+// decide plans. Jobs continue as they were last applied if a change of the files would stop more slots of them than is
 // allowed; in is then what was planned from.
 func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	f := &l.files
@@ -307,7 +307,7 @@ func (f *files) unseenRemovals(l *Loop, in plan.Input, p *plan.Plan) int {
 		if to, moved := in.Moved[name]; moved {
 			as = to
 		}
-		// A provider that nobody has any more is no outage: nothing of its jobs is removed, ever.
+		// A provider that nobody has anymore is no outage: nothing of its jobs is removed, ever.
 		if in.Records[name] == nil && l.sight.providers[rec.Spec.Provider] != nil && in.Scope.Touches(as) {
 			unseen[name] = rec
 		}
@@ -323,8 +323,8 @@ func total(counts map[string]int) (sum int) {
 	return sum
 }
 
-// tell has it told what becomes of the files: which commit was taken up, what of it is held back, and what is left.
-// Each is told once, also if this turn, or several, cannot be stored or journalled.
+// tell has it told what happens to the files: which commit was applied, what of it is held back, and what is left.
+// Each is reported once, also if this turn, or several, cannot be stored or journalled.
 func (f *files) tell(l *Loop, in *plan.Input, p *plan.Plan) {
 	held := f.newlyWithheld(l, in, p)
 	l.book.note(slices.Concat(f.newlyTaken(l, in), held, f.newlyLeft(l, in))...)
@@ -335,7 +335,7 @@ func (l *Loop) unseen(in *plan.Input, name string) bool {
 	return in.Records[name] == nil && l.book.state.Jobs[name] != nil
 }
 
-// newlyWithheld tells what is held back now, and was not before, or the other way round. What was held back of jobs that are
+// newlyWithheld reports what is held back now, and was not before, or the other way around. What was held back of jobs that are
 // unseen it enters.
 func (f *files) newlyWithheld(l *Loop, in *plan.Input, p *plan.Plan) (notices []job.Notice) {
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
@@ -358,11 +358,11 @@ func (f *files) newlyWithheld(l *Loop, in *plan.Input, p *plan.Plan) (notices []
 		if removals == nil {
 			removals = plan.Removals(in, p)
 		}
-		message := "over: it is what the files say again"
+		message := "resolved: it matches the files again"
 		if removals[name] > 0 {
-			message = "over: it is made what the files say"
+			message = "resolved: configuration applied"
 			if f.confirmed != nil {
-				message = "over: the removal was confirmed"
+				message = "resolved: the removal was confirmed"
 			}
 			if f.taken == "" && f.heldOf == f.Commit {
 				f.taken = f.heldOf
@@ -374,25 +374,25 @@ func (f *files) newlyWithheld(l *Loop, in *plan.Input, p *plan.Plan) (notices []
 	return notices
 }
 
-// newlyTaken tells that a commit was taken up, and what of it was not.
+// newlyTaken reports that a commit was applied, and what of it was not.
 func (f *files) newlyTaken(l *Loop, in *plan.Input) []job.Notice {
 	if f.taken == "" {
 		return nil
 	}
-	message := "commit " + f.taken + " was taken up"
+	message := "commit " + f.taken + " is in effect"
 	if f.stale == "" && len(in.Withheld) > 0 {
 		var held []string
 		for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
 			held = append(held, "job."+name)
 		}
-		message = "commit " + f.taken + " was read; held back is " + strings.Join(held, ", ")
+		message = "commit " + f.taken + " was read; held back: " + strings.Join(held, ", ")
 		f.heldOf = f.taken
 	}
 	f.taken = ""
 	return []job.Notice{{Time: in.Now, Type: "configuration", Message: message}}
 }
 
-// newlyLeft tells which jobs are left only because they are not to be removed, once for as long as they are.
+// newlyLeft reports which jobs are left only because they are not to be removed, once for as long as they are.
 func (f *files) newlyLeft(l *Loop, in *plan.Input) (notices []job.Notice) {
 	left := plan.Left(in)
 	is := func(name string, of []plan.Wait) bool {
@@ -409,19 +409,19 @@ func (f *files) newlyLeft(l *Loop, in *plan.Input) (notices []job.Notice) {
 		case l.unseen(in, w.Job):
 			left = append(left, w)
 		case in.Records[w.Job] != nil:
-			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "over: it is in the files again"})
+			notices = append(notices, job.Notice{Time: in.Now, Type: "left", Address: "job." + w.Job, Message: "resolved: it is in the files again"})
 		}
 	}
 	f.left = left
 	return notices
 }
 
-// aboutFiles reports whether a notice says what becomes of the files. It comes before what is done about them.
+// aboutFiles reports whether a notice says what happens to the files. It comes before what is done about them.
 func aboutFiles(n job.Notice) bool {
 	return n.Type == "configuration" || n.Type == "withheld" || n.Type == "left"
 }
 
-// answer tells those who asked for it what the turn does.
+// answer replies to requests with what the turn does.
 func (f *files) answer(l *Loop, d *Decision, err error) {
 	reply := elastic.ReconcileReply{Status: elastic.ReconcilePlanned, Commit: f.Commit, Error: f.stale}
 	if err != nil {

@@ -19,21 +19,21 @@ import (
 
 // Service is what a run needs of the elastic training service.
 type Service interface {
-	// SetReady tells that it is known what is wanted, and stored.
+	// SetReady reports that the desired state is known and stored.
 	SetReady()
 	Set(jobName string, d elastic.Desired)
 	Remove(jobName string)
-	// Gone tells that the provider is certain that an incarnation has ended.
+	// Gone reports that an incarnation has ended, for certain.
 	Gone(slot job.Address, incarnation int)
-	// Changes is another once a fact has changed that a plan depends on.
+	// Changes differs once a fact has changed that a plan depends on.
 	Changes() uint64
-	// Observe gives all facts; what it gives is the caller's.
+	// Observe returns all facts. The caller owns the result.
 	Observe() map[string]elastic.Facts
-	// Wake gets a value when Changes is another.
+	// Wake gets a value when Changes differs.
 	Wake() <-chan struct{}
 }
 
-// Appender keeps what happened and what was decided.
+// Appender stores events and decisions.
 type Appender interface {
 	Append(entries ...state.Entry) error
 }
@@ -58,7 +58,7 @@ type Parts struct {
 	Reload  func() (Files, error)
 	// Approve is asked of the first plan; nil asks nobody.
 	Approve func(in *plan.Input, p *plan.Plan) error
-	// Check tells what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
+	// Check reports what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
 	// checks nothing.
 	Check func(job.Records) map[string]string
 }
@@ -80,7 +80,7 @@ type Driver struct {
 	parts  Parts
 	eyes   eyes
 	mail   mailbox
-	lanes  lanes
+	lanes  *lanes
 	teller teller
 	work   sync.WaitGroup // all that carries out effects
 	ended  chan struct{}  // closed when Run has ended
@@ -92,7 +92,7 @@ type Driver struct {
 	asked   int // numbers requests
 	replies map[int]chan elastic.ReconcileReply
 	formed  map[int]chan error
-	cancels map[ID]context.CancelFunc // of effects that can be taken back amid: only Run's goroutine has it
+	cancels map[ID]context.CancelFunc // of effects that can be taken back halfway: only Run's goroutine has it
 }
 
 // NewDriver reads the state. The lock must be held.
@@ -116,7 +116,7 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 
 // Run runs the loop until nothing is left to do, or with Intent.Watch until ctx ends.
 //
-// When ctx ends no change is begun any more, those in flight are finished, and jobs are left running. A run that does not
+// When ctx ends no change is started anymore, those in flight are finished, and jobs are left running. A run that does not
 // watch sees to it, however it ends, that what it told to leave has left.
 func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	defer close(d.ended)
@@ -163,7 +163,7 @@ func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	}
 }
 
-// forward passes on what wakes the loop.
+// forward forwards what wakes the loop.
 func (d *Driver) forward(ctx context.Context) {
 	pass := func(from <-chan struct{}, e Event) {
 		d.work.Go(func() {
@@ -186,7 +186,7 @@ func (d *Driver) forward(ctx context.Context) {
 	}
 }
 
-// step takes in all events that have come.
+// step processes all pending events.
 func (d *Driver) step() Ready {
 	began := time.Now()
 	d.mu.Lock()
@@ -201,7 +201,7 @@ func (d *Driver) step() Ready {
 	return d.loop.Ready()
 }
 
-// begin carries an effect out, or has it carried out.
+// begin carries out an effect or queues it.
 func (d *Driver) begin(ctx context.Context, e Effect) {
 	outcome := func(result any, err error) { d.end(e, result, err) }
 	switch e := e.(type) {
@@ -245,7 +245,7 @@ func (d *Driver) begin(ctx context.Context, e Effect) {
 	}
 }
 
-// queue has an effect carried out once it is its turn.
+// queue queues an effect.
 func (d *Driver) queue(ctx context.Context, e Effect) {
 	d.lanes.add(&d.work, e, func(begin bool) {
 		if !begin {
@@ -257,12 +257,12 @@ func (d *Driver) queue(ctx context.Context, e Effect) {
 	})
 }
 
-// end gives the Loop the outcome of an effect.
+// end passes an effect's outcome to the Loop.
 func (d *Driver) end(e Effect, result any, err error) {
 	d.mail.post(Outcome{e.ID(), result, d.eyes.sealError(err)})
 }
 
-// carryOut does what may take its time.
+// carryOut carries out an effect that may take long.
 func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 	within := func(bound time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, bound)
@@ -314,7 +314,7 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 	return nil, fmt.Errorf("unknown effect %s", e.ID())
 }
 
-// hear reads what the service knows, unless that is known.
+// hear reads the service's facts, unless they are known.
 func (d *Driver) hear(known uint64) Facts {
 	version := d.parts.Service.Changes() // before the facts: what changes meanwhile is then new to the next look
 	if version == known && known > 0 {
@@ -332,7 +332,7 @@ func (d *Driver) observe(ctx context.Context, provider string) (any, error) {
 	return seen, err
 }
 
-// gauge is how far each job has come.
+// gauge is each job's training progress.
 func gauge(facts map[string]elastic.Facts) map[string]Progress {
 	progress := map[string]Progress{}
 	for name, f := range facts {
@@ -354,7 +354,7 @@ func (d *Driver) read() (Files, error) {
 	return files, err
 }
 
-// inform tells the service something.
+// inform sends news to the service.
 func (d *Driver) inform(n News) {
 	s := d.parts.Service
 	switch n := n.(type) {

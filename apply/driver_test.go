@@ -237,7 +237,7 @@ func (d *driven) begin(t *testing.T) {
 	}()
 }
 
-// end interrupts the run, and gives its error.
+// end interrupts the run, and returns its error.
 func (d *driven) end() error {
 	d.interrupt()
 	return <-d.over
@@ -288,7 +288,7 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 		}
 		d.begin(t)
 		<-flying
-		<-looking // the next turn, or how training goes
+		<-looking // the next turn, or training progress
 		begun := time.Now()
 		close(lost)
 		<-landed
@@ -540,7 +540,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		asking.Wait()
 
-		// It is handled all the same if nobody waits for the answer.
+		// It is handled anyway if nobody waits for the answer.
 		readings := f.read()
 		ended, end := context.WithCancel(t.Context())
 		end()

@@ -13,8 +13,8 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// ID is what an effect is known by: to the Loop, in its outcome, in a scenario and in a simulated fault. Two effects that
-// are in flight together never have the same.
+// ID identifies an effect: in the Loop, its outcome, a scenario and a simulated fault. Two effects that
+// are in flight at the same time never share one.
 type ID struct {
 	Kind   string // "launch", "store" …
 	Of     string // a provider, a job's name or its UID
@@ -36,26 +36,26 @@ func (id ID) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Effect is something to be done outside the Loop: one of the types below. Its outcome comes back as an Outcome, once, and
-// also if it was dropped.
+// Effect is work outside the Loop: one of the types below. Its outcome comes back as one Outcome,
+// even if it was dropped.
 type Effect interface{ ID() ID }
 
-// Hear reads what the service knows. The Result is Facts.
+// Hear reads the service's facts. The Result is Facts.
 type Hear struct{ Known uint64 } // the version that is known: of that nothing is read
 
-// Observe asks a provider what it sees. The Result is Sight.
+// Observe observes a provider. The Result is Sight.
 type Observe struct{ Provider string }
 
-// Gauge reads how training goes. The Result is map[string]Progress, by the names that the service knows.
+// Gauge reads training progress. The Result is map[string]Progress, by the names that the service knows.
 type Gauge struct{}
 
 // ReadFiles reads the configuration. The Result is Files, also with an error.
 type ReadFiles struct{}
 
-// Approve asks somebody whether the first plan may be carried out. An error ends the run.
+// Approve asks for approval of the first plan. An error ends the run.
 type Approve struct{ Decision }
 
-// Check asks what of the files' conditions does not hold of the jobs. The Result is map[string]string, summaries with details.
+// Check evaluates the files' conditions on the jobs. The Result is map[string]string, summaries with details.
 type Check struct {
 	Number  int
 	Records job.Records
@@ -64,30 +64,30 @@ type Check struct {
 // Store writes the state.
 type Store struct{ State state.State }
 
-// Reread reads the state, to learn whether a write that failed is stored all the same. The Result is a state.State.
+// Reread reads the state, to learn whether a write that failed is stored anyway. The Result is a state.State.
 type Reread struct{ Number int }
 
-// Journal appends what happened.
+// Journal appends events.
 type Journal struct {
 	Number  int
 	Notices []job.Notice
 }
 
-// Chronicle journals a decision with all that it was made from. It comes after the changes have begun: of a large job it
+// Chronicle journals a decision with all that it was made from. It comes after the changes have started: of a large job it
 // takes longer than they may wait, and what matters of it is stored before.
 type Chronicle struct {
 	Number int
 	Decision
 }
 
-// Publish tells the agents of a provider where the service is.
+// Publish publishes the service's address to the agents of a provider.
 type Publish struct {
 	Provider string
 	Number   int
 	Service  providers.Service
 }
 
-// Prepare makes what a job needs beside its slots. The Result is the job's token.
+// Prepare creates what a job needs besides its slots. The Result is the job's token.
 type Prepare struct {
 	Provider string
 	Group    job.Group
@@ -97,7 +97,7 @@ type Prepare struct {
 type Launch struct {
 	Provider string
 	Launch   job.Launch
-	Mends    bool // it heals, or mends: it goes ahead of what is new
+	Mends    bool // it heals or repairs: it goes ahead of new work
 }
 
 // Stop ends one incarnation.
@@ -112,31 +112,31 @@ type Stop struct {
 // Forget removes what a provider keeps for a job.
 type Forget struct{ Provider, UID, Name string }
 
-// Tell tells the service something. It is one of the types below.
+// Tell sends News to the service.
 type Tell struct {
 	Number int
 	News
 }
 
-// News is what the service is told.
+// News is a message to the service: one of the types below.
 type News interface{ news() string }
 
-// Wanted is what the service is to form of a job.
+// Wanted is a job's desired world.
 type Wanted struct {
 	Job     string
 	Desired elastic.Desired
 }
 
-// Unwanted has it forget a job.
+// Unwanted makes it forget a job.
 type Unwanted struct{ Job string }
 
-// Ended is an incarnation of which nothing runs any more, for certain.
+// Ended is an incarnation that has ended, for certain.
 type Ended struct {
 	Slot        job.Address
 	Incarnation int
 }
 
-// Open: it is known what is wanted, and stored.
+// Open: the desired state is known and stored.
 type Open struct{}
 
 // Recorded answers the service's Forming.
@@ -151,13 +151,13 @@ type Answer struct {
 	Reply   elastic.ReconcileReply
 }
 
-// Again is an effect that has failed in a way that may pass by itself, and is carried out again, not before a time.
+// Again retries an effect that failed temporarily, not before a time.
 type Again struct {
 	Effect
 	At time.Time
 }
 
-// Drop takes back an effect that waits for its turn: its outcome is ErrDropped then. One that has begun ends as it does.
+// Drop takes back a queued effect: its outcome is ErrDropped. One that has started is not affected.
 type Drop struct{ Effect ID }
 
 func (Hear) ID() ID        { return ID{Kind: "hear"} }
@@ -187,21 +187,21 @@ func (n Ended) news() string    { return n.Slot.String() }
 func (Open) news() string       { return "" }
 func (n Recorded) news() string { return "" }
 
-// Facts is what the service knows.
+// Facts are what the service knows.
 type Facts struct {
-	// Version is another once a fact has changed that a plan depends on.
+	// Version differs once a fact has changed that a plan depends on.
 	Version uint64
-	// Jobs are by the names that agents know; nil if the version was known.
+	// Jobs are keyed by the names that agents know; nil if the version was known.
 	Jobs map[string]elastic.Facts
 }
 
-// Sight is what a provider says of itself and sees.
+// Sight is a provider's observation and its capabilities.
 type Sight struct {
 	Capabilities job.Capabilities
 	Observation  *providers.Observation
 }
 
-// Progress is how the training of a job goes.
+// Progress is the training progress of a job.
 type Progress struct {
 	Step     int64
 	Loss     *float64 // nil if it is not known

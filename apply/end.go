@@ -15,16 +15,16 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// ErrLockLost ends a run whose lock was lost: another holder took it, or it could not be renewed.
+// ErrLockLost ends a run that lost its lock: another holder took it, or it could not be renewed.
 var ErrLockLost = errors.New("the state's lock was lost")
 
 // lockLost is an ErrLockLost that says why.
 func lockLost(l state.Lock) error {
 	why := l.Why()
 	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
-		return fmt.Errorf("%w; jobs run on, and whoever takes it next looks after them: %w", ErrLockLost, why)
+		return fmt.Errorf("%w; jobs keep running, and the next holder takes over: %w", ErrLockLost, why)
 	}
-	return fmt.Errorf("%w to another process; jobs run on under it", ErrLockLost)
+	return fmt.Errorf("%w to another process, which takes over; jobs keep running", ErrLockLost)
 }
 
 // RefusedError ends a run whose first plan was not approved. Nothing was changed.
@@ -33,29 +33,29 @@ type RefusedError struct{ Err error }
 func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// ending is how a run comes to its end.
+// ending is the end of a run.
 type ending struct {
 	stage endStage
 	plan  plan.Plan // the newest at the end
 	err   error
 }
 
-// endStage is how far the end of a run has come.
+// endStage is the stage of a run's end.
 type endStage int
 
 const (
 	running  endStage = iota
-	stopping          // interrupted: the turn under way is the last, and begins nothing
-	leaving           // what was told to leave is seen off
-	settling          // what came of that is being stored
-	waiting           // for what is in flight
+	stopping          // interrupted: the current turn is the last and starts nothing
+	leaving           // waiting for slots that were told to leave
+	settling          // storing the result
+	waiting           // waiting for what is in flight
 	over
 )
 
-// stopped reports whether no change is begun any more, but for what is seen off.
+// stopped reports whether no more changes start, except stops of slots that were told to leave.
 func (e *ending) stopped() bool { return e.stage >= stopping }
 
-// turns reports whether turns are begun.
+// turns reports whether new turns start.
 func (e *ending) turns() bool { return e.stage == running || e.stage == leaving }
 
 // finish ends the run at once.
@@ -64,7 +64,7 @@ func (l *Loop) finish(p plan.Plan, err error) {
 	l.out.Over = &Over{p, err}
 }
 
-// interrupt ends the run as soon as what is in flight has ended. What waits for its turn is not begun.
+// interrupt ends the run as soon as what is in flight has ended. Queued work is not started.
 func (e *ending) interrupt(l *Loop) {
 	switch {
 	case l.turn.phase == starting: // nothing was done yet
@@ -75,7 +75,7 @@ func (e *ending) interrupt(l *Loop) {
 	}
 }
 
-// drop takes back whatever waits for its turn, and what is being looked at.
+// drop drops queued effects and observations.
 func (e *ending) drop(l *Loop) {
 	for _, id := range slices.SortedFunc(maps.Keys(l.inFlight), compareIDs) {
 		switch l.inFlight[id].(type) {
@@ -112,7 +112,7 @@ func (e *ending) endIfDone(l *Loop) {
 }
 
 // leave ends the run, but sees to it that what it told to leave has left: what does not in its time is stopped, as the run
-// would have done. Nothing else is begun. What came of it is stored, for the next plan and for whoever asks how the jobs
+// would have done. Nothing else is started. What came of it is stored, for the next plan and for whoever asks how the jobs
 // are. After a run that watches there comes another, which does so.
 func (e *ending) leave(l *Loop, p plan.Plan, err error) {
 	if e.stage == running {
@@ -135,7 +135,7 @@ func (e *ending) conclude(l *Loop) {
 	}
 }
 
-// seeOff goes on, after a look, with what is on its way out.
+// seeOff continues, after a look, with what is on its way out.
 func (e *ending) seeOff(l *Loop) {
 	in := l.input()
 	due, left := l.exec.seeOff(l)
@@ -170,7 +170,7 @@ func (e *executor) stopping() bool {
 	return false
 }
 
-// seeOff goes on with what is on its way out, and with nothing else: what has left is done, and what had its time is
+// seeOff continues with what is on its way out, and with nothing else: what has left is done, and what had its time is
 // stopped. due is when the next has had it; left reports whether any is not done yet. A stop that has failed is not tried
 // again: it is the next run's.
 func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
@@ -250,14 +250,14 @@ func startsAfter(spec *job.Job, role, on string) bool {
 	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
 }
 
-// tellsMore reports whether the job's newest incident has culprits that are yet to be told of.
+// tellsMore reports whether the job's newest incident has culprits that are still to be told of.
 func tellsMore(rec *job.Record) bool {
 	n := len(rec.Incidents)
 	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
 }
 
 // joining reports whether a slot that the job is to have in any case is on its way into the world: a job that runs and
-// grows runs on meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
+// grows keeps running meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
 func joining(rec *job.Record) bool {
 	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
 		role := rec.Spec.Role(s.Address.Role)
@@ -316,7 +316,7 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 }
 
 // stalled reports whether the job did not come up, in this run, in the time that its rendezvous may take. A slot that its
-// node could not start has all of that from then on: it is tried again, and another node may be free later.
+// node could not start has all of that from then on: it is retried, and another node may be free later.
 func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	timeout := rec.Spec.Rendezvous.Timeout.Std()
 	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
@@ -357,7 +357,7 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	return at
 }
 
-// steps is how far the job has come in its world.
+// steps is the progress of the job in its world.
 func steps(f elastic.Facts) int64 {
 	var most int64
 	for i := range f.Members {

@@ -124,7 +124,7 @@ func TestAChangeOfALaterWaveIsWaitedForUnlessWhatItDependsOnIsStuck(t *testing.T
 	}
 }
 
-// A slot that no node starts is tried again for as long as a rendezvous may take, and then is not waited for.
+// A slot that no node starts is retried for as long as a rendezvous may take, and then is not waited for.
 func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T) {
 	const timeout = 10 * time.Minute
 	for name, c := range map[string]struct {
@@ -161,7 +161,7 @@ func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T
 	}
 }
 
-// A run that does not watch hears the agents that it finds before it says that all is well, and waits for none for ever.
+// A run that does not watch hears the agents that it finds before it says that all is well, and waits for none forever.
 func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 	const lease = 15 * time.Second
 	for name, c := range map[string]struct {

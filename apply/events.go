@@ -8,28 +8,28 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Event is what the Loop is told: one of the types below.
+// Event is an input of the Loop: one of the types below.
 type Event interface{ event() }
 
-// Woken: a provider or the service has news. It says only that: every turn looks at all there is.
+// Woken: a provider or the service has news. Every turn looks at everything anyway.
 type Woken struct{}
 
-// Tick: the time passes. It is due when Ready says.
+// Tick: time passes. Ready says when it is due.
 type Tick struct{}
 
 // FilesChanged: the configuration may have changed.
 type FilesChanged struct{}
 
-// Served says where the service is reached, and again when that has changed.
+// Served has the service's address, and comes again when it changes.
 type Served struct{ Service providers.Service }
 
-// Asked is a request to read the files and to plan at once. Its Answer has the same number.
+// Asked is a request to read the files and plan at once. Its Answer has the same number.
 type Asked struct {
 	Request    int
-	MaxDestroy *int // confirms, once, that so many slots are removed or replaced
+	MaxDestroy *int // confirms once that this many slots are removed or replaced
 }
 
-// Forming is a world to be recorded before any of its members hears of it. It is answered by Recorded. The job has the
+// Forming is a world to record before any member learns of it. Recorded answers it. The job has the
 // name that its agents know.
 type Forming struct {
 	Number   int
@@ -37,14 +37,14 @@ type Forming struct {
 	World    job.World
 }
 
-// Interrupted: no change is to be begun any more.
+// Interrupted: start no more changes.
 type Interrupted struct{}
 
-// LockLost: nothing may be done any more.
+// LockLost: do nothing anymore.
 type LockLost struct{ Err error }
 
-// Worked says how long the Loop itself was at work, and whether changes wait for others to be carried out. Without it the
-// Loop takes itself for infinitely fast.
+// Worked says how long the Loop itself worked, and whether changes are queued. Without it the
+// Loop assumes that it is infinitely fast.
 type Worked struct {
 	For    time.Duration
 	Queued bool
@@ -53,7 +53,7 @@ type Worked struct {
 // Outcome is how an effect ended.
 type Outcome struct {
 	Of     ID
-	Result any // as the effect says; nil if it has none
+	Result any // of the type that the effect documents; nil if none
 	Err    error
 }
 
@@ -68,5 +68,5 @@ func (LockLost) event()     {}
 func (Worked) event()       {}
 func (Outcome) event()      {}
 
-// ErrDropped is the outcome of an effect that was taken back before it began.
+// ErrDropped is the outcome of an effect that was dropped before it started.
 var ErrDropped = errors.New("dropped: no longer needed")

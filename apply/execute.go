@@ -12,11 +12,11 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// executor carries changes out: one at a time per slot, many slots at once. What fails is tried again after a growing
-// pause, as long as the newest plan still asks for it.
+// executor carries out changes: one at a time per slot, many slots at once. Failures are retried after a growing
+// pause, as long as the newest plan wants the change.
 type executor struct {
 	plan    int                   // number of the newest plan that was followed
-	asked   map[target]*execution // every change that the newest plan asks for and that may be done now
+	asked   map[target]*execution // every change of the newest plan that may be done now
 	effects map[ID]target         // of those in flight
 	retries map[target]retry      // of those that have failed
 	told    map[refused][]int     // slots that were last told to fail, by why
@@ -31,7 +31,7 @@ type target struct {
 
 func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
 
-// execution is one change from when the plan first asks for it until it no longer does.
+// execution is one change, for as long as the plan wants it.
 type execution struct {
 	change   plan.Change
 	since    time.Time
@@ -92,11 +92,11 @@ func (e *executor) launching(uid string) bool {
 	return false
 }
 
-// takeoff is what one turn begins.
+// takeoff is what one turn starts.
 type takeoff struct {
 	start []*execution // what is to be carried out now
 	news  []Message    // what is to be told before
-	fresh bool         // something is begun that was not before
+	fresh bool         // something is started that was not before
 	due   time.Time    // the next time at which a change is due; zero is none
 }
 
@@ -146,7 +146,7 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 	return off
 }
 
-// later is a time, if it is yet to come; else zero.
+// later is a time, if it has yet to come; else zero.
 func later(now, at time.Time) time.Time {
 	if now.Before(at) {
 		return at
@@ -154,7 +154,7 @@ func later(now, at time.Time) time.Time {
 	return time.Time{}
 }
 
-// begin has carried out what a turn took on.
+// begin starts the changes of a turn.
 func (e *executor) begin(l *Loop, off takeoff) {
 	for _, m := range off.news {
 		l.tell(m)
@@ -164,7 +164,7 @@ func (e *executor) begin(l *Loop, off takeoff) {
 	}
 }
 
-// proceed asks for the next effect of a change, or ends it.
+// proceed starts the next effect of a change, or ends it.
 func (e *executor) proceed(l *Loop, x *execution) {
 	c := &x.change
 	var next Effect
@@ -195,7 +195,7 @@ func (e *executor) proceed(l *Loop, x *execution) {
 	l.do(next)
 }
 
-// ended takes in how an effect of a change ended, and goes on with the change.
+// ended handles the outcome of a change's effect and continues with the change.
 func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 	t := e.effects[o.Of]
 	x := e.asked[t]
@@ -258,7 +258,7 @@ func (e *executor) finish(l *Loop, x *execution, err error) {
 	delete(e.retries, t)
 }
 
-// attempt says what was being done when an error came.
+// attempt names what was being done when an error occurred.
 func attempt(x *execution, c *plan.Change, err error) error {
 	switch {
 	case isForget(c):
@@ -271,7 +271,7 @@ func attempt(x *execution, c *plan.Change, err error) error {
 	return err
 }
 
-// withdraw takes back what waits for its turn and is not to be done any more: launches that the newest stored decision does
+// withdraw takes back what waits for its turn and is not to be done anymore: launches that the newest stored decision does
 // not want as they are, and jobs that are wanted again and were to be forgotten.
 func (e *executor) withdraw(l *Loop) {
 	for _, t := range e.those(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
@@ -279,10 +279,10 @@ func (e *executor) withdraw(l *Loop) {
 	}
 }
 
-// wanted reports whether a change is still to be made as it is.
+// wanted reports whether a change is still wanted as it is.
 func (e *executor) wanted(l *Loop, x *execution) bool {
 	c := &x.change
-	if isForget(c) { // it is named by its job's UID alone, and a job that is in the files again goes on under that
+	if isForget(c) { // it is named by its job's UID alone, and a job that is in the files again continues under that
 		return x.asked == e.plan
 	}
 	if c.Launch == nil {
@@ -304,7 +304,7 @@ func (e *executor) wanted(l *Loop, x *execution) bool {
 	return s.Phase == job.Scheduling && (s.Node == c.Node || p != nil && !p.can.Places)
 }
 
-// close ends what the plan no longer asks for. The plan of an outage is not the whole: what it leaves out may be asked for
+// close ends changes that the plan no longer wants. The plan of an outage is partial: what it leaves out may be wanted
 // still.
 func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 	if l.sight.troubled() {
@@ -320,7 +320,7 @@ func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 	return news
 }
 
-// unasked tells of a change that the plan asks for no more, and that was not seen to be done: it came about by itself, or
+// unasked reports a change that the plan asks for no more, and that was not seen to be done: it happened by itself, or
 // never did, as a launch of what is not there.
 func (e *executor) unasked(l *Loop, x *execution) Message {
 	c, took := x.change, l.now.Sub(x.since)
@@ -330,7 +330,7 @@ func (e *executor) unasked(l *Loop, x *execution) Message {
 	return func(v View) { v.Finished(&c, took, nil) }
 }
 
-// tellStill tells the view of changes that take long.
+// tellStill reports changes that take long to the view.
 func (e *executor) tellStill(l *Loop) {
 	for _, t := range e.those(func(_ target, x *execution) bool { return !x.done && l.now.Sub(x.told) >= stillEvery }) {
 		x := e.asked[t]
@@ -343,7 +343,7 @@ func (e *executor) tellStill(l *Loop) {
 // busy reports whether anything is in flight.
 func (e *executor) busy() bool { return len(e.effects) > 0 }
 
-// stuck reports whether nothing is left but changes that fail again and again, or jobs that cannot be prepared.
+// stuck reports whether only changes that keep failing, or jobs that cannot be prepared, are left.
 func (e *executor) stuck(g *groups) bool {
 	for t, x := range e.asked {
 		if x.busy() || !x.done && e.retries[t].failures < hopeless {

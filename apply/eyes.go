@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// eyes look at the world for the Loop: what they saw has seals in the place of sensitive values, which nothing but what is
+// eyes observe the world for the Loop: observations have seals instead of sensitive values, which only what is
 // launched is given.
 type eyes struct {
 	providers map[string]providers.Provider
@@ -23,7 +23,7 @@ type eyes struct {
 // sealedSight is an observation with its sealed form.
 type sealedSight struct{ raw, sealed *providers.Observation }
 
-// observe asks a provider. What it saw is the same value as long as the provider says that it is.
+// observe observes a provider. It returns the same value as long as nothing changed.
 func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
 	prov := e.providers[name]
 	raw, err := prov.Observe(ctx)
@@ -61,7 +61,7 @@ func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observat
 	return &sealed
 }
 
-// reseal has everything sealed anew: there are other sensitive values by now.
+// reseal seals everything again after the sensitive values changed.
 func (e *eyes) reseal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,11 +17,11 @@ import (
 
 const (
 	// filesDebounce joins the events of one save or one swap of links. It runs from the first event on: what
-	// goes on in the directory all the time, a log for instance, must not put the look off for ever.
+	// happens in the directory all the time, a log for instance, must not put the look off forever.
 	filesDebounce = 100 * time.Millisecond
 	// filesRescan finds what no event told: network file systems, hard links, lost events. It always counts as a change.
 	filesRescan = 30 * time.Second
-	// filesStill is how long the files have to be as they are before it is believed that a job is in them no more. Until
+	// filesStill is how long the files must be as they are before it is certain that a job is no longer in them. Until
 	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
 	// restores a file. The longest checkout that was measured, of 8,000 files, takes half a second.
 	filesStill = 5 * time.Second
@@ -54,7 +54,7 @@ type stillness struct {
 	seen   time.Duration // what counts of the time between
 }
 
-// look takes in what it is now.
+// look records what it is now.
 func (s *stillness) look(print string, now time.Time) {
 	if print != s.print || s.since.IsZero() {
 		*s = stillness{print: print, since: now}
@@ -101,7 +101,7 @@ func (w *FileWatcher) watched() []string {
 	return append([]string{w.dir}, w.further...)
 }
 
-// look is what the files are now, and takes note of when they became that.
+// look is what the files are now, and records when they became that.
 func (w *FileWatcher) look() string {
 	now := Fingerprint(w.watched()...)
 	w.mu.Lock()
@@ -120,7 +120,7 @@ func (w *FileWatcher) Still(lost []string) error {
 		return nil
 	}
 	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Text: fmt.Sprintf(
-		"Jobs are in the files no more, which is believed once nobody has written there for %s. Until then what is in force stays so.", filesStill)}
+		"Jobs are no longer in the files. They are removed once the files have not changed for %s; until then the current configuration stays in effect.", filesStill)}
 }
 
 // Git is an UnsteadyError while git is at work on the files. caution is what to know of a lock that a killed git has left,

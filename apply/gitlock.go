@@ -12,7 +12,7 @@ import (
 // written the last. What is read meanwhile is of no commit: a file that is renamed may be gone in it.
 const (
 	// gitMost is how old a lock may be and still keep the files from being read. A checkout of 8,000 files takes half a
-	// second, and one that fetches large files some minutes; one that was killed leaves its lock for ever.
+	// second, and one that fetches large files some minutes; one that was killed leaves its lock forever.
 	gitMost = 5 * time.Minute
 	// unsteadyTold is how long files are not read before a person is told why: a checkout is done by then.
 	unsteadyTold = 10 * time.Second
@@ -27,13 +27,13 @@ const (
 	stillMost = time.Minute
 )
 
-// UnsteadyError is why the files are not read now: somebody writes them, or may have done half of it. What is in force
+// UnsteadyError is why the files are not read now: somebody writes them, or may have done half of it. What is in effect
 // stays so until they are read again.
 type UnsteadyError struct {
 	Text  string    // for a person
 	Since time.Time // when it began
-	Again time.Time // when to read them: that nothing is written any more nobody tells
-	Lost  []string  // jobs, by name, that are in the files no more, if that is why
+	Again time.Time // when to read them: that nothing is written anymore nobody tells
+	Lost  []string  // jobs, by name, that are no longer in the files, if that is why
 }
 
 func (e *UnsteadyError) Error() string { return e.Text }
@@ -69,13 +69,13 @@ func (l gitLock) left(now time.Time) bool {
 // unsteady is why the files are not read while the lock is held.
 func (l gitLock) unsteady(now time.Time) *UnsteadyError {
 	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
-		"%s is there since %s, and the files are not read while it is, until %s at the most. What is in force stays so. If no git runs any more, one that was killed has left it: remove it.",
+		"%s exists since %s, and the files are not read until it is gone, or %s at the latest. The current configuration stays in effect. If no git is running, a killed one left it behind: remove it.",
 		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
 }
 
-// leftBehind is what to know of a lock that nobody waits for any more.
+// leftBehind is what to know of a lock that nobody waits for anymore.
 func (l gitLock) leftBehind() string {
-	return fmt.Sprintf("%s is there since %s. Git was killed, it seems: the files are read as they are, and may be of no commit. Remove it if no git runs.",
+	return fmt.Sprintf("%s exists since %s: git seems to have been killed. The files are read as they are and may not match a commit. Remove it if no git is running.",
 		l.path, l.since.Format(time.DateTime))
 }
 
@@ -98,8 +98,8 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 	}
 }
 
-// AwaitStill waits until the files of paths, which are absolute, have been as they are for so long that it is believed that
-// jobs are in them no more, and gives their fingerprint. told is called once if it takes long. Where somebody writes there
+// AwaitStill waits until the files of paths, which are absolute, have been as they are for so long that it is certain that
+// jobs are no longer in them, and returns their fingerprint. told is called once if it takes long. Where somebody writes there
 // all the time it is an UnsteadyError in the end.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun, waiting := time.Now(), false
@@ -111,7 +111,7 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		}
 		if still.since.Sub(begun) >= stillMost-filesStill && now.Sub(begun) >= stillMost {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
-				"Jobs are in the files no more, and in %s nobody has left the files alone for %s: somebody is writing them", stillMost, filesStill)}
+				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", stillMost, filesStill)}
 		}
 		if !waiting && now.Sub(begun) >= stillTold {
 			waiting = true

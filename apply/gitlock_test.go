@@ -93,7 +93,7 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	}
 	aged(gitMost + time.Second)
 	expectChange(t, w, "that nobody waits any more")
-	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "Git was killed") {
+	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "git seems to have been killed") {
 		t.Errorf("it says %q, %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
@@ -161,7 +161,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	}
 }
 
-// A machine that is suspended amid a checkout finds the files as they were, and nobody has looked at them meanwhile.
+// A machine that is suspended during a checkout finds the files as they were, and nobody has looked at them meanwhile.
 func TestTimeInWhichNobodyLooksIsNoStillness(t *testing.T) {
 	begun := time.Now()
 	var s stillness

@@ -12,7 +12,7 @@ import (
 
 // groups is what providers make for jobs beside their slots. A job's launches wait until it was prepared once. While more
 // of a role are to start together than its provider was told, the role's launches wait for that, and while fewer are, what
-// of it is stopped for good: else a scheduler would place what is not whole, or take what is left for broken.
+// of it is stopped permanently: else a scheduler would place what is not whole, or take what is left for broken.
 type groups struct {
 	jobs map[string]*group // by UID
 }
@@ -44,10 +44,10 @@ func (g *groups) plan() {
 	}
 }
 
-// ask gives the job's token, if it was prepared, and has it prepared if that is due.
+// ask returns the job's token, if it was prepared, and has it prepared if that is due.
 func (g *groups) ask(l *Loop, rec *job.Record, newest job.Group) (token string, prepared bool) {
 	if l.exec.forgets(rec.UID) {
-		return "", false // it was wanted no more, and is again: it is made anew once that has ended
+		return "", false // it was wanted no more, and is again: it is recreated once that has ended
 	}
 	p := g.jobs[rec.UID]
 	if p == nil {
@@ -87,7 +87,7 @@ func (g *groups) refresh(l *Loop) {
 	}
 }
 
-// ended takes in how a preparation ended. It reports whether a plan follows from it: one that confirms what is known is no
+// ended handles the outcome of a preparation. It reports whether to plan again: one that confirms what is known is no
 // reason for a turn, which looks at every slot.
 func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	p := g.jobs[e.Group.UID]
@@ -147,7 +147,7 @@ func (g *groups) lapse(uid string) {
 }
 
 // holds reports whether a change has to wait for its job's preparation: a launch for the first, and for the one by
-// which more start together; a stop for good for the one by which fewer do; and forgetting the job for one that is
+// which more start together; a permanent stop for the one by which fewer do; and forgetting the job for one that is
 // under way, which would leave something behind.
 func (g *groups) holds(c *plan.Change) bool {
 	p := g.jobs[c.UID]
@@ -197,7 +197,7 @@ func (g *groups) failing() bool {
 	return false
 }
 
-// due is when the next one that failed is tried again; zero is never. One that was not asked for, as while its provider
+// due is when the next one that failed is retried; zero is never. One that was not asked for, as while its provider
 // cannot be observed, is tried by no turn.
 func (g *groups) due() (at time.Time) {
 	for _, p := range g.jobs {

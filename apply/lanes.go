@@ -37,10 +37,13 @@ func (m *mailbox) take() []Event {
 // There are no more workers than may be at work at once: a goroutine for each of 10,000 effects would cost more than all
 // else.
 type lane struct {
-	most      int // workers
+	most      int  // workers
+	lasts     bool // a run that ends still carries out what waits here
 	workers   int
 	mend, add []*ticket
 }
+
+func newLane(most int) *lane { return &lane{most: most} }
 
 // ticket is one effect in its lane.
 type ticket struct {
@@ -48,53 +51,59 @@ type ticket struct {
 	run func(begin bool)
 }
 
+// provision is the lanes of a provider.
+type provision struct{ changes, groups *lane }
+
 // lanes are all of them.
 type lanes struct {
-	mu      *sync.Mutex
-	closed  *bool
-	lane    func(Effect) *lane
-	all     []*lane
+	records   *lane // writes of the state and of notices, one after the other
+	decisions *lane // for which nothing waits
+	files     *lane // what was read is shared: one after the other
+	providers map[string]provision
+
+	mu      sync.Mutex
+	closed  bool
 	waiting map[ID]*ticket
 }
 
 // newLanes bounds what is in flight: the user's number is of all providers together, else each has its own. Jobs are
 // prepared beside that, as many at a time: with fewer, a hundred gangs that come at once would wait for each other behind
-// the pods of the first. Writes are made one after the other.
-func newLanes(p Parts) lanes {
-	records, decisions, files := &lane{most: 1}, &lane{most: 1}, &lane{most: 1}
-	all := []*lane{records, decisions, files}
-	type pair struct{ changes, groups *lane }
-	of := map[string]pair{}
-	size := cmp.Or(p.Parallelism, DefaultParallelism)
-	shared := pair{&lane{most: size}, &lane{most: size}}
-	all = append(all, shared.changes, shared.groups)
+// the pods of the first.
+func newLanes(p Parts) *lanes {
+	provisionOf := func(most int) provision { return provision{newLane(most), newLane(most)} }
+	ls := &lanes{
+		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, files: newLane(1),
+		providers: map[string]provision{}, waiting: map[ID]*ticket{},
+	}
+	shared := provisionOf(p.Parallelism)
 	for name, prov := range p.Providers {
-		of[name] = shared
+		ls.providers[name] = shared
 		if p.Parallelism == 0 {
-			size := cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism)
-			of[name] = pair{&lane{most: size}, &lane{most: size}}
-			all = append(all, of[name].changes, of[name].groups)
+			ls.providers[name] = provisionOf(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism))
 		}
 	}
-	return lanes{mu: new(sync.Mutex), closed: new(bool), all: all, waiting: map[ID]*ticket{}, lane: func(e Effect) *lane {
-		switch e := e.(type) {
-		case Launch:
-			return of[e.Provider].changes
-		case Stop:
-			return of[e.Provider].changes
-		case Forget:
-			return of[e.Provider].changes
-		case Prepare:
-			return of[e.Provider].groups
-		case Publish:
-			return of[e.Provider].groups
-		case ReadFiles, Check, Approve: // one after the other: they share what was read
-			return files
-		case Chronicle:
-			return decisions
-		}
-		return records
-	}}
+	return ls
+}
+
+// lane is that of an effect.
+func (ls *lanes) lane(e Effect) *lane {
+	switch e := e.(type) {
+	case Launch:
+		return ls.providers[e.Provider].changes
+	case Stop:
+		return ls.providers[e.Provider].changes
+	case Forget:
+		return ls.providers[e.Provider].changes
+	case Prepare:
+		return ls.providers[e.Provider].groups
+	case Publish:
+		return ls.providers[e.Provider].groups
+	case ReadFiles, Check, Approve:
+		return ls.files
+	case Chronicle:
+		return ls.decisions
+	}
+	return ls.records
 }
 
 // add lets an effect wait for its turn. run is called once: to carry it out, or, when the lanes are closed before, to drop
@@ -123,7 +132,7 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	})
 }
 
-// next is the effect whose turn it is, and whether it is to be begun; nil ends a worker.
+// next is the effect whose turn it is, and whether it is to be started; nil ends a worker.
 func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -134,8 +143,7 @@ func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 			*list = (*list)[1:]
 			if ls.waiting[w.id] == w { // or it was dropped
 				delete(ls.waiting, w.id)
-				records := l == ls.all[0] || l == ls.all[1]
-				return w, records || !*ls.closed
+				return w, l.lasts || !ls.closed
 			}
 		}
 	}
@@ -143,6 +151,9 @@ func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	l.workers--
 	return nil, false
 }
+
+// waits is how many effects wait for their turn.
+func (l *lane) waits() int { return len(l.mend) + len(l.add) }
 
 // drop takes an effect back that waits; false if it does not.
 func (ls *lanes) drop(id ID) bool {
@@ -157,8 +168,8 @@ func (ls *lanes) drop(id ID) bool {
 func (ls *lanes) queued() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, l := range ls.all[3:] {
-		if len(l.mend)+len(l.add) > 0 {
+	for _, p := range ls.providers {
+		if p.changes.waits()+p.groups.waits() > 0 {
 			return true
 		}
 	}
@@ -169,5 +180,5 @@ func (ls *lanes) queued() bool {
 func (ls *lanes) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	*ls.closed = true
+	ls.closed = true
 }

@@ -32,7 +32,7 @@ func launchOf(name string, i int, mends bool) Launch {
 
 // atWork is effects in lanes, each of which takes a second.
 type atWork struct {
-	lanes lanes
+	lanes *lanes
 	work  sync.WaitGroup
 
 	mu        sync.Mutex
@@ -233,7 +233,7 @@ func TestEachProviderTakesWhatItCanUnlessTheUserSays(t *testing.T) {
 	}
 }
 
-// hung is a provider that answers nothing until it is not waited for any more.
+// hung is a provider that answers nothing until it is no longer waited for.
 type hung struct{ *sim.Cluster }
 
 func hang(ctx context.Context) error {
@@ -282,7 +282,7 @@ func TestEffectsAreBounded(t *testing.T) {
 	}
 }
 
-// A Drop is answered once, and only if it came in time: what was begun ends as it does.
+// A Drop is answered once, and only if it came in time: what was started ends as it does.
 func TestADropIsAnsweredIfItCameInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriven(t, func(_ *Setup, p *Parts) { p.Parallelism = 1 })

@@ -121,7 +121,7 @@ func Fetch(ctx context.Context, runDir string) (Live, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
 	if err != nil && ctx.Err() == nil {
-		return live, ErrNoMaster // it ended amid its answer
+		return live, ErrNoMaster // it ended in the middle of its answer
 	}
 	if err != nil {
 		return live, fmt.Errorf("ask the master: %w", err)

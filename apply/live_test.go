@@ -45,7 +45,7 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	}
 }
 
-// A master that ends amid its answer is none, as one that does not answer: the state says what it knew.
+// A master that ends in the middle of its answer is none, as one that does not answer: the state says what it knew.
 func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 	dying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"records": {"a": `))

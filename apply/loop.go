@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Setup is what a Loop is made with.
+// Setup configures a Loop.
 type Setup struct {
 	Intent
 	Files     Files
@@ -18,18 +18,18 @@ type Setup struct {
 	NewUID    func(name string) string
 	// Jitter is from 0 to 1, so that what failed together is not tried together; nil is none.
 	Jitter func() float64
-	// Words writes what is journalled and replied; nil writes codes.
+	// Words writes journal entries and replies; nil writes codes.
 	Words Words
-	// Approve has the first plan approved before anything is stored or done.
+	// Approve asks for approval of the first plan before anything is stored or done.
 	Approve bool
-	// Check has the files' conditions checked whenever records have changed.
+	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
 }
 
-// Loop is the one loop over one state, as a value: Step takes an event in, Ready hands out what is to be done about it. It
-// has no clock, goroutine, channel, lock or file: time is an argument, and what it asks for comes back as an Outcome.
+// Loop is the one loop over one state, as a value: Step takes an event, Ready returns the effects. It
+// has no clock, goroutine, channel, lock or file: time is an argument, and results come back as Outcomes.
 //
-// A turn observes, plans, stores, journals, and acts, in this order. Nothing is done that was not stored before.
+// A turn observes, plans, stores, journals and acts, in this order. Nothing is done before it is stored.
 type Loop struct {
 	now    time.Time
 	since  time.Time // when the run began
@@ -53,9 +53,9 @@ type Loop struct {
 	out      Ready
 }
 
-// Ready is what is to be done about the steps since the last Ready.
+// Ready is what to do after the steps since the last Ready.
 type Ready struct {
-	Effects []Effect  // to be begun in this order
+	Effects []Effect  // to start in this order
 	Tell    []Message // for the view, in this order
 	Next    time.Time // when a Tick is due at the latest; zero after the end
 	Over    *Over     // set once the run has ended
@@ -70,7 +70,7 @@ type Over struct {
 // Message is one call of a View.
 type Message func(View)
 
-// New makes a loop that begins now. It waits for Served, which says where agents find the service.
+// New returns a loop that starts now. It waits for Served, which has the service's address.
 func New(now time.Time, s Setup) *Loop {
 	if s.Jitter == nil {
 		s.Jitter = func() float64 { return 0 }
@@ -122,7 +122,7 @@ func (l *Loop) Step(now time.Time, e Event) {
 	}
 }
 
-// Ready hands out what is to be done, once.
+// Ready returns what to do, once.
 func (l *Loop) Ready() Ready {
 	for _, c := range l.holds.Changes() {
 		l.tell(func(v View) { v.Condition(c) })
@@ -133,7 +133,7 @@ func (l *Loop) Ready() Ready {
 	return out
 }
 
-// outcome takes in how an effect ended. One that is not in flight is known already, or was never asked for.
+// outcome handles an effect's outcome. One that is not in flight is already known, or was never started.
 func (l *Loop) outcome(o Outcome) {
 	e, known := l.inFlight[o.Of]
 	if !known {
@@ -170,7 +170,7 @@ func (l *Loop) outcome(o Outcome) {
 	}
 }
 
-// advance does whatever can be done now.
+// advance does everything that can be done now.
 func (l *Loop) advance() {
 	l.publisher.publish(l)
 	l.book.record(l)
@@ -187,7 +187,7 @@ func (l *Loop) advance() {
 	}
 }
 
-// do asks for an effect.
+// do starts an effect.
 func (l *Loop) do(e Effect) {
 	if _, drop := e.(Drop); !drop {
 		l.inFlight[e.ID()] = e
@@ -195,7 +195,7 @@ func (l *Loop) do(e Effect) {
 	l.out.Effects = append(l.out.Effects, e)
 }
 
-// again asks for an effect that has failed once more.
+// again retries a failed effect.
 func (l *Loop) again(e Effect, at time.Time) {
 	l.inFlight[e.ID()] = e
 	l.out.Effects = append(l.out.Effects, Again{e, at})
@@ -209,7 +209,7 @@ func (l *Loop) number() int {
 
 func (l *Loop) tell(m Message) { l.out.Tell = append(l.out.Tell, m) }
 
-// inform tells the service something.
+// inform sends news to the service.
 func (l *Loop) inform(n News) { l.do(Tell{l.number(), n}) }
 
 // next is when a Tick is due at the latest.

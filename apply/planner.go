@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Planner looks and plans, and does nothing: it is what `eltrain plan` and `status` ask.
+// Planner observes and plans without acting, for `eltrain plan` and `status`.
 type Planner struct {
 	loop *Loop
 	eyes eyes
@@ -26,7 +26,7 @@ func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer
 	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
 }
 
-// look observes every provider, and gives the error of the first that cannot be observed.
+// look observes every provider, and returns the error of the first that cannot be observed.
 func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
 	p.loop.now = now
 	for _, name := range p.loop.sight.order {
@@ -38,7 +38,7 @@ func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
 	return failed
 }
 
-// Preview plans without acting: nothing is stored, nobody is told.
+// Preview plans without acting: nothing is stored or sent.
 func (p *Planner) Preview(ctx context.Context, now time.Time) (Decision, error) {
 	if err := p.look(ctx, now); err != nil {
 		return Decision{}, err
@@ -51,7 +51,7 @@ func (p *Planner) Preview(ctx context.Context, now time.Time) (Decision, error) 
 func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
 
 // Offline is what can be told of the recorded jobs while no master runs: the records, what the providers see, what the jobs
-// wait for by the planner's word, or were refused last, and what ended well since a master last looked. Nothing is changed.
+// wait for according to the planner, or were refused last, and what succeeded since a master last looked. Nothing is changed.
 // If a provider cannot be observed the records are all there is, and the snapshot is zero.
 func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	records := p.Records()
@@ -68,7 +68,7 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: waits, Released: in.Released}
 }
 
-// withEnds takes over what ended well. What else the planner would decide is not taken: without a master
+// withEnds takes over what succeeded. What else the planner would decide is not taken: without a master
 // nobody does it.
 func withEnds(records, planned job.Records) job.Records {
 	shown := make(job.Records, len(records))

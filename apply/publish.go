@@ -8,14 +8,14 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// publisher has the agents of each provider told where the service is.
+// publisher publishes the service's address to the agents of each provider.
 type publisher struct {
 	service providers.Service
 	known   bool                    // service is
 	of      map[string]*publication // by provider
 }
 
-// publication is what the agents of one provider were told.
+// publication is what was published to the agents of one provider.
 type publication struct {
 	number   int // of the service that they were told of last; see publisher
 	done     bool
@@ -31,7 +31,7 @@ func newPublisher(order []string) publisher {
 	return p
 }
 
-// serve takes in where the service is reached from now on.
+// serve records where the service is reached from now on.
 func (p *publisher) serve(s providers.Service) {
 	p.service, p.known = s, true
 	for _, of := range p.of {
@@ -66,7 +66,7 @@ func (p *publisher) busy() bool {
 	return false
 }
 
-// published takes in whether the agents of a provider could be told. At the start an error ends the run: they would be
+// published handles the outcome of a publication. At the start an error ends the run: agents would be
 // launched in vain.
 func (p *publisher) published(l *Loop, e Publish, err error) {
 	of := p.of[e.Provider]
@@ -80,7 +80,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 		}
 	}
 	if err != nil && l.turn.phase == starting {
-		l.finish(plan.Plan{}, fmt.Errorf("tell the agents of provider %q where the service is: %w", e.Provider, err))
+		l.finish(plan.Plan{}, fmt.Errorf("publish the service's address to the agents of provider %q: %w", e.Provider, err))
 		return
 	}
 	if err != nil {
@@ -90,7 +90,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 	l.raiseIf(err, "provider."+e.Provider, NotPublished)
 }
 
-// due is when the next that failed is tried again; zero is never.
+// due is when the next that failed is retried; zero is never.
 func (p *publisher) due() (at time.Time) {
 	for _, of := range p.of {
 		if !of.done {

@@ -106,14 +106,14 @@ func (e *executor) newStrays(before map[string]*job.Record, now map[string]bool,
 	return fresh
 }
 
-// goneNotice tells that a job is recorded no more, and why.
+// goneNotice reports that a job is no longer recorded, and why.
 func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.Notice {
-	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name, Message: "is destroyed: it is not in the files any more"}
+	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name, Message: "is destroyed: it is no longer in the files"}
 	switch {
 	case slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && c.Action == plan.Forget }):
-		n.Type, n.Message = "forgotten", fmt.Sprintf("is forgotten, as a removed block says: what of it runs, runs on (uid %s)", rec.UID)
+		n.Type, n.Message = "forgotten", fmt.Sprintf("is forgotten, as a removed block says: its slots keep running (uid %s)", rec.UID)
 	case in.Destroy:
-		n.Message = "is destroyed: destroy was asked for"
+		n.Message = "is destroyed: destroy was requested"
 	}
 	return n
 }

@@ -17,7 +17,7 @@ const (
 	restFree  = 200 * time.Millisecond
 	restShare = 6 // one part in so many of the time is the turns' share
 	// restStored is which part counts of what a turn takes to store: the most of it is waiting, for a disk or an API server
-	// that others need as well. Counted whole, what follows from one lost node in ten held up the decision on the next.
+	// that others need as well. Counted whole, what follows from one lost node in ten delayed the decision on the next.
 	restStored = 3
 	// restQueued is restShare from the first turn on while changes wait for others to be carried out, up to a rest of
 	// restWhileQueued: what a turn would add waits behind them, but for what heals, and its processor time is theirs.
@@ -26,12 +26,12 @@ const (
 	restCap         = time.Second
 )
 
-// worked takes in how long the loop was at work. queued says that changes wait for others.
+// worked records how long the loop was at work. queued says that changes wait for others.
 func (r *rest) worked(now time.Time, took time.Duration, queued bool) {
 	r.pause(now, r.after(now, took, 0, queued))
 }
 
-// stored takes in how long the last turn took to store.
+// stored records how long the last turn took to store.
 func (r *rest) stored(now time.Time, took time.Duration) { r.pause(now, r.after(now, 0, took, false)) }
 
 func (r *rest) pause(now time.Time, d time.Duration) {
@@ -43,7 +43,7 @@ func (r *rest) pause(now time.Time, d time.Duration) {
 // after is how long to rest at a time, after work that took so long, and so long again to store.
 func (r *rest) after(now time.Time, took, stored time.Duration, queued bool) time.Duration {
 	left := max(r.debt-now.Sub(r.at)/restShare, 0)
-	r.debt, r.at = min(left+took+stored/restStored, restFree+restCap/restShare), now // no more than the longest rest makes good
+	r.debt, r.at = min(left+took+stored/restStored, restFree+restCap/restShare), now // no more than the longest rest makes up for
 	pause := max(took, (r.debt-restFree)*restShare)
 	if queued {
 		pause = max(pause, min(took*restQueued, restWhileQueued))

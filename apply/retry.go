@@ -16,7 +16,7 @@ func repeats(err, before error) bool {
 	return before != nil && conditions.Wording(err.Error()) == conditions.Wording(before.Error())
 }
 
-// retry is how it stands with what is tried until it succeeds: when it is tried again, and what was told of its failures.
+// retry is the state of something that is tried until it succeeds: when it is retried, and what was told of its failures.
 // It is a plain value: the time is an argument, and so is the jitter, from 0 to 1. It begins as zero, and is zero again
 // once it has succeeded.
 type retry struct {
@@ -29,7 +29,7 @@ type retry struct {
 }
 
 const (
-	// A failure that may pass by itself is told once it persists, or has lasted for quietFor.
+	// A failure that may pass by itself is reported once it persists, or has lasted for quietFor.
 	quietFor = callTimeout
 	// Pauses after failures double from the first to the most, with up to a quarter of jitter: those after failures that are
 	// not told, and those after failures that are. Providers have their own pace, which admits no more than is good for them.

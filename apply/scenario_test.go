@@ -32,7 +32,7 @@ import (
 //
 //	scenario        begins another one: nothing is left of those before
 //	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider, of one node with so many cores;
-//	                a line says what is being made there and does not come about
+//	                a line says what is being created and is delayed
 //	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or ends it with all that is on it
 //	run [watch] [destroy] [keep] [rerun] [refresh] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
 //	                begins a loop over what is stored
@@ -42,7 +42,7 @@ import (
 //	unmet           lines are what of the files' conditions does not hold from now on: SUMMARY: DETAIL
 //	pass 5s         time passes: ticks that are due come
 //	wake            a provider has news
-//	hold KIND …     effects of these kinds are begun and carried out, and their outcomes come with: answer
+//	hold KIND …     effects of these kinds are started and carried out, and their outcomes come with: answer
 //	queue KIND …    effects of these kinds wait for their turn, which comes with: answer
 //	answer [KIND]   the held outcomes come, in their order, or are errors with the text below
 //	fail KIND [OF] [unprepared|passing]    effects of this kind, or one of them, fail from now on with the text below, or no longer
@@ -83,7 +83,7 @@ type scenario struct {
 	holding   map[string]bool  // kinds of effects
 	held      []Outcome
 	asked     map[ID]asked    // by what is held or queued
-	later     []Again         // what is tried again, once it is time
+	later     []Again         // what is retried, once it is time
 	queueing  map[string]bool // kinds of effects
 	queued    []Effect
 	feigned   map[string]bool // kinds of effects
@@ -110,7 +110,7 @@ type site struct {
 	*sim.Cluster
 	can  job.Capabilities
 	held string   // why nothing may be launched, as a queue says it
-	slow string   // what is made and does not come about
+	slow string   // what is created and is delayed
 	uids []string // of the jobs that were prepared
 	last *providers.Observation
 	seen *providers.Observation
@@ -397,7 +397,7 @@ func jobOf(t *testing.T, fields []string) job.Job {
 	return j
 }
 
-// step lets the Loop take in an event, and carries out what it asks for.
+// step gives the Loop an event, and carries out what it asks for.
 func (s *scenario) step(events ...Event) {
 	for n := 0; len(events) > 0 && s.loop != nil && !s.over; n++ {
 		if n > 10_000 {
@@ -443,7 +443,7 @@ func (s *scenario) step(events ...Event) {
 	}
 }
 
-// tellEffect tells of an effect, unless it is one that each turn has.
+// tellEffect reports an effect, unless it is one that each turn has.
 func (s *scenario) tellEffect(e Effect) {
 	kind := e.ID().Kind
 	usual := map[string]bool{"hear": true, "observe": true, "gauge": true, "tell": true, "chronicle": true, "publish": true}

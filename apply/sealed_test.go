@@ -278,7 +278,7 @@ func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
 	})
 }
 
-// What was seen already is sealed anew when more of it is sensitive.
+// What was seen already is sealed again when more of it is sensitive.
 func TestWhatWasSeenIsSealedOnceItIsSensitive(t *testing.T) {
 	const password, other = "hunter2hunter2", "hunter3hunter3"
 	synctest.Test(t, func(t *testing.T) {

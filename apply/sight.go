@@ -53,7 +53,7 @@ func newSight(order []string) sight {
 	return s
 }
 
-// hear takes in what the service knows.
+// hear handles the service's facts.
 func (s *sight) hear(f Facts) {
 	if f.Jobs != nil {
 		s.facts = f.Jobs
@@ -62,7 +62,7 @@ func (s *sight) hear(f Facts) {
 	s.version = f.Version
 }
 
-// see takes in what a provider saw. The same observation again is no news. err is that of an observation that failed; it is
+// see handles a provider's observation. The same one again is no news. err is that of a failed observation; it is
 // returned as it is kept: in the words of the first that it repeats.
 func (s *sight) see(name string, now Sight, err error) error {
 	p := s.providers[name]
@@ -94,7 +94,7 @@ func (s *sight) troubled() bool {
 	return false
 }
 
-// each gives every incarnation of the last good observations, as its infrastructure knows it.
+// each returns every incarnation of the last good observations, as its infrastructure knows it.
 func (s *sight) each(do func(*job.Incarnation)) {
 	for _, name := range s.order {
 		if p := s.providers[name]; p.seen != nil {
@@ -110,7 +110,7 @@ func (s *sight) at(c *plan.Change) *job.Incarnation {
 	return s.live[incarnationOf(c.UID, c.Slot, c.Incarnation)]
 }
 
-// left reports whether nothing is seen any more of what a change stops.
+// left reports whether nothing is seen anymore of what a change stops.
 func (s *sight) left(c *plan.Change) bool {
 	return s.answered(c.Provider) && !slices.ContainsFunc(c.Stop, func(n int) bool {
 		return s.live[incarnationOf(c.UID, c.Slot, n)] != nil
@@ -122,12 +122,12 @@ func (s *sight) left(c *plan.Change) bool {
 func (s *sight) leavesByItself(c *plan.Change) bool {
 	inc := s.at(c)
 	if inc != nil && (inc.Node == "" || inc.Waiting != "") {
-		return false // nothing of it has begun
+		return false // nothing of it has started
 	}
 	return inc != nil && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
 }
 
-// delayed are the jobs of which something is being made and does not come about, by UID, with what providers that answer say
+// delayed are the jobs of which something is being created and is delayed, by UID, with what providers that answer say
 // of it, and others said last.
 func (s *sight) delayed() map[string]string {
 	now := map[string]string{}
@@ -140,7 +140,7 @@ func (s *sight) delayed() map[string]string {
 }
 
 // merge enters what the service knows of worlds and members, each under the UID of its job: one of the same name that was
-// created anew knows nothing of its forerunner's.
+// recreated knows nothing of its forerunner's.
 func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
 	s.Worlds = make(map[string]job.World, len(facts))
 	members := map[incarnation]*job.Member{}
@@ -214,7 +214,7 @@ func (l *Loop) input() plan.Input {
 }
 
 // fits asks the observations where the roles of all jobs can be and what they take there: as they are declared, or as they
-// were last applied if they are not any more. What could not be seen is told beside what can, each once: roles by the
+// were last applied if they are not anymore. What could not be seen is told beside what can, each once: roles by the
 // thousand have the same caveat.
 func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
 	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
@@ -252,8 +252,8 @@ func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra m
 	return bars, extra
 }
 
-// heard takes in what the service knows, and asks the providers. It comes in this order: an agent says that it was asked to
-// go, and what its infrastructure knows of the reason is then no older.
+// heard records what the service knows, and asks the providers. It comes in this order: an agent says that it was told to
+// stop, and what its infrastructure knows of the reason is then no older.
 func (l *Loop) heard(o Outcome) {
 	if f, is := o.Result.(Facts); is {
 		l.sight.hear(f)
@@ -271,7 +271,7 @@ func (l *Loop) heard(o Outcome) {
 	}
 }
 
-// observed takes in what a provider saw. One that could not be observed is left out, with its jobs: they go on as they are
+// observed handles a provider's observation. One that failed is left out with its jobs: they continue as they are
 // until it answers again.
 func (l *Loop) observed(provider string, o Outcome) {
 	if !errors.Is(o.Err, ErrDropped) {

@@ -14,7 +14,7 @@ type Live struct {
 	Records  job.Records  `json:"records"`
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"`
-	// Released are the jobs that the state was told to forget and that may run on, by UID.
+	// Released are the jobs that the state was told to forget and that may keep running, by UID.
 	Released map[string]job.Released `json:"released,omitempty"`
 }
 

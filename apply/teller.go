@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// teller passes on to the view what is to be told, one call at a time and in order. While a run goes on it does so from
+// teller passes on to the view what is to be told, one call at a time and in order. While a run continues it does so from
 // a goroutine of its own: a terminal that takes nothing must not keep the loop from healing.
 type teller struct {
 	view    View
@@ -28,7 +28,7 @@ type telling struct {
 	ended   chan struct{} // closed when all was told
 }
 
-// untold is one call that waits.
+// untold is one waiting call.
 type untold struct {
 	call  func(View)
 	since time.Time
@@ -42,7 +42,7 @@ const (
 	flushMost = 10 * time.Second
 )
 
-// tell calls the view, or has it called. It never waits for the view during a run.
+// tell calls the view, now or later. It never waits for the view during a run.
 func (t *teller) tell(call func(View)) {
 	t.mu.Lock()
 	r := t.running

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// service is what the elastic training service was told.
+// service is what the elastic training service knows from us.
 type service struct {
 	open bool
 	jobs map[string]introduced // by the names that it knows
@@ -27,7 +27,7 @@ func newService() service {
 	return service{jobs: map[string]introduced{}, gone: map[incarnation]bool{}}
 }
 
-// ends reports whether the end of an incarnation is to be told now, and takes note that it is.
+// ends reports whether the end of an incarnation is to be told now, and records that it is.
 func (s *service) ends(inc *job.Incarnation) bool {
 	key := keyOf(inc)
 	if s.gone[key] || s.jobs[inc.Slot.Job].uid != inc.UID {
@@ -37,7 +37,7 @@ func (s *service) ends(inc *job.Incarnation) bool {
 	return true
 }
 
-// prune drops the ended incarnations that no provider shows any more.
+// prune drops the ended incarnations that no provider shows anymore.
 func (s *service) prune(seen *sight) {
 	if len(s.gone) == 0 || seen.troubled() {
 		return
@@ -79,7 +79,7 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		}
 		token, prepared := l.groups.ask(l, rec, group)
 		if !prepared {
-			continue // until then its agents train on, and the service does not know them
+			continue // until then its agents keep training, and the service does not know them
 		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World, News: provider.can.News.Std(), Nodes: labels}
 		for _, s := range rec.Slots {

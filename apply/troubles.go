@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// refusals are what is tried again and again and fails, or does not come about. The plan knows nothing of them: it asks
+// refusals are what is retried and keeps failing, or is delayed. The plan knows nothing of them: it asks
 // for what is refused.
 func (l *Loop) refusals() []plan.Wait {
 	return slices.Concat(l.groups.refusals(), l.exec.refusals(), l.delays())
@@ -27,7 +27,7 @@ func compareRefused(a, b refused) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
 }
 
-// failing are the slots, by number, of which a change has failed and is tried again. Of a job itself it is slot 0.
+// failing are the slots, by number, of which a change has failed and is retried. Of a job itself it is slot 0.
 func (e *executor) failing() map[refused][]int {
 	indices := map[refused][]int{}
 	for t, r := range e.retries {
@@ -72,11 +72,11 @@ func (l *Loop) failures() []job.Notice {
 	return notices
 }
 
-// refusals are the changes that have failed and are tried again, in the words of the first attempt that failed as the last
+// refusals are the changes that have failed and are retried, in the words of the first attempt that failed as the last
 // one did, for as long as none succeeds: what was refused by a quota, say, or by a webhook.
 func (e *executor) refusals() []plan.Wait { return refusedWaits(e.failing()) }
 
-// refusedWaits tells of slots, by number, that do not succeed: those of a role that fail alike as one.
+// refusedWaits reports slots, by number, that do not succeed: those of a role that fail alike as one.
 func refusedWaits(indices map[refused][]int) []plan.Wait {
 	var waits []plan.Wait
 	for _, r := range slices.SortedFunc(maps.Keys(indices), compareRefused) {
@@ -170,7 +170,7 @@ func whatFails(c *plan.Change) job.Code {
 	return LaunchRefused
 }
 
-// delays are the jobs of which something is being made and does not come about. The plan knows nothing of that: to it
+// delays are the jobs of which something is being created and is delayed. The plan knows nothing of that: to it
 // they are under way.
 func (l *Loop) delays() []plan.Wait {
 	delayed := l.sight.delayed()
@@ -184,7 +184,7 @@ func (l *Loop) delays() []plan.Wait {
 	return waits
 }
 
-// holdDelays holds a condition of each job that is held up.
+// holdDelays holds a condition of each job that is delayed.
 func (l *Loop) holdDelays() {
 	var now []conditions.Condition
 	for _, w := range l.delays() {
@@ -220,7 +220,7 @@ type checks struct {
 // cannot be observed neither is known.
 func (c *checks) hold(l *Loop, p *plan.Plan) {
 	if l.sight.troubled() {
-		c.due = true // they are checked anew afterwards
+		c.due = true // they are checked again afterwards
 		return
 	}
 	var now []conditions.Condition
@@ -240,7 +240,7 @@ func (c *checks) run(l *Loop, records job.Records) {
 	}
 }
 
-// ended takes in what of the files' conditions does not hold.
+// ended handles the result of checking the files' conditions.
 func (c *checks) ended(l *Loop, o Outcome) {
 	c.inFlight = false
 	if unmet, is := o.Result.(map[string]string); is && o.Err == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Rescan is how often a turn begins though nothing woke the loop: for what no event tells.
+// Rescan is how often a turn starts without an event: for changes that no event reports.
 const Rescan = 30 * time.Second
 
-// pulseEvery is how often the view is told how training goes.
+// pulseEvery is how often the view gets training progress.
 const pulseEvery = 2 * time.Second
 
 // retryStore is the pause after the state could not be stored, in which nothing is done; retryObserve the one after a
@@ -22,21 +22,21 @@ const (
 	retryObserve = 2 * time.Second
 )
 
-// phase is how far a turn has come.
+// phase is the stage of a turn.
 type phase int
 
 const (
-	starting   phase = iota // agents are yet to be told where the service is
-	resting                 // until something is new or due
-	hearing                 // the service was asked what it knows
-	observing               // providers were asked what they see
-	approving               // somebody was asked whether the plan may be carried out
-	deciding                // the decision waits for another write to end
+	starting   phase = iota // the service's address is being published to agents
+	resting                 // waiting until something is new or due
+	hearing                 // waiting for the service's facts
+	observing               // waiting for observations
+	approving               // waiting for approval
+	deciding                // the decision waits for another write
 	storing                 // the decision is being stored
 	journaling              // what happened is being journalled
 )
 
-// turn is the turn under way, or the last one.
+// turn is the current turn, or the last one.
 type turn struct {
 	phase   phase
 	number  int       // of the newest look at the providers
@@ -44,7 +44,7 @@ type turn struct {
 	dirty   bool      // something was decided or has ended here: plan, also if nothing is new outside
 	must    bool      // this turn plans in any case
 	awaits  int       // observations that are still to come
-	due     time.Time // when the next has to be; zero if nothing is due
+	due     time.Time // when the next must be; zero if nothing is due
 	rescan  time.Time // when the next is in any case
 	pulse   time.Time // when the view is told how things go
 	decided Decision  // of this turn
@@ -93,7 +93,7 @@ func (l *Loop) begin() {
 	l.do(Hear{known})
 }
 
-// looked goes on once everybody has answered. If nothing is other than at the last plan, that was all: what a plan would
+// looked continues once everybody has answered. If nothing is other than at the last plan, that was all: what a plan would
 // cost grows with the slots, this does not.
 func (l *Loop) looked() {
 	switch l.end.stage {
@@ -131,7 +131,7 @@ func (l *Loop) plan() {
 	l.accept()
 }
 
-// approved takes in what somebody has said of the first plan.
+// approved handles the answer on the first plan.
 func (l *Loop) approved(err error) {
 	if err != nil {
 		l.finish(l.turn.decided.Plan, &RefusedError{err})
@@ -144,7 +144,7 @@ func (l *Loop) approved(err error) {
 	l.accept()
 }
 
-// accept tells what becomes of the files, and has the decision stored.
+// accept reports what happens to the files, and has the decision stored.
 func (l *Loop) accept() {
 	d := &l.turn.decided
 	l.files.tell(l, &d.Input, &d.Plan)
@@ -175,7 +175,7 @@ func (l *Loop) failed(err error) {
 	l.rest.pause(l.now, retryStore)
 }
 
-// storedTook takes note of how long storing took.
+// storedTook records of how long storing took.
 func (l *Loop) storedTook() { l.rest.stored(l.now, l.now.Sub(l.turn.storing)) }
 
 // act carries out what was stored: the service is told what it is to form, and the changes of the first wave begin.
@@ -240,7 +240,7 @@ func (l *Loop) tellPlan(p *plan.Plan, news bool) {
 const stillEvery = 10 * time.Second
 
 // newWaits reports whether what the plan waits for is not what was told last. What is only queued changes with
-// every slot that starts: it is told again every while.
+// every slot that starts: it is reported again every while.
 func (l *Loop) newWaits(p *plan.Plan) bool {
 	t := &l.turn
 	t.waits = p.Waits
@@ -259,7 +259,7 @@ func lasting(waits []plan.Wait) []plan.Wait {
 	return slices.DeleteFunc(slices.Clone(waits), func(w plan.Wait) bool { return w.Passing })
 }
 
-// beat tells the view, every while, how training goes and what takes long.
+// beat tells the view, every while, training progress and what takes long.
 func (l *Loop) beat() {
 	t := &l.turn
 	if l.now.Before(t.pulse) {
@@ -272,7 +272,7 @@ func (l *Loop) beat() {
 	}
 }
 
-// gauged tells how training goes, where it goes on.
+// gauged reports training progress, where it continues.
 func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
 	if l.turn.steps == nil {

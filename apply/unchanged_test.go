@@ -39,7 +39,7 @@ func BenchmarkUnchangedTurn(b *testing.B) {
 	}
 }
 
-// idle is a Loop over a job of many slots that have all ended well, and as many incarnations that others run.
+// idle is a Loop over a job of many slots that have all succeeded, and as many incarnations that others run.
 type idle struct {
 	t    testing.TB
 	loop *Loop

@@ -1,5 +1,5 @@
 // Package conditions keeps what holds and somebody should know: a provider that does not answer, a job that cannot be
-// prepared, files with errors. A condition is raised, may change, and is cleared; each of the three is told once, because
+// prepared, files with errors. A condition is raised, may change, and is cleared; each of the three is reported once, because
 // only the Set tells it. The package knows no clock, no sentence and no reader.
 package conditions
 
@@ -37,7 +37,7 @@ const (
 	Cleared Type = "cleared"
 )
 
-// Change is one transition of a condition, to be told once.
+// Change is one transition of a condition, to be reported once.
 type Change struct {
 	Type Type `json:"type"`
 	Condition
@@ -110,7 +110,7 @@ func (s *Set) All() []Condition {
 	})
 }
 
-// Changes hands out what is to be told, once.
+// Changes returns what to report, once.
 func (s *Set) Changes() []Change {
 	changes := s.changes
 	s.changes = nil

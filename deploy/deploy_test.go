@@ -47,7 +47,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
@@ -56,10 +56,10 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// build gives the objects that `kubectl apply -k` of a folder makes, in kustomize's order.
+// build returns the objects that `kubectl apply -k` of a folder makes, in kustomize's order.
 func build(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
-	kubectl := site.Kubectl(t)
+	kubectl := podsite.Kubectl(t)
 	if _, err := os.Stat(kubectl); err != nil && testing.Short() {
 		t.Skipf("kubectl is not built: run `make testbed` (%v)", err)
 	}
@@ -93,7 +93,7 @@ const (
 	secondNamespace = "two"
 )
 
-// start gives a cluster without these namespaces, and takes them away after the test.
+// start returns a cluster without these namespaces, and takes them away after the test.
 func start(t *testing.T, options testbed.Options) *testbed.Cluster {
 	t.Helper()
 	c := testbed.Use(t, options)
@@ -149,7 +149,7 @@ func install(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructu
 	}
 }
 
-// find gives the object of a kind that has only one of it.
+// find returns the object of a kind that has only one of it.
 func find(t *testing.T, objects []*unstructured.Unstructured, kind string, into any) {
 	t.Helper()
 	var found []*unstructured.Unstructured
@@ -192,7 +192,7 @@ func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured
 	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}
-	page := site.OpenPage(t, filepath.Join("..", "docs", "kubernetes.md"), "## Install")
+	page := podsite.OpenPage(t, filepath.Join("..", "docs", "kubernetes.md"), "## Install")
 	if err := os.Mkdir(filepath.Join(dir, "two"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ var inCluster = map[string]map[string]string{
 	"pods":           {"list": "Observe: what others take", "watch": "Observe"},
 	"runtimeclasses": {"list": "Fit: what a RuntimeClass adds to a pod", "watch": "Fit"},
 	// of provider "volcano"
-	"queues":     {"list": "Observe: why a job is not let in", "watch": "Observe"},
+	"queues":     {"list": "Observe: why a job is not admitted", "watch": "Observe"},
 	"hypernodes": {"list": "Observe: the labels for rank_by", "watch": "Observe"},
 	"configmaps": {"get": "Capabilities: what the scheduler's configuration means"},
 }
@@ -769,7 +769,7 @@ func TestMasterWithTLS(t *testing.T) {
 	install(t, c, objects)
 	pod := masterPod(t, objects)
 	cert, key := selfSigned(t)
-	files := t.TempDir() // in the place of the Secret's volume
+	files := t.TempDir() // instead of the Secret's volume
 	for name, text := range map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key} {
 		if err := os.WriteFile(filepath.Join(files, name), text, 0o600); err != nil {
 			t.Fatal(err)
@@ -855,7 +855,7 @@ func admits(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructur
 }
 
 // The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
-// second one waits and takes over without a pod made anew, and destroy leaves nothing behind but the state.
+// second one waits and takes over without recreating a pod, and destroy leaves nothing behind but the state.
 func TestMasterAndItsSuccessor(t *testing.T) {
 	c := start(t, testbed.Options{Nodes: 3})
 	objects := build(t, ".")

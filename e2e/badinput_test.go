@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // sleeper is a job that is up as soon as it is started and costs nothing. resources is what each slot reserves.
@@ -36,34 +38,20 @@ job %q {
 `, name, replicas, resources)
 }
 
-func sleeping(t *testing.T) *site {
+func sleeping(t *testing.T) *site.Site {
 	t.Helper()
 	t.Parallel()
-	return newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": nodes("n1", "n2")})
-}
-
-// same checks that a job runs as it did before. Without a master the training processes are not told of.
-func same(t *testing.T, before, after jobStatus) {
-	t.Helper()
-	disturbed := after.Generation != before.Generation || after.UID != before.UID || !maps.Equal(agents(before), agents(after))
-	for _, was := range before.Slots {
-		for _, now := range after.Slots {
-			disturbed = disturbed || was.Address == now.Address && was.PID != now.PID && was.PID > 0 && now.PID > 0
-		}
-	}
-	if disturbed {
-		t.Errorf("%s was disturbed:\n%+v\n%+v", before.Address, before, after)
-	}
+	return newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": site.Nodes("n1", "n2")})
 }
 
 // ---- the configuration -------------------------------------------------------------------
 
 func TestWrongConfigurationIsToldAllAtOnceAndChangesNothing(t *testing.T) {
 	s := sleeping(t)
-	s.must("apply", "-auto-approve")
-	s.until("both have come to their sleep", func() bool { return s.runs("sleep 600") == 2 })
-	state, running := s.read("eltrain.state"), s.processes()
-	s.write("more.hcl", `
+	s.Must("apply", "-auto-approve")
+	site.Until(s.T, "both have come to their sleep", func() bool { return runs(s, "sleep 600") == 2 })
+	state, running := s.Read("eltrain.state"), s.Processes()
+	s.Write("more.hcl", `
 job "wrong" {
   role "worker" {
     comand     = ["true"]
@@ -83,11 +71,11 @@ job "wrong" {
 }
 `)
 	for _, args := range [][]string{{"validate"}, {"plan"}, {"apply", "-auto-approve"}, {"apply", "-auto-approve", "-watch"}} {
-		out, code := s.run(args...)
+		out, code := s.Run(args...)
 		if code != 1 {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
-		has(t, out,
+		site.Has(t, out,
 			`on more.hcl line 4`, `"comand" is not expected here. Did you mean "command"?`,
 			`on more.hcl line 5`, `"5 parsecs" is not a duration: write a number with a unit`,
 			`on more.hcl line 7`, `"1GX" is not a size`,
@@ -96,43 +84,43 @@ job "wrong" {
 		)
 	}
 	// A job that is only wrong in its numbers has its say once the rest can be understood.
-	s.write("more.hcl", strings.Replace(sleeper("wrong", 2, "cpu = 1"), "resources", "scaling {\n min = 4\n max = 2\n}\nresources", 1))
-	out, code := s.run("apply", "-auto-approve")
+	s.Write("more.hcl", strings.Replace(sleeper("wrong", 2, "cpu = 1"), "resources", "scaling {\n min = 4\n max = 2\n}\nresources", 1))
+	out, code := s.Run("apply", "-auto-approve")
 	if code != 1 || !strings.Contains(out, "min") {
 		t.Errorf("min above max: exit code %d\n%s", code, out)
 	}
-	if s.read("eltrain.state") != state {
+	if s.Read("eltrain.state") != state {
 		t.Error("the state was written")
 	}
-	if now := s.processes(); !maps.Equal(now, running) {
+	if now := s.Processes(); !maps.Equal(now, running) {
 		t.Errorf("what ran was %v and is %v", running, now)
 	}
 }
 
 func TestJobThatCannotFitIsToldAndGoesOnWithABiggerNode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 2"), "nodes.hcl": nodes("n1", "n2")})
+	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 2"), "nodes.hcl": site.Nodes("n1", "n2")})
 	const wanted = "Wanted: 2 worker with 2 cpu each. Available: n1 1 cpu free; n2 1 cpu free."
-	out := s.must("plan")
-	has(t, out, "It cannot run on these nodes even when they are empty.", wanted)
+	out := s.Must("plan")
+	site.Has(t, out, "It cannot run on these nodes even when they are empty.", wanted)
 	begun := time.Now()
-	out, code := s.run("apply", "-auto-approve")
+	out, code := s.Run("apply", "-auto-approve")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	has(t, out, "job.s is Pending", wanted)
-	if took := time.Since(begun); took > bound/4 {
+	site.Has(t, out, "job.s is Pending", wanted)
+	if took := time.Since(begun); took > site.Bound/4 {
 		t.Errorf("apply took %v to say that there is nothing to wait for", took)
 	}
-	if left := s.processes(); len(left) > 0 {
+	if left := s.Processes(); len(left) > 0 {
 		t.Errorf("it started %v", left)
 	}
-	s.watch()
-	s.await("s", "waiting", func(j jobStatus) bool {
+	s.Watch()
+	s.Await("waiting", func(j site.Job) bool {
 		return j.Phase == "Pending" && strings.Contains(strings.Join(j.Reasons, " "), wanted)
 	})
-	s.write("nodes.hcl", strings.Replace(nodes("n1", "n2", "big"), "node \"big\" {\n    cpu = 1", "node \"big\" {\n    cpu = 4", 1))
-	after := s.awaitWorld("s", 2, 1)
+	s.Write("nodes.hcl", strings.Replace(site.Nodes("n1", "n2", "big"), "node \"big\" {\n    cpu = 1", "node \"big\" {\n    cpu = 4", 1))
+	after := s.AwaitWorld(2, 1)
 	for _, slot := range after.Slots {
 		if slot.Node != "big" {
 			t.Errorf("%s is on %s", slot.Address, slot.Node)
@@ -150,16 +138,16 @@ func TestProgramThatCannotBeStartedFailsTheJobWithTheSystemsReason(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text := strings.Replace(sleeper("s", 2, "cpu = 1"), c.from, c.to, 1)
-			s := newSite(t, map[string]string{"job.hcl": text, "nodes.hcl": nodes("n1", "n2")})
-			out, code := s.run("apply", "-auto-approve")
+			s := newSite(t, map[string]string{"job.hcl": text, "nodes.hcl": site.Nodes("n1", "n2")})
+			out, code := s.Run("apply", "-auto-approve")
 			if code != 1 {
 				t.Errorf("exit code %d", code)
 			}
-			has(t, out, "job.s is Failed", "start failed", c.reason)
-			if j := s.job("s"); j.Phase != "Failed" {
+			site.Has(t, out, "job.s is Failed", "start failed", c.reason)
+			if j := s.Status(); j.Phase != "Failed" {
 				t.Errorf("the job is %s", j.Phase)
 			}
-			if left := s.processes(); len(left) > 0 {
+			if left := s.Processes(); len(left) > 0 {
 				t.Errorf("a failed job still runs: %v", left)
 			}
 		})
@@ -170,93 +158,93 @@ func TestProgramThatCannotBeStartedFailsTheJobWithTheSystemsReason(t *testing.T)
 
 func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 	s := sleeping(t)
-	s.must("apply", "-auto-approve")
-	before := s.job("s")
-	whole := s.read("eltrain.state")
+	s.Must("apply", "-auto-approve")
+	before := s.Status()
+	whole := s.Read("eltrain.state")
 	for _, c := range []struct{ name, text, told string }{
-		{"cut", whole[:len(whole)/2], "the file is cut off after " + strconv.Itoa(len(whole)/2) + " bytes"},
+		{"cut", whole[:len(whole)/2], "the file is truncated after " + strconv.Itoa(len(whole)/2) + " bytes"},
 		{"empty", "", "the file is empty"},
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
-		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but no state of eltrain"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state is of format version 7"},
+		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but not an eltrain state"},
+		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state has format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
-		s.write("eltrain.state", c.text)
+		s.Write("eltrain.state", c.text)
 		for _, args := range [][]string{{"status"}, {"plan"}, {"apply", "-auto-approve"}, {"apply", "-auto-approve", "-watch"}, {"destroy", "-auto-approve"}} {
-			out, code := s.run(args...)
+			out, code := s.Run(args...)
 			if code != 1 {
 				t.Errorf("%s: eltrain %v: exit code %d", c.name, args, code)
 			}
-			has(t, out, c.told, "eltrain.state.backup", "cp ")
+			site.Has(t, out, c.told, "eltrain.state.backup", "cp ")
 		}
-		if got := s.read("eltrain.state"); got != c.text {
+		if got := s.Read("eltrain.state"); got != c.text {
 			t.Errorf("%s: it was written over", c.name)
 		}
 	}
 	// What was said to do works, and what runs never noticed.
-	s.write("eltrain.state", s.read("eltrain.state.backup"))
-	s.must("apply", "-auto-approve")
-	same(t, before, s.job("s"))
+	s.Write("eltrain.state", s.Read("eltrain.state.backup"))
+	s.Must("apply", "-auto-approve")
+	s.Undisturbed(before, s.Status())
 }
 
 func TestDeletedStateIsRebuiltFromWhatRuns(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4})
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
-	s.kill()
+	s := calmDemo(t)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	m.Kill()
 	for _, name := range []string{"eltrain.state", "eltrain.state.backup"} {
-		if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
+		if err := os.Remove(filepath.Join(s.Dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.watch()
-	after := s.awaitWorld("mnist", 4, 1)
-	same(t, before, after)
-	s.endsRight("mnist", steps)
+	s.Watch()
+	after := s.AwaitWorld(4, 1)
+	s.Undisturbed(before, after)
+	s.EndsRight(site.Steps)
 }
 
 func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	s := sleeping(t)
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
-	if err := os.Remove(filepath.Join(s.dir, "eltrain.state")); err != nil {
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
+	if err := os.Remove(filepath.Join(s.Dir, "eltrain.state")); err != nil {
 		t.Fatal(err)
 	}
-	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	after := s.awaitWorld("s", 2, before.Generation+1)
-	s.heard("Over: " + storeTrouble)
-	if !maps.Equal(agents(before), agents(after)) || after.UID != before.UID || len(after.Incidents) != 1 {
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
+	after := s.AwaitWorld(2, before.Generation+1)
+	m.Heard("Over: " + storeTrouble)
+	if !maps.Equal(before.Bodies(), after.Bodies()) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
-	s.kill()
-	s.must("apply", "-auto-approve")
-	same(t, after, s.job("s"))
+	m.Kill()
+	s.Must("apply", "-auto-approve")
+	s.Undisturbed(after, s.Status())
 }
 
 func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	other := sleeping(t)
-	other.must("apply", "-auto-approve")
-	foreign := other.read("eltrain.state")
-	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": nodes("n1", "n2")})
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
-	own := s.read("eltrain.state")
-	s.write("eltrain.state", foreign)
-	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	s.heard("The state cannot be stored; nothing is changed until it can")
-	s.heard("they belong to different job directories; nothing was written")
-	if got := s.read("eltrain.state"); got != foreign {
+	other.Must("apply", "-auto-approve")
+	foreign := other.Read("eltrain.state")
+	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": site.Nodes("n1", "n2")})
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
+	own := s.Read("eltrain.state")
+	s.Write("eltrain.state", foreign)
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
+	m.Heard("The state cannot be stored; nothing changes until it can be")
+	m.Heard("they belong to different job directories; nothing was written")
+	if got := s.Read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
 	}
-	if now := s.processes(); now[before.slot("worker[1]").AgentPID] == "" {
+	if now := s.Processes(); now[before.Slot("worker[1]").AgentPID] == "" {
 		t.Error("the agent that was well is gone")
 	}
-	s.write("eltrain.state", own)
-	s.heard("Over: The state cannot be stored")
-	after := s.awaitWorld("s", 2, before.Generation+1)
-	if !maps.Equal(agents(before), agents(after)) {
-		t.Errorf("agents %v -> %v", agents(before), agents(after))
+	s.Write("eltrain.state", own)
+	m.Heard("Resolved: The state cannot be stored")
+	after := s.AwaitWorld(2, before.Generation+1)
+	if !maps.Equal(before.Bodies(), after.Bodies()) {
+		t.Errorf("agents %v -> %v", before.Bodies(), after.Bodies())
 	}
 }
 
@@ -264,114 +252,114 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 
 func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	s := sleeping(t)
-	s.must("apply", "-auto-approve")
-	journals, err := filepath.Glob(filepath.Join(s.dir, ".eltrain/journal/*.journal"))
+	s.Must("apply", "-auto-approve")
+	journals, err := filepath.Glob(filepath.Join(s.Dir, ".eltrain/journal/*.journal"))
 	if err != nil || len(journals) != 1 {
 		t.Fatalf("journal files %v, %v", journals, err)
 	}
-	name := strings.TrimPrefix(journals[0], s.dir+"/")
-	whole := s.read(name)
+	name := strings.TrimPrefix(journals[0], s.Dir+"/")
+	whole := s.Read(name)
 
 	// The middle: one byte of a record that tells of a world.
 	at := strings.Index(whole, "world_formed")
 	if at < 0 {
 		t.Fatalf("the journal is\n%s", whole)
 	}
-	s.write(name, whole[:at]+"X"+whole[at+1:])
-	out, code := s.run("events")
+	s.Write(name, whole[:at]+"X"+whole[at+1:])
+	out, code := s.Run("events")
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name), "Running")
+	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name), "Running")
 	if strings.Contains(out, "orld_formed") || strings.Contains(out, "world formed") {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
 
 	// The end, as a crash leaves it.
-	s.write(name, whole[:at]+"X"+whole[at+1:]+whole[:60])
-	out, code = s.run("events")
+	s.Write(name, whole[:at]+"X"+whole[at+1:]+whole[:60])
+	out, code = s.Run("events")
 	if code != 0 {
 		t.Errorf("events: exit code %d", code)
 	}
-	has(t, out, "Part of the journal cannot be read", filepath.Base(name))
+	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
-	s.watch()
-	s.heard("The journal's torn end was cut off")
-	before := s.awaitWorld("s", 2, 1)
-	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	s.awaitWorld("s", 2, before.Generation+1)
-	out = s.must("events")
-	has(t, out, "process killed in worker[0]", "generation 2: 2 slots")
-	if n := strings.Count(unwrapped(out), "no record has the right checksum here"); n != 1 {
+	m := s.Watch()
+	m.Heard("Removed an incomplete entry at the end of the journal")
+	before := s.AwaitWorld(2, 1)
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
+	s.AwaitWorld(2, before.Generation+1)
+	out = s.Must("events")
+	site.Has(t, out, "process killed in worker[0]", "generation 2: 2 slots")
+	if n := strings.Count(site.Unwrapped(out), "no record has the right checksum here"); n != 1 {
 		t.Errorf("%d stretches are damaged, one was:\n%s", n, out)
 	}
 }
 
 // ---- the disk ----------------------------------------------------------------------------
 
-const storeTrouble = "The state cannot be stored; nothing is changed until it can"
+const storeTrouble = "The state cannot be stored; nothing changes until it can be"
 
 func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4, settle: "60s"}) // the restarted one is waited for
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
+	s := calmDemo(t) // the restarted one is waited for
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
 	limit := func(bytes uint64) {
 		t.Helper()
 		var old unix.Rlimit
-		if err := unix.Prlimit(s.master.Process.Pid, unix.RLIMIT_FSIZE, nil, &old); err != nil {
+		if err := unix.Prlimit(m.PID(), unix.RLIMIT_FSIZE, nil, &old); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Prlimit(s.master.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: old.Max}, nil); err != nil {
+		if err := unix.Prlimit(m.PID(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: old.Max}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	limit(16)
-	kill(t, syscall.SIGKILL, before.slot("worker[2]").PID)
-	s.heard(storeTrouble)
-	s.heard("file too large")
-	if now := s.job("mnist"); now.Generation != before.Generation {
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
+	m.Heard(storeTrouble)
+	m.Heard("file too large")
+	if now := s.Status(); now.Generation != before.Generation {
 		t.Errorf("a world of generation %d was made that is not stored", now.Generation)
 	}
-	for address, pid := range agents(before) {
-		if s.processes()[pid] == "" {
-			t.Errorf("the agent of %s is gone", address)
+	for _, slot := range before.Slots {
+		if s.Processes()[slot.AgentPID] == "" {
+			t.Errorf("the agent of %s is gone", slot.Address)
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	s.heard("Over: " + storeTrouble)
-	if n := strings.Count(unwrapped(s.out.String()), "Warning: "+storeTrouble); n != 1 {
+	m.Heard("Over: " + storeTrouble)
+	if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
-	after := s.awaitWorld("mnist", 4, before.Generation+1)
-	if after.Generation != before.Generation+1 || !maps.Equal(agents(before), agents(after)) {
-		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, agents(before), agents(after))
+	after := s.AwaitWorld(4, before.Generation+1)
+	if after.Generation != before.Generation+1 || !maps.Equal(before.Bodies(), after.Bodies()) {
+		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, before.Bodies(), after.Bodies())
 	}
-	s.endsRight("mnist", steps)
+	s.EndsRight(site.Steps)
 }
 
 // smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill takes what is left of it, until the
 // file that it gives is removed.
-func smallDisk(s *site) (fill func() string) {
-	s.t.Helper()
+func smallDisk(s *site.Site) (fill func() string) {
+	s.T.Helper()
 	if os.Getuid() != 0 {
-		s.t.Skip("only root can mount a small file system")
+		s.T.Skip("only root can mount a small file system")
 	}
-	run := filepath.Join(s.dir, ".eltrain")
+	run := filepath.Join(s.Dir, ".eltrain")
 	if err := os.Mkdir(run, 0o700); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	if err := unix.Mount("eltrain-test", run, "tmpfs", 0, "size=2m"); err != nil {
-		s.t.Skipf("a small file system cannot be mounted here: %v", err)
+		s.T.Skipf("a small file system cannot be mounted here: %v", err)
 	}
-	s.t.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
-	s.write("settings.hcl", "eltrain {\n  state \"file\" { path = \".eltrain/eltrain.state\" }\n}\n")
-	s.t.Cleanup(s.clean) // before the file system goes; again is harmless
+	s.T.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
+	s.Write("settings.hcl", "eltrain {\n  state \"file\" { path = \".eltrain/eltrain.state\" }\n}\n")
+	s.T.Cleanup(s.Clean) // before the file system goes; again is harmless
 	return func() string {
-		s.t.Helper()
+		s.T.Helper()
 		filler := filepath.Join(run, "filler")
 		f, err := os.Create(filler)
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		for err == nil {
 			_, err = f.Write(make([]byte, 4096))
@@ -382,45 +370,47 @@ func smallDisk(s *site) (fill func() string) {
 }
 
 func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4, script: fmt.Sprintf(`"--ckpt-dir=%s"`, t.TempDir())})
+	s := calmDemo(t)
+	s.Edit("job.hcl", `"--steps=`, fmt.Sprintf(`"--ckpt-dir=%s", "--steps=`, t.TempDir()))
+	s.DropBlock("job.hcl", "eltrain")
 	fill := smallDisk(s)
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
 	filler := fill()
-	kill(t, syscall.SIGKILL, before.slot("worker[2]").PID)
-	s.heard(storeTrouble)
-	s.heard("no space left on device")
-	unhealed := s.await("mnist", "unhealed", func(j jobStatus) bool { return j.Phase == "Degraded" })
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
+	m.Heard(storeTrouble)
+	m.Heard("no space left on device")
+	unhealed := s.Await("unhealed", func(j site.Job) bool { return j.Phase == "Degraded" })
 	if len(unhealed.Reasons) == 0 || !strings.HasPrefix(unhealed.Reasons[0], storeTrouble) || !strings.Contains(unhealed.Reasons[0], "no space left on device") {
 		t.Errorf("status says of a job that cannot be healed: %q", unhealed.Reasons)
 	}
-	for address, pid := range agents(before) {
-		if s.processes()[pid] == "" {
-			t.Errorf("the agent of %s is gone", address)
+	for _, slot := range before.Slots {
+		if s.Processes()[slot.AgentPID] == "" {
+			t.Errorf("the agent of %s is gone", slot.Address)
 		}
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: " + storeTrouble)
-	s.awaitWorld("mnist", 4, before.Generation+1)
-	s.await("mnist", "success", func(j jobStatus) bool { return j.Phase == "Succeeded" })
+	m.Heard("Over: " + storeTrouble)
+	s.AwaitWorld(4, before.Generation+1)
+	s.Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }
 
 // Without the lock nothing is done, and the lock takes a file: who wants to end jobs on a full disk hears how.
 func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s := sleeping(t)
 	fill := smallDisk(s)
-	s.must("apply", "-auto-approve")
+	s.Must("apply", "-auto-approve")
 	filler := fill()
-	out, code := s.run("destroy", "-auto-approve")
-	if told := unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Make room on that disk") {
+	out, code := s.Run("destroy", "-auto-approve")
+	if told := site.Unwrapped(out); code != 1 || !strings.Contains(told, "no space left on device") || !strings.Contains(told, "Free a few MiB on that disk") {
 		t.Errorf("destroy on a full disk: exit code %d\n%s", code, out)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.must("destroy", "-auto-approve")
+	s.Must("destroy", "-auto-approve")
 }
 
 // ---- the lock and the port ---------------------------------------------------------------
@@ -435,130 +425,108 @@ func TestTakenPortIsToldAndNothingStarts(t *testing.T) {
 	settings := fmt.Sprintf("eltrain {\n  service { listen = %q }\n}\n", taken.Addr())
 	for _, watch := range []string{"-watch=false", "-watch"} {
 		for file, flag := range map[string]string{"": "-listen=" + taken.Addr().String(), settings: "-parallelism=4"} {
-			s.write("settings.hcl", file)
-			out, code := s.run("apply", "-auto-approve", watch, flag)
+			s.Write("settings.hcl", file)
+			out, code := s.Run("apply", "-auto-approve", watch, flag)
 			if code != 1 {
 				t.Errorf("%s %s: exit code %d", watch, flag, code)
 			}
-			has(t, out, "The elastic training service cannot start", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
+			site.Has(t, out, "Cannot start the elastic training service", taken.Addr().String(), "another process has this address", "Choose another port with -listen or service { listen }")
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "eltrain.state")); err == nil {
+	if _, err := os.Stat(filepath.Join(s.Dir, "eltrain.state")); err == nil {
 		t.Error("a state was written")
 	}
-	if left := s.processes(); len(left) > 0 {
+	if left := s.Processes(); len(left) > 0 {
 		t.Errorf("it started %v", left)
 	}
-	s.write("settings.hcl", "")
-	s.must("apply", "-auto-approve")
+	s.Write("settings.hcl", "")
+	s.Must("apply", "-auto-approve")
 }
 
 func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 	s := sleeping(t)
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
 	for _, args := range [][]string{{"apply", "-auto-approve", "-watch"}, {"apply", "-auto-approve"}, {"destroy", "-auto-approve"}} {
-		out, code := s.run(args...)
+		out, code := s.Run(args...)
 		if code != 1 {
 			t.Errorf("eltrain %v: exit code %d", args, code)
 		}
-		has(t, out, "The state cannot be locked", fmt.Sprintf("(pid %d), apply -watch since", s.master.Process.Pid), "-lock-timeout")
+		site.Has(t, out, "Cannot lock the state", fmt.Sprintf("(pid %d), apply -watch since", m.PID()), "-lock-timeout")
 	}
-	same(t, before, s.job("s"))
+	s.Undisturbed(before, s.Status())
 
 	// One that waits gets the lock when the first ends.
-	first, firstEnded := s.master, s.ended
-	ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
-	defer cancel()
-	waiting := s.command(ctx, "apply", "-auto-approve", "-lock-timeout=60s")
-	var out lines
-	waiting.Stdout, waiting.Stderr = &out, &out
-	if err := waiting.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.until("waiting for the lock", func() bool { return strings.Contains(out.String(), "Acquiring state lock.") })
+	waiting := s.Start("apply", "-auto-approve", "-lock-timeout=60s")
+	waiting.Heard("Acquiring state lock.")
 	select {
-	case <-firstEnded:
+	case <-m.Ended:
 		t.Fatal("the first master ended")
 	default:
 	}
-	first.Process.Signal(syscall.SIGTERM)
-	<-firstEnded
-	s.master = nil
-	if code := first.ProcessState.ExitCode(); code != 0 {
+	if code := m.Interrupt(); code != 0 {
 		t.Errorf("the first master ended with %d", code)
 	}
-	if err := waiting.Wait(); err != nil {
-		t.Errorf("the one that waited: %v\n%s", err, &out)
+	if code := waiting.Wait(); code != 0 {
+		t.Errorf("the one that waited: exit code %d\n%s", code, waiting.Out)
 	}
-	same(t, before, s.job("s"))
+	s.Undisturbed(before, s.Status())
 
-	s.watch()
-	s.awaitWorld("s", 2, 1)
-	s.kill()
-	s.must("apply", "-auto-approve") // no -lock-timeout: a dead holder is none
-	same(t, before, s.job("s"))
+	m = s.Watch()
+	s.AwaitWorld(2, 1)
+	m.Kill()
+	s.Must("apply", "-auto-approve") // no -lock-timeout: a dead holder is none
+	s.Undisturbed(before, s.Status())
 }
 
 func TestStoppedMasterIsTakenOverFromAndFencedWhenItWakes(t *testing.T) {
 	s := sleeping(t)
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
-	first, firstOut, firstEnded := s.master, s.out, s.ended
-	defer func() {
-		syscall.Kill(first.Process.Pid, syscall.SIGCONT)
-		first.Process.Kill()
-		<-firstEnded
-	}()
-	kill(t, syscall.SIGSTOP, first.Process.Pid)
-	if out, code := s.run("apply", "-auto-approve"); code != 1 {
+	first := s.Watch()
+	defer first.Kill()
+	before := s.AwaitWorld(2, 1)
+	first.Signal(syscall.SIGSTOP)
+	if out, code := s.Run("apply", "-auto-approve"); code != 1 {
 		t.Errorf("while the lease lasts: exit code %d\n%s", code, out)
 	}
-	s.watch("-lock-timeout=60s")
-	s.heard("Watching.")
-	kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-	after := s.awaitWorld("s", 2, before.Generation+1)
-	s.until("both have come to their sleep", func() bool { return s.runs("sleep 600") == 2 })
-	state, processes := s.read("eltrain.state"), s.processes()
+	s.Watch("-lock-timeout=60s").Heard("Watching.")
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
+	after := s.AwaitWorld(2, before.Generation+1)
+	site.Until(s.T, "both have come to their sleep", func() bool { return runs(s, "sleep 600") == 2 })
+	state, processes := s.Read("eltrain.state"), s.Processes()
 
-	kill(t, syscall.SIGCONT, first.Process.Pid)
-	select {
-	case <-firstEnded:
-	case <-time.After(bound):
-		t.Fatalf("the first master goes on:\n%s", firstOut)
-	}
-	if code := first.ProcessState.ExitCode(); code != 1 {
+	first.Signal(syscall.SIGCONT)
+	if code := first.Wait(); code != 1 {
 		t.Errorf("the first master ended with %d", code)
 	}
-	has(t, firstOut.String(), "The state's lock was lost")
-	same(t, after, s.job("s"))
-	if s.read("eltrain.state") != state {
+	site.Has(t, first.Out.String(), "The state's lock was lost")
+	s.Undisturbed(after, s.Status())
+	if s.Read("eltrain.state") != state {
 		t.Error("the state was written")
 	}
-	delete(processes, first.Process.Pid)
-	if now := s.processes(); !maps.Equal(now, processes) {
+	delete(processes, first.PID())
+	if now := s.Processes(); !maps.Equal(now, processes) {
 		t.Errorf("what ran was %v and is %v", processes, now)
 	}
-	kill(t, syscall.SIGKILL, after.slot("worker[1]").PID)
-	s.awaitWorld("s", 2, after.Generation+1)
+	site.Kill(t, syscall.SIGKILL, after.Slot("worker[1]").PID)
+	s.AwaitWorld(2, after.Generation+1)
 }
 
 // ---- the service -------------------------------------------------------------------------
 
 func TestStrangersAtTheServiceAreTurnedAway(t *testing.T) {
-	s := site4(t, jobOptions{min: 2, max: 4})
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
-	victim := before.slot("worker[1]")
-	kill(t, syscall.SIGKILL, victim.AgentPID, victim.PID)
-	before = s.awaitWorld("mnist", 4, before.Generation+1)
+	s := calmDemo(t)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	victim := before.Slot("worker[1]")
+	site.Kill(t, syscall.SIGKILL, victim.AgentPID, victim.PID)
+	before = s.AwaitWorld(4, before.Generation+1)
 
-	url := strings.TrimSpace(s.read(".eltrain/service"))
-	token := strings.TrimSpace(s.read(filepath.Join(".eltrain/jobs", before.UID, "token")))
+	url := strings.TrimSpace(s.Read(".eltrain/service"))
+	token := strings.TrimSpace(s.Read(filepath.Join(".eltrain/jobs", before.UID, "token")))
 	member := func(slot string, incarnation int, uid string) string {
 		return fmt.Sprintf(`{"uid": %q, "slot": %q, "incarnation": %d, "host": "127.0.0.1", "state": "waiting", "seen": 0}`, uid, slot, incarnation)
 	}
-	newest := before.slot("worker[1]").Incarnation
+	newest := before.Slot("worker[1]").Incarnation
 	for _, c := range []struct {
 		name, path, token, body string
 		status                  int
@@ -586,12 +554,12 @@ func TestStrangersAtTheServiceAreTurnedAway(t *testing.T) {
 			t.Errorf("%s: the answer tells the token", c.name)
 		}
 	}
-	now := s.job("mnist")
+	now := s.Status()
 	if now.Phase != "Succeeded" {
-		same(t, before, now)
+		s.Undisturbed(before, now)
 	}
-	s.endsRight("mnist", steps)
-	if now := s.job("mnist"); now.Generation != before.Generation {
+	s.EndsRight(site.Steps)
+	if now := s.Status(); now.Generation != before.Generation {
 		t.Errorf("generation %d -> %d", before.Generation, now.Generation)
 	}
 }
@@ -600,7 +568,7 @@ type refusal struct{ Code, Message string }
 
 func post(t *testing.T, url, token, body string) (int, refusal) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -658,20 +626,20 @@ job "hungry" {
   }
 }
 `})
-	if out := s.must("plan"); strings.Contains(unwrapped(out), "emory limits are not enforced") || strings.Contains(unwrapped(out), "Memory and cpu limits are not enforced") {
+	if out := s.Must("plan"); strings.Contains(site.Unwrapped(out), "emory limits are not enforced") || strings.Contains(site.Unwrapped(out), "Memory and cpu limits are not enforced") {
 		t.Skipf("memory cannot be limited here:\n%s", out)
 	}
-	s.watch()
-	grown := s.awaitWorld("hungry", 1, 1)
+	m := s.Watch()
+	grown := s.Of("hungry").AwaitWorld(1, 1)
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	s.heard("memory 64MiB -> 128MiB after running out of it")
-	kill(t, syscall.SIGKILL, grown.slot("worker[0]").PID)
-	again := s.awaitWorld("hungry", 1, grown.Generation+1)
+	m.Heard("memory 64MiB -> 128MiB after running out of memory")
+	site.Kill(t, syscall.SIGKILL, grown.Slot("worker[0]").PID)
+	again := s.Of("hungry").AwaitWorld(1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {
 		t.Errorf("incidents %+v", again.Incidents)
 	}
-	s.write("enough", "")
-	s.await("hungry", "success", func(j jobStatus) bool { return j.Phase == "Succeeded" })
+	s.Write("enough", "")
+	s.Of("hungry").Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }

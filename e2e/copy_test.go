@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // A copy of a job directory has the original's state, with its UIDs and incarnation numbers. While the original's agents run
@@ -14,41 +16,41 @@ import (
 // very same numbers is its own.
 func TestACopyOfAJobDirectoryEndsNothingOfTheOriginals(t *testing.T) {
 	t.Parallel()
-	files := map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "nodes.hcl": nodes("n1", "n2")}
+	files := map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "nodes.hcl": site.Nodes("n1", "n2")}
 	original, copied := newSite(t, files), newSite(t, nil)
-	original.must("apply", "-auto-approve")
-	if err := os.CopyFS(filepath.Join(copied.dir, "exp"), os.DirFS(original.dir)); err != nil {
+	original.Must("apply", "-auto-approve")
+	if err := os.CopyFS(filepath.Join(copied.Dir, "exp"), os.DirFS(original.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	copied.dir = filepath.Join(copied.dir, "exp")
-	first := original.job("s")
-	pids := []int{first.slot("worker[0]").AgentPID, first.slot("worker[1]").AgentPID}
+	copied.Dir = filepath.Join(copied.Dir, "exp")
+	first := original.Status()
+	pids := []int{first.Slot("worker[0]").AgentPID, first.Slot("worker[1]").AgentPID}
 	slices.Sort(pids)
-	out, code := copied.run("plan")
+	out, code := copied.Run("plan")
 	if code != 1 {
 		t.Errorf("plan in a copy: exit code %d", code)
 	}
-	has(t, out, fmt.Sprintf("agents %d, %d run for %s, and this is a copy", pids[0], pids[1], original.dir), copied.dir+"/.eltrain and the state, eltrain.state")
+	site.Has(t, out, fmt.Sprintf("agents %d, %d run for %s, and this is a copy", pids[0], pids[1], original.Dir), copied.Dir+"/.eltrain and the state, eltrain.state")
 
 	// Both come to the second incarnations of the same slots.
-	kill(t, syscall.SIGKILL, pids...)
-	original.gone(pids[0])
-	original.gone(pids[1])
-	original.must("apply", "-auto-approve")
-	if err := os.RemoveAll(filepath.Join(copied.dir, ".eltrain")); err != nil {
+	site.Kill(t, syscall.SIGKILL, pids...)
+	site.Gone(original.T, pids[0])
+	site.Gone(original.T, pids[1])
+	original.Must("apply", "-auto-approve")
+	if err := os.RemoveAll(filepath.Join(copied.Dir, ".eltrain")); err != nil {
 		t.Fatal(err)
 	}
-	copied.must("apply", "-auto-approve")
-	theirs, ours := original.job("s"), copied.job("s")
+	copied.Must("apply", "-auto-approve")
+	theirs, ours := original.Status(), copied.Status()
 	for _, worker := range []string{"worker[0]", "worker[1]"} {
-		if a, b := theirs.slot(worker), ours.slot(worker); theirs.UID != ours.UID || a.Incarnation != 2 || b.Incarnation != 2 {
+		if a, b := theirs.Slot(worker), ours.Slot(worker); theirs.UID != ours.UID || a.Incarnation != 2 || b.Incarnation != 2 {
 			t.Fatalf("%s: job %s, incarnation %d, and in the copy %s, %d: the test wants the same", worker, theirs.UID, a.Incarnation, ours.UID, b.Incarnation)
 		}
 	}
-	copied.must("destroy", "-auto-approve")
-	now, running := original.job("s"), original.processes()
+	copied.Must("destroy", "-auto-approve")
+	now, running := original.Status(), original.Processes()
 	for _, worker := range []string{"worker[0]", "worker[1]"} {
-		a, b := theirs.slot(worker), now.slot(worker)
+		a, b := theirs.Slot(worker), now.Slot(worker)
 		if b.Phase != "Running" || a.AgentPID != b.AgentPID || running[b.AgentPID] == "" {
 			t.Errorf("%s was %+v, and is %+v after the copy was destroyed, among %v", worker, a, b, running)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"testing"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // saver is a job of one rank that says which steps it is at: in its first world 495 to 534, with a checkpoint of step
@@ -41,41 +43,41 @@ job "saver" {
 // the world that wrote the checkpoint is over, and when the master died. Without a master there may be a newer one.
 func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, map[string]string{"job.hcl": saver("5s"), "nodes.hcl": nodes("n1")})
+	s := newSite(t, map[string]string{"job.hcl": saver("5s"), "nodes.hcl": site.Nodes("n1")})
 	at := func(generation int, step int64) {
 		t.Helper()
-		s.await("saver", fmt.Sprintf("step %d in generation %d", step, generation), func(j jobStatus) bool {
-			return j.trains(1, generation) && j.Step == step && j.Checkpoint == 500
+		s.Of("saver").Await(fmt.Sprintf("step %d in generation %d", step, generation), func(j site.Job) bool {
+			return j.Trains(1, generation) && j.Step == step && j.Checkpoint == 500
 		})
 	}
 	// The rate is that of the whole training, which begins at step 495 here: how long it takes is not to be foretold.
-	work := func(steps int) string { return fmt.Sprintf(`; the work of %d steps(, \S+ s,)? is done again\.`, steps) }
+	work := func(steps int) string { return fmt.Sprintf(`; recomputed: %d steps( \(\S+ s\))?\.`, steps) }
 	restart := func(wanted string) {
 		t.Helper()
-		out := unwrapped(s.must("plan", "-replace=job.saver.worker[0]"))
+		out := site.Unwrapped(s.Must("plan", "-replace=job.saver.worker[0]"))
 		if !regexp.MustCompile(wanted).MatchString(out) {
 			t.Errorf("the plan does not say %q:\n%s", wanted, out)
 		}
 	}
 
-	s.watch()
+	m := s.Watch()
 	at(1, 534)
-	restart(`generation 1\) restarts at step 534, and goes on from the checkpoint of step 500 in ckpt` + work(34))
-	text := s.must("plan", "-markdown", "-replace=job.saver.worker[0]")
-	has(t, text, "goes on from the checkpoint of step 500 in ckpt; the work of 34 steps")
-	has(t, s.must("status"), "training step 534, checkpoint of step 500")
+	restart(`generation 1\) restarts at step 534, and resumes from the checkpoint of step 500 in ckpt` + work(34))
+	text := s.Must("plan", "-markdown", "-replace=job.saver.worker[0]")
+	site.Has(t, text, "resumes from the checkpoint of step 500 in ckpt; recomputed: 34 steps")
+	site.Has(t, s.Must("status"), "training step 534, checkpoint at step 500")
 
-	s.write("job.hcl", saver("4s"))
+	s.Write("job.hcl", saver("4s"))
 	at(2, 510)
-	restart(`generation 2\) restarts at step 510, and goes on from the checkpoint of step 500 in ckpt` + work(10))
+	restart(`generation 2\) restarts at step 510, and resumes from the checkpoint of step 500 in ckpt` + work(10))
 
-	s.kill()
-	restart(`restarts, at step 534 or later, and goes on from the checkpoint of step 500 in ckpt, or a newer one\.`)
-	has(t, s.must("status"), "training checkpoint of step 500")
+	m.Kill()
+	restart(`restarts, at step 534 or later, and resumes from the checkpoint of step 500 in ckpt or newer\.`)
+	site.Has(t, s.Must("status"), "training checkpoint at step 500")
 
-	s.watch()
+	s.Watch()
 	at(2, 510)
-	s.must("plan", "-replace=job.saver.worker[0]", "-out=plan.bin")
+	s.Must("plan", "-replace=job.saver.worker[0]", "-out=plan.bin")
 	var p struct {
 		Eltrain struct {
 			Costs []struct {
@@ -85,7 +87,7 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(s.must("show", "-json", "plan.bin")), &p); err != nil {
+	if err := json.Unmarshal([]byte(s.Must("show", "-json", "plan.bin")), &p); err != nil {
 		t.Fatal(err)
 	}
 	if c := p.Eltrain.Costs; len(c) != 1 || c[0].LastStep != 510 || c[0].CheckpointStep != 500 || c[0].StepsAgain != 10 {

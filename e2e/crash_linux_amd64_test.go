@@ -9,21 +9,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
 // destroyed checks that after a run was killed a destroy leaves nothing.
 func (c *crashing) destroyed(moment string) {
-	c.t.Helper()
-	if out, code := c.run("destroy", "-auto-approve"); code != 0 {
-		c.t.Fatalf("%s: destroy: exit code %d\n%s", moment, code, out)
+	c.T.Helper()
+	if out, code := c.Run("destroy", "-auto-approve"); code != 0 {
+		c.T.Fatalf("%s: destroy: exit code %d\n%s", moment, code, out)
 	}
-	c.until(moment+": everything has ended", func() bool { return len(c.processes()) == 0 })
-	if out := c.must("state", "list"); out != "" {
-		c.t.Fatalf("%s: the state still has\n%s", moment, out)
+	site.Until(c.T, moment+": everything has ended", func() bool { return len(c.Processes()) == 0 })
+	if out := c.Must("state", "list"); out != "" {
+		c.T.Fatalf("%s: the state still has\n%s", moment, out)
 	}
-	if left, err := os.ReadDir(filepath.Join(c.dir, ".eltrain", "jobs")); err != nil || len(left) > 0 {
-		c.t.Fatalf("%s: of jobs there still is %v, %v", moment, left, err)
+	if left, err := os.ReadDir(filepath.Join(c.Dir, ".eltrain", "jobs")); err != nil || len(left) > 0 {
+		c.T.Fatalf("%s: of jobs there still is %v, %v", moment, left, err)
 	}
 	c.neverTwice(moment)
 }
@@ -80,7 +81,7 @@ func TestKilledAtEveryStepOfACreation(t *testing.T) {
 
 func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
 	soak.Only(t)
-	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
+	atEveryStep(t, func(c *crashing) { c.Must("apply", "-auto-approve") }, func(c *crashing, n int) string {
 		c.edit()
 		step := c.killedBefore(n, "apply", "-auto-approve")
 		c.settled(before(n, step))
@@ -91,14 +92,14 @@ func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
 // What a destroy that was killed had begun is completed by the next, or made good by an apply.
 func TestKilledAtEveryStepOfADestruction(t *testing.T) {
 	soak.Only(t)
-	atEveryStep(t, func(c *crashing) { c.must("apply", "-auto-approve") }, func(c *crashing, n int) string {
+	atEveryStep(t, func(c *crashing) { c.Must("apply", "-auto-approve") }, func(c *crashing, n int) string {
 		step := c.killedBefore(n, "destroy", "-auto-approve")
 		if n/shards%2 == 0 {
 			c.settled(before(n, step))
 			return step
 		}
 		c.destroyed(before(n, step))
-		c.must("apply", "-auto-approve")
+		c.Must("apply", "-auto-approve")
 		return step
 	})
 }

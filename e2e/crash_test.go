@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -38,23 +39,23 @@ const declared = 3
 
 // crashing is a site whose runs are killed.
 type crashing struct {
-	*site
+	*site.Site
 	word int
 }
 
 func newCrashing(t *testing.T) *crashing {
 	t.Helper()
-	return &crashing{site: newSite(t, map[string]string{"job.hcl": twoRoles("first"), "nodes.hcl": nodes("n1", "n2")})}
+	return &crashing{Site: newSite(t, map[string]string{"job.hcl": twoRoles("first"), "nodes.hcl": site.Nodes("n1", "n2")})}
 }
 
 // edit declares another command: all slots are to be replaced.
-func (c *crashing) edit() { c.word++; c.write("job.hcl", twoRoles("w"+strconv.Itoa(c.word))) }
+func (c *crashing) edit() { c.word++; c.Write("job.hcl", twoRoles("w"+strconv.Itoa(c.word))) }
 
 // perSlot counts the live agents and training processes by slot.
-func (s *site) perSlot() (agents, trainers map[string]int) {
+func perSlot(s *site.Site) (agents, trainers map[string]int) {
 	agents, trainers = map[string]int{}, map[string]int{}
 	slot := regexp.MustCompile(` -slot=(\S+) `)
-	for pid, args := range s.processes() {
+	for pid, args := range s.Processes() {
 		if found := slot.FindStringSubmatch(args); found != nil {
 			agents[found[1]]++
 			continue
@@ -95,13 +96,13 @@ func beyond(did, planned [3]int) bool {
 }
 
 // startAnew is how many slots a plan does not count and says will start, once others of their job have ended.
-var startAnew = regexp.MustCompile(`(\d+) slots? start anew, if they fit`)
+var startAnew = regexp.MustCompile(`(\d+) slots? start again if they fit`)
 
 // promised reports whether what was added beyond the plan's count is what its Waiting said would start: slots that a destroy
 // had asked to end.
 func promised(planned string, did [3]int) bool {
 	count := counts(planCounts, planned)
-	for _, said := range startAnew.FindAllStringSubmatch(unwrapped(planned), -1) {
+	for _, said := range startAnew.FindAllStringSubmatch(site.Unwrapped(planned), -1) {
 		n, _ := strconv.Atoi(said[1])
 		count[0] += n
 	}
@@ -111,38 +112,38 @@ func promised(planned string, did [3]int) bool {
 // settled checks what is there after a run was killed: nobody has to break a lock, the next apply does what the next plan
 // says (nothing, if that has no changes) and completes what was begun, and each slot runs once, on what is declared now.
 func (c *crashing) settled(moment string) {
-	c.t.Helper()
+	c.T.Helper()
 	// Between its fork and its exec a child has all descriptors of the run that was killed, the locks of other slots too:
 	// for that long these look as if they were being started.
-	c.until(moment+": what it forked has become an agent", func() bool { return c.runs(binary+" ") == 0 })
-	planned, code := c.run("plan", "-detailed-exitcode")
+	site.Until(c.T, moment+": what it forked has become an agent", func() bool { return runs(c.Site, programs.Eltrain+" ") == 0 })
+	planned, code := c.Run("plan", "-detailed-exitcode")
 	if code != 0 && code != 2 {
-		c.t.Fatalf("%s: plan: exit code %d\n%s", moment, code, planned)
+		c.T.Fatalf("%s: plan: exit code %d\n%s", moment, code, planned)
 	}
 	atRest := code == 0
 	for _, n := range counts(planCounts, planned) {
 		if n > declared {
-			c.t.Errorf("%s: of %d slots the plan is\n%s", moment, declared, planned)
+			c.T.Errorf("%s: of %d slots the plan is\n%s", moment, declared, planned)
 		}
 	}
 	var found map[int]string
-	c.until(moment+": no agent is forking its program", func() bool { found = c.processes(); return !forking(found) })
-	applied, code := c.run("apply", "-auto-approve")
+	site.Until(c.T, moment+": no agent is forking its program", func() bool { found = c.Processes(); return !forking(found) })
+	applied, code := c.Run("apply", "-auto-approve")
 	if code != 0 || !applyCounts.MatchString(applied) {
-		c.t.Fatalf("%s: apply: exit code %d\n%s", moment, code, applied)
+		c.T.Fatalf("%s: apply: exit code %d\n%s", moment, code, applied)
 	}
 	if did := counts(applyCounts, applied); !promised(planned, did) {
-		c.t.Errorf("%s: the plan was\n%s\nand the apply did\n%s", moment, planned, applied)
+		c.T.Errorf("%s: the plan was\n%s\nand the apply did\n%s", moment, planned, applied)
 	}
 	if atRest {
 		c.untouched(moment, found, applied)
 	}
-	if out, code := c.run("plan", "-detailed-exitcode"); code != 0 {
-		c.t.Fatalf("%s: there is more to do after the apply\n%s", moment, out)
+	if out, code := c.Run("plan", "-detailed-exitcode"); code != 0 {
+		c.T.Fatalf("%s: there is more to do after the apply\n%s", moment, out)
 	}
 	once := fmt.Sprint(map[string]int{"ps[0]": 1, "worker[0]": 1, "worker[1]": 1})
-	c.until(moment+": each slot runs once", func() bool {
-		agents, trainers := c.perSlot()
+	site.Until(c.T, moment+": each slot runs once", func() bool {
+		agents, trainers := perSlot(c.Site)
 		return fmt.Sprint(agents) == once && fmt.Sprint(trainers) == once
 	})
 	c.neverTwice(moment)
@@ -162,24 +163,24 @@ func forking(processes map[int]string) bool {
 
 // untouched checks that an apply has done nothing: the agents and programs that it found run on.
 func (c *crashing) untouched(moment string, found map[int]string, applied string) {
-	c.t.Helper()
+	c.T.Helper()
 	if did := counts(applyCounts, applied); did != [3]int{} {
-		c.t.Errorf("%s: the plan has no changes, and the apply did\n%s", moment, applied)
+		c.T.Errorf("%s: the plan has no changes, and the apply did\n%s", moment, applied)
 	}
-	now := c.processes()
+	now := c.Processes()
 	for _, pid := range slices.Sorted(maps.Keys(found)) {
 		passing := !strings.Contains(found[pid], " -slot=") && !strings.HasPrefix(found[pid], "sleep ") // what a program begins with
 		if !passing && now[pid] == "" {
-			c.t.Errorf("%s: the plan has no changes, and the apply ended %s:\n%s", moment, found[pid], applied)
+			c.T.Errorf("%s: the plan has no changes, and the apply ended %s:\n%s", moment, found[pid], applied)
 		}
 	}
 }
 
 // neverTwice checks that no slot's program was started while another was at work in it.
 func (c *crashing) neverTwice(moment string) {
-	c.t.Helper()
-	if text, err := os.ReadFile(filepath.Join(c.dir, "twice")); err == nil {
-		c.t.Fatalf("%s: these slots ran twice at one time:\n%s", moment, text)
+	c.T.Helper()
+	if text, err := os.ReadFile(filepath.Join(c.Dir, "twice")); err == nil {
+		c.T.Fatalf("%s: these slots ran twice at one time:\n%s", moment, text)
 	}
 }
 
@@ -200,7 +201,7 @@ func TestKilledBetweenTheSteps(t *testing.T) {
 		after := time.Duration(rng.Int64N(int64(usual)))
 		c.edit()
 		ctx, cancel := context.WithTimeout(context.Background(), after)
-		c.command(ctx, "apply", "-auto-approve").Run() // killed as a rule, and otherwise settled shows
+		c.Command(ctx, "apply", "-auto-approve").Run() // killed as a rule, and otherwise settled shows
 		cancel()
 		c.settled(fmt.Sprintf("killed after %v", after))
 	}

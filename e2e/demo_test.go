@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -17,16 +18,16 @@ import (
 // leave empty. interrupt is given what it has printed so far, and tells when to press Ctrl-C.
 func demo(t *testing.T, interrupt func(printed string) bool) (printed string, code int) {
 	t.Helper()
-	notShort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*bound)
+	site.NotShort(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*site.Bound)
 	defer cancel()
 	temp := t.TempDir()
-	cmd := exec.CommandContext(ctx, "../examples/demo.sh", binary)
+	cmd := exec.CommandContext(ctx, "../examples/demo.sh", programs.Eltrain)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "NO_COLOR=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to the whole group, and to no one else
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = bound
-	out := &lines{}
+	cmd.WaitDelay = site.Bound
+	out := &site.Lines{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func demo(t *testing.T, interrupt func(printed string) bool) (printed string, co
 			if err != nil || len(left) > 0 {
 				t.Errorf("the demo left %v in its temporary directory: %v", left, err)
 			}
-			if running := (&site{dir: temp}).processes(); len(running) > 0 {
+			if running := site.ProcessesIn(temp); len(running) > 0 {
 				t.Errorf("the demo left these processes: %v", running)
 			}
 			return out.String(), cmd.ProcessState.ExitCode()

@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
 )
 
@@ -42,7 +43,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	notShort(t)
+	site.NotShort(t)
 	page, err := os.ReadFile(gitopsPage)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func newReader(t *testing.T) *reader {
 		r.steps[m[1]] = m[2]
 	}
 	for name, value := range map[string]string{
-		"PATH": filepath.Dir(binary) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": loopback.Free(t),
+		"PATH": filepath.Dir(programs.Eltrain) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": loopback.Free(t),
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
 		"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
 		// What the page exports itself; it is here for the test's own looks.
@@ -105,7 +106,7 @@ func (r *reader) enter(name, commands string) string {
 	if _, err := io.WriteString(r.in, commands+"\necho "+done+"\n"); err != nil {
 		r.t.Fatalf("the shell does not go on: %v", err)
 	}
-	watchdog := time.AfterFunc(2*bound, func() { r.shell.Process.Kill() })
+	watchdog := time.AfterFunc(2*site.Bound, func() { r.shell.Process.Kill() })
 	defer watchdog.Stop()
 	var text strings.Builder
 	for r.out.Scan() {
@@ -127,20 +128,20 @@ func (r *reader) close() {
 		log, _ := os.ReadFile(filepath.Join(r.root, "master.log"))
 		r.t.Logf("the master said:\n%s", log)
 	}
-	all := &site{t: r.t, dir: r.root}
-	for pid, args := range all.processes() {
+	all := r.site("")
+	for pid, args := range all.Processes() {
 		if strings.Contains(args, "apply -watch") {
 			syscall.Kill(pid, syscall.SIGTERM)
 		}
 	}
 	jobs := r.site("work/jobs")
-	if out, code := jobs.run("destroy", "-auto-approve", "-lock-timeout=30s"); code != 0 {
+	if out, code := jobs.Run("destroy", "-auto-approve", "-lock-timeout=30s"); code != 0 {
 		r.t.Errorf("destroy: exit code %d\n%s", code, out)
 	}
-	for deadline := time.Now().Add(bound); len(all.processes()) > 0; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(site.Bound); len(all.Processes()) > 0; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Errorf("left: %v", all.processes())
-			for pid := range all.processes() {
+			r.t.Errorf("left: %v", all.Processes())
+			for pid := range all.Processes() {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
 			return
@@ -177,88 +178,92 @@ git checkout -q main
 `
 
 // site looks at the jobs from a job directory of the page.
-func (r *reader) site(dir string) *site { return &site{t: r.t, dir: filepath.Join(r.root, dir)} }
+func (r *reader) site(dir string) *site.Site {
+	s := site.NewLocalIn(r.t, programs, filepath.Join(r.root, dir))
+	s.Job = "digits"
+	return s
+}
 
 func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	r := newReader(t)
 	r.follow("begin")
-	has(t, r.follow("first"), "Plan: 2 to add, 0 to change, 0 to destroy.", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
+	site.Has(t, r.follow("first"), "Plan: 2 to add, 0 to change, 0 to destroy.", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 	work := r.site("work/jobs")
-	first := work.job("digits")
+	first := work.Status()
 	if first.Phase != "Running" {
 		t.Fatalf("the job is %s", first.Phase)
 	}
 
 	// The pull request says what it costs, and changes nothing.
-	has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
-		"goes on from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
-	same(t, first, work.job("digits"))
+	site.Has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
+		"resumes from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
+	work.Undisturbed(first, work.Status())
 
 	// The plan that was approved is the plan that runs, once.
-	has(t, r.follow("merge"), "Apply complete! Resources: 2 added, 0 changed, 2 destroyed.")
-	merged := work.job("digits")
+	site.Has(t, r.follow("merge"), "Apply complete! Resources: 2 added, 0 changed, 2 destroyed.")
+	merged := work.Status()
 	for _, s := range merged.Slots {
 		if s.Incarnation != 2 {
 			t.Errorf("%s is incarnation %d after the merge", s.Address, s.Incarnation)
 		}
 	}
-	has(t, r.follow("stale"), "Saved plan is stale", "the state was changed by another operation", "Plan again")
-	same(t, merged, work.job("digits"))
+	site.Has(t, r.follow("stale"), "Saved plan is stale", "the state was changed by another operation", "Plan again")
+	work.Undisturbed(merged, work.Status())
 
 	// Nor does the plan of a branch run that others overtook, though the state has not moved since.
 	const overtaken = "The job files are not those that the plan was made of: plan again."
-	has(t, r.follow("overtaken"), overtaken)
-	has(t, r.enter("overtaken in a module", overtakenInAModule), "Plan: 2 to add", overtaken)
-	same(t, merged, work.job("digits"))
+	site.Has(t, r.follow("overtaken"), overtaken)
+	site.Has(t, r.enter("overtaken in a module", overtakenInAModule), "Plan: 2 to add", overtaken)
+	work.Undisturbed(merged, work.Status())
 
 	// A master that follows the checkout, which is replaced with each commit.
 	r.follow("follow")
 	s := r.site("sync/current/jobs")
-	before := s.awaitWorld("digits", 2, merged.Generation)
+	before := s.AwaitWorld(2, merged.Generation)
 	if before.UID != first.UID {
 		t.Errorf("it is another job: %s, was %s", before.UID, first.UID)
 	}
 	r.follow("break")
-	healed := s.awaitWorld("digits", 2, before.Generation+1)
+	healed := s.AwaitWorld(2, before.Generation+1)
 	if len(healed.Incidents) != 1 || healed.Incidents[0].Cause != "process_killed" {
 		t.Errorf("incidents %+v", healed.Incidents)
 	}
 	r.follow("commit")
-	s.until("the commit", func() bool { return strings.Contains(s.must("events"), `"Digits go first" was taken up`) })
-	s.until("the edit", func() bool { return strings.Contains(s.must("plan"), "No changes.") })
-	same(t, healed, s.job("digits"))
+	site.Until(s.T, "the commit", func() bool { return strings.Contains(s.Must("events"), `"Digits go first" is in effect`) })
+	site.Until(s.T, "the edit", func() bool { return strings.Contains(s.Must("plan"), "No changes.") })
+	s.Undisturbed(healed, s.Status())
 
 	r.follow("mistake")
-	broken := s.await("digits", "the mistake, and of which commit", func(j jobStatus) bool {
+	broken := s.Await("the mistake, and of which commit", func(j site.Job) bool {
 		told := strings.Join(j.Reasons, " ") // git may be late to say what a commit is about
 		return j.Phase == "Degraded" && strings.Contains(told, `"Two of them"`) && strings.Contains(told, `"Digits go first"`)
 	})
-	has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last good one stays in force (commit `,
+	site.Has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last valid one stays in effect (commit `,
 		`"Digits go first")`, "on digits.hcl line 7", "a number is required")
-	same(t, healed, broken)
-	if _, code := work.run("validate"); code != 1 {
+	s.Undisturbed(healed, broken)
+	if _, code := work.Run("validate"); code != 1 {
 		t.Errorf("validate of the mistake exits with %d", code)
 	}
 
 	// It heals on with what is not in any checkout any more.
-	kill(t, syscall.SIGKILL, broken.slot("worker[1]").PID)
-	again := s.await("digits", "healing", func(j jobStatus) bool {
-		return j.Generation > healed.Generation && len(j.running()) == 2 && j.WorldSize == 2
+	site.Kill(t, syscall.SIGKILL, broken.Slot("worker[1]").PID)
+	again := s.Await("healing", func(j site.Job) bool {
+		return j.Generation > healed.Generation && len(j.Running()) == 2 && j.WorldSize == 2
 	})
 
 	r.follow("removal")
-	held := s.await("digits", "the removal that is held back", func(j jobStatus) bool {
+	held := s.Await("the removal that is held back", func(j site.Job) bool {
 		return strings.Contains(strings.Join(j.Reasons, " "), "-max-destroy=1")
 	})
-	has(t, strings.Join(held.Reasons, " "), `"No digits any more") would have 2 slots of it removed or replaced`)
+	site.Has(t, strings.Join(held.Reasons, " "), `"No digits any more") would remove or replace 2 slots of it`)
 	if held.Phase != "Degraded" || held.Healthy {
 		t.Errorf("it is %s", held.Phase)
 	}
-	same(t, again, held)
-	has(t, s.must("events"), "withheld job.digits: The files (commit ", "withheld job.digits: The configuration has errors (commit ")
+	s.Undisturbed(again, held)
+	site.Has(t, s.Must("events"), "withheld job.digits: The files (commit ", "withheld job.digits: The configuration has errors (commit ")
 
-	has(t, r.follow("confirm"), `"status":"planned"`, `"changes":{"add":0,"change":0,"remove":2}`)
-	s.await("digits", "the end", func(j jobStatus) bool { return j.Address == "" })
+	site.Has(t, r.follow("confirm"), `"status":"planned"`, `"changes":{"add":0,"change":0,"remove":2}`)
+	s.Await("the end", func(j site.Job) bool { return j.Address == "" })
 	r.follow("end")
 	if len(r.steps) > 0 {
 		t.Errorf("not run: %v", r.steps)
@@ -275,7 +280,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	git := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command("git", append([]string{"-c", "user.name=A", "-c", "user.email=a@example.com"}, args...)...)
-		cmd.Dir = s.dir
+		cmd.Dir = s.Dir
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -286,18 +291,18 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	}
 	// What is written between the removal of b.hcl and the writing of z.hcl takes git a while.
 	data := func(text string) {
-		if err := os.MkdirAll(filepath.Join(s.dir, "data"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(s.Dir, "data"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 2000 {
-			if err := os.WriteFile(filepath.Join(s.dir, "data", strconv.Itoa(i)), []byte(text), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(s.Dir, "data", strconv.Itoa(i)), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	git("init", "-q", "-b", "main")
-	s.write("a.hcl", sleeping("a"))
-	s.write("b.hcl", sleeping("b"))
+	s.Write("a.hcl", sleeping("a"))
+	s.Write("b.hcl", sleeping("b"))
 	data("one")
 	git("add", "a.hcl", "b.hcl", "data")
 	git("commit", "-q", "-m", "One")
@@ -307,22 +312,22 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	git("commit", "-q", "-a", "-m", "Two")
 	git("checkout", "-q", "main")
 
-	s.watch()
-	formed := func(j jobStatus) bool { return j.Phase == "Running" && j.WorldSize == 1 }
-	before := s.await("b", "its world", formed)
-	s.await("a", "its world", formed)
+	s.Watch()
+	formed := func(j site.Job) bool { return j.Phase == "Running" && j.WorldSize == 1 }
+	before := s.Of("b").Await("its world", formed)
+	s.Of("a").Await("its world", formed)
 	unhurt := func(what string) {
 		t.Helper()
-		if out := s.must("events"); strings.Contains(out, "Canceling") {
+		if out := s.Must("events"); strings.Contains(out, "Canceling") {
 			t.Errorf("%s: something is stopped:\n%s", what, out)
 		}
-		if now := s.job("b"); now.UID != before.UID || now.Generation != before.Generation {
+		if now := s.Of("b").Status(); now.UID != before.UID || now.Generation != before.Generation {
 			t.Fatalf("%s: b is %s of generation %d, was %s of %d", what, now.UID, now.Generation, before.UID, before.Generation)
 		}
 	}
 	taken := func(subject string, times int) {
 		t.Helper()
-		s.until("taking "+subject+" up", func() bool { return strings.Count(s.must("events"), `"`+subject+`" was taken up`) == times })
+		site.Until(s.T, "taking "+subject+" up", func() bool { return strings.Count(s.Must("events"), `"`+subject+`" is in effect`) == times })
 		unhurt(subject)
 	}
 	for i := range 3 {
@@ -334,8 +339,8 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	// Longer than a reading takes to be made, shorter than files have to be still: see docs/gitops.md.
 	const restored = time.Second
 	for _, gone := range []func() error{
-		func() error { return os.Remove(filepath.Join(s.dir, "b.hcl")) },
-		func() error { return os.Truncate(filepath.Join(s.dir, "b.hcl"), 0) },
+		func() error { return os.Remove(filepath.Join(s.Dir, "b.hcl")) },
+		func() error { return os.Truncate(filepath.Join(s.Dir, "b.hcl"), 0) },
 	} {
 		if err := gone(); err != nil {
 			t.Fatal(err)
@@ -349,7 +354,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	// What is meant is done.
 	git("rm", "-q", "b.hcl")
 	git("commit", "-q", "-m", "Without b")
-	s.await("b", "its end", func(j jobStatus) bool { return j.Address == "" })
+	s.Of("b").Await("its end", func(j site.Job) bool { return j.Address == "" })
 }
 
 // used is a command of eltrain's as somebody runs it in a script: at the beginning of a line, or after what separates
@@ -436,9 +441,9 @@ func scripts(v any) []string {
 
 func helpOf(t *testing.T, command string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, command, "-help").Output()
+	out, err := exec.CommandContext(ctx, programs.Eltrain, command, "-help").Output()
 	if err != nil {
 		t.Fatalf("eltrain %s -help: %v", command, err)
 	}
@@ -448,7 +453,7 @@ func helpOf(t *testing.T, command string) string {
 // The job files of the example are valid, and in canonical format.
 func TestTheExampleRepositoryIsValid(t *testing.T) {
 	for _, args := range [][]string{{"validate"}, {"fmt", "-check", "-diff"}} {
-		cmd := exec.Command(binary, args...)
+		cmd := exec.Command(programs.Eltrain, args...)
 		cmd.Dir = "../examples/gitops/jobs"
 		cmd.Env = append(os.Environ(), "ELTRAIN_VAR_home="+t.TempDir())
 		if out, err := cmd.CombinedOutput(); err != nil {

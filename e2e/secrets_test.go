@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // secretive is a job that uses its password in all ways, and prints it when it fails.
@@ -50,7 +52,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	const token, other = "s3cr3t-hunter2", "0ther-hunter3"
 	const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
 	hidden := []string{token, other, "MIIEvQIBADANBgkqhkiG9w0B", "AQEFAASCBKcwggSjAgEAAoIB", "never-used-hunter4", "98765432", "filed-hunter5"}
-	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
+	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": site.Nodes("n1", "n2")})
 	set := func(value string) {
 		t.Setenv("ELTRAIN_VAR_token", value)
 		t.Setenv("ELTRAIN_VAR_pem", pem)
@@ -69,7 +71,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	}
 	run := func(code int, args ...string) string {
 		t.Helper()
-		out, got := s.run(args...)
+		out, got := s.Run(args...)
 		if got != code {
 			t.Errorf("eltrain %v: exit code %d, want %d\n%s", args, got, code, out)
 		}
@@ -78,7 +80,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	}
 	files := func(when string) {
 		t.Helper()
-		filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
+		filepath.WalkDir(s.Dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() || ofPrograms(path) {
 				return nil
 			}
@@ -110,17 +112,17 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 
 	// Another value is a change, and what it was before is not told either.
 	set(other)
-	has(t, run(2, "plan", "-detailed-exitcode"), "Plan: 2 to add, 0 to change, 2 to destroy.", "(sensitive value)")
+	site.Has(t, run(2, "plan", "-detailed-exitcode"), "Plan: 2 to add, 0 to change, 2 to destroy.", "(sensitive value)")
 	run(2, "plan", "-detailed-exitcode", "-json")
 	set(token)
 
 	// A process fails and prints its password: what becomes evidence has none.
-	s.watch()
-	before := s.await("s", "running", func(j jobStatus) bool { return len(j.running()) == 2 })
-	s.write("crash", "")
-	s.await("s", "healed", func(j jobStatus) bool { return len(j.running()) == 2 && len(j.Incidents) > 0 })
-	kill(t, syscall.SIGKILL, before.slot("worker[1]").AgentPID)
-	s.await("s", "healed again", func(j jobStatus) bool { return len(j.running()) == 2 && len(j.Incidents) > 1 })
+	m := s.Watch()
+	before := s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
+	s.Write("crash", "")
+	s.Await("healed", func(j site.Job) bool { return len(j.Running()) == 2 && len(j.Incidents) > 0 })
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[1]").AgentPID)
+	s.Await("healed again", func(j site.Job) bool { return len(j.Running()) == 2 && len(j.Incidents) > 1 })
 	out := run(0, "status", "-json")
 	if !strings.Contains(out, "bad token (sensitive value)") {
 		t.Errorf("the evidence does not say what the process wrote:\n%s", out)
@@ -129,30 +131,30 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	run(0, "events", "-json")
 	run(0, "logs", "job.s")
 	files("healed")
-	s.write("job.hcl", strings.Replace(secretive, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    nonsense = var.token", 1))
-	s.heard("nonsense")
+	s.Write("job.hcl", strings.Replace(secretive, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    nonsense = var.token", 1))
+	m.Heard("nonsense")
 	run(1, "plan")
-	s.write("job.hcl", secretive)
+	s.Write("job.hcl", secretive)
 	// Nor is it told by the error about the file that it stands in, one that was saved too early.
 	for says, vars := range map[string]string{
-		"does not fit its type number":     "pin = \"filed-hunter5\"\n",
-		"Missing newline after argument":   "unused = \"filed-hunter5\" x\n",
-		"a constant. A string has to be i": "token = filed-hunter5\n",
+		"does not match its type number":    "pin = \"filed-hunter5\"\n",
+		"Missing newline after argument":    "unused = \"filed-hunter5\" x\n",
+		"a constant. A string must be quot": "token = filed-hunter5\n",
 	} {
-		s.write("eltrain.vars", vars)
-		s.heard(says)
-		has(t, run(1, "plan"), says, "eltrain.vars line 1")
-		has(t, run(1, "plan", "-json"), says)
-		has(t, run(1, "validate", "-json"), says)
+		s.Write("eltrain.vars", vars)
+		m.Heard(says)
+		site.Has(t, run(1, "plan"), says, "eltrain.vars line 1")
+		site.Has(t, run(1, "plan", "-json"), says)
+		site.Has(t, run(1, "validate", "-json"), says)
 	}
-	s.write("eltrain.vars", "tokken = \"filed-hunter5\"\n")
-	has(t, run(0, "plan", "-json"), "Value for an undeclared variable")
-	has(t, run(0, "validate", "-json"), "Value for an undeclared variable")
+	s.Write("eltrain.vars", "tokken = \"filed-hunter5\"\n")
+	site.Has(t, run(0, "plan", "-json"), "Value for an undeclared variable")
+	site.Has(t, run(0, "validate", "-json"), "Value for an undeclared variable")
 	files("misspelt")
-	s.write("eltrain.vars", "# none\n")
+	s.Write("eltrain.vars", "# none\n")
 	set(other)
-	text := s.out.String()
-	s.kill()
+	text := m.Out.String()
+	m.Kill()
 	check("the master's output", text)
 	run(0, "apply", "-auto-approve")
 	files("changed")
@@ -163,20 +165,20 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 
 // A job that is kept without being declared is not started with the text that stands for its password.
 func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
-	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": nodes("n1", "n2")})
+	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": site.Nodes("n1", "n2")})
 	for _, name := range []string{"token", "pem", "unused"} {
 		t.Setenv("ELTRAIN_VAR_"+name, "hunter2-"+name)
 	}
 	t.Setenv("ELTRAIN_VAR_pin", "271828")
-	s.must("apply", "-auto-approve")
-	before := s.job("s")
-	s.write("job.hcl", "locals {}\n")
-	s.watch("-prune=false")
-	s.await("s", "running", func(j jobStatus) bool { return len(j.running()) == 2 })
-	kill(t, syscall.SIGKILL, before.slot("worker[1]").AgentPID)
-	s.heard("a sensitive value that it was declared with is not known any more")
-	s.write("job.hcl", secretive)
-	s.await("s", "healed", func(j jobStatus) bool {
-		return len(j.running()) == 2 && j.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID
+	s.Must("apply", "-auto-approve")
+	before := s.Status()
+	s.Write("job.hcl", "locals {}\n")
+	m := s.Watch("-prune=false")
+	s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
+	site.Kill(t, syscall.SIGKILL, before.Slot("worker[1]").AgentPID)
+	m.Heard("a sensitive value that it was declared with is no longer known")
+	s.Write("job.hcl", secretive)
+	s.Await("healed", func(j site.Job) bool {
+		return len(j.Running()) == 2 && j.Slot("worker[1]").AgentPID != before.Slot("worker[1]").AgentPID
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -23,30 +24,32 @@ const clockTick = 10 * time.Millisecond
 
 func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
 	soak.Only(t)
-	s := site4(t, jobOptions{min: 2, max: 4, lease: "45s", script: `"--steps=100000", "--step-ms=50"`})
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
-	s.until("quiet", func() bool { // the last word on the world that formed
-		seen := s.writings()
+	s := newDemo(t, 4)
+	s.SetSteps(100_000)
+	s.SetLease(45 * time.Second)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	site.Until(s.T, "quiet", func() bool { // the last word on the world that formed
+		seen := writings(s)
 		time.Sleep(time.Second)
-		return seen == s.writings()
+		return seen == writings(s)
 	})
-	seen, spent, step := s.writings(), cpuTime(t, s.master.Process.Pid), s.job("mnist").Step
+	seen, spent, step := writings(s), cpuTime(t, m.PID()), s.Status().Step
 	began := time.Now()
 	time.Sleep(quiet)
-	cpu, took := cpuTime(t, s.master.Process.Pid)-spent, time.Since(began)
+	cpu, took := cpuTime(t, m.PID())-spent, time.Since(began)
 	t.Logf("the master of %d agents spent %v of cpu time in %v, %.2f %% of a core", len(before.Slots), cpu, took, 100*cpu.Seconds()/took.Seconds())
 	if cpu > took/4 {
 		t.Errorf("the master spent %v of cpu time in %v in which nothing happened", cpu, took)
 	}
-	if now := s.writings(); now != seen {
+	if now := writings(s); now != seen {
 		t.Errorf("files were written though nothing happened:\n%s\n%s", seen, now)
 	}
-	after := s.job("mnist")
+	after := s.Status()
 	if after.Step <= step {
 		t.Errorf("it did not train: step %d -> %d", step, after.Step)
 	}
-	same(t, before, after)
+	s.Undisturbed(before, after)
 	for _, slot := range after.Slots {
 		rss := residentMemory(t, slot.AgentPID)
 		t.Logf("the agent of %s has %.1f MB", slot.Address, float64(rss)/1e6)
@@ -57,20 +60,20 @@ func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
 }
 
 // writings tells of every write to the state and the journal: names, identities, times and sizes.
-func (s *site) writings() string {
-	s.t.Helper()
+func writings(s *site.Site) string {
+	s.T.Helper()
 	var text strings.Builder
 	for _, pattern := range []string{"eltrain.state*", ".eltrain/journal/*"} {
-		paths, err := filepath.Glob(filepath.Join(s.dir, pattern))
+		paths, err := filepath.Glob(filepath.Join(s.Dir, pattern))
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {
 				continue // a temporary file of a write: the next look differs
 			}
-			fmt.Fprintf(&text, "%s %d %v\n", strings.TrimPrefix(path, s.dir), info.Size(), info.ModTime())
+			fmt.Fprintf(&text, "%s %d %v\n", strings.TrimPrefix(path, s.Dir), info.Size(), info.ModTime())
 		}
 	}
 	return text.String()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // A step of a run is a system call by which it changes what others find: a file, a directory, a lock, a process. The
@@ -24,7 +26,7 @@ const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | uni
 const syscallStop = unix.SIGTRAP | 0x80
 
 // tracedBound is how long a traced run may take: each of its system calls stops it twice.
-const tracedBound = 2 * bound
+const tracedBound = 2 * site.Bound
 
 // trace is a run of eltrain, stopped at its steps.
 type trace struct {
@@ -37,29 +39,29 @@ type trace struct {
 
 // killedBefore runs a command and kills it right before its n-th step, from 1. step says what that would have been; it is
 // "" if the run ended by itself before, which it has to do with success.
-func (s *site) killedBefore(n int, args ...string) (step string) {
-	s.t.Helper()
-	step, err := s.traced(n, args)
+func (c *crashing) killedBefore(n int, args ...string) (step string) {
+	c.T.Helper()
+	step, err := traced(c.Site, n, args)
 	if err != nil {
-		s.t.Fatalf("eltrain %v, to be killed before step %d: %v", args, n, err)
+		c.T.Fatalf("eltrain %v, to be killed before step %d: %v", args, n, err)
 	}
 	return step
 }
 
-// traced is trace in a thread of its own. The tracer is a thread, and all its requests have to come from there. It ends with
+// traced is traceUntil in a thread of its own. The tracer is a thread, and all its requests have to come from there. It ends with
 // this function.
-func (s *site) traced(n int, args []string) (step string, err error) {
+func traced(s *site.Site, n int, args []string) (step string, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		step, err = s.trace(n, args)
+		step, err = traceUntil(s, n, args)
 	}()
 	<-done
 	return step, err
 }
 
-func (s *site) trace(n int, args []string) (step string, err error) {
+func traceUntil(s *site.Site, n int, args []string) (step string, err error) {
 	out, err := os.CreateTemp("", "eltrain-traced")
 	if err != nil {
 		return "", err
@@ -71,8 +73,8 @@ func (s *site) trace(n int, args []string) (step string, err error) {
 		return "", err
 	}
 	defer null.Close()
-	run, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{
-		Dir: s.dir, Env: append(os.Environ(), "NO_COLOR=1", "PWD="+s.dir),
+	run, err := os.StartProcess(programs.Eltrain, append([]string{programs.Eltrain}, args...), &os.ProcAttr{
+		Dir: s.Dir, Env: append(os.Environ(), "NO_COLOR=1", "PWD="+s.Dir),
 		Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true},
 	})
 	if err != nil {
@@ -80,7 +82,7 @@ func (s *site) trace(n int, args []string) (step string, err error) {
 	}
 	defer run.Release()
 	late := time.AfterFunc(tracedBound, func() { run.Kill() })
-	t := trace{dir: s.dir, leader: run.Pid, inside: map[int]bool{}}
+	t := trace{dir: s.Dir, leader: run.Pid, inside: map[int]bool{}}
 	step, status, err := t.run(n)
 	if err != nil {
 		run.Kill()
@@ -221,8 +223,8 @@ func (t *trace) on(what string, tid int, address uint64, is bool) string {
 // tested.
 func needTracing(t *testing.T) {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir()}
-	if _, err := s.traced(1<<30, []string{"version"}); err != nil {
+	s := site.New(t, programs, "")
+	if _, err := traced(s, 1<<30, []string{"version"}); err != nil {
 		if os.Getenv("CI") != "" || os.Getenv("WITH_PTRACE") != "" {
 			t.Fatalf("processes have to be traced here, and none can be: %v", err)
 		}

@@ -6,26 +6,28 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // A job directory that is exchanged as a whole, its module with it, or that is not there for a while.
 
 // exchanged is a site whose job directory is reached by the link current, which is replaced with each revision. What
 // stays is outside.
-func exchanged(t *testing.T) (s *site, revision func(name, text string)) {
+func exchanged(t *testing.T) (s *site.Site, revision func(name, text string)) {
 	t.Helper()
-	notShort(t)
+	site.NotShort(t)
 	root := t.TempDir()
 	t.Setenv("ELTRAIN_DATA_DIR", filepath.Join(root, "home", "run"))
-	s = &site{t: t, dir: filepath.Join(root, "current", "jobs")}
-	t.Cleanup(s.clean)
+	s = site.NewLocalIn(t, programs, filepath.Join(root, "current", "jobs"))
+	t.Cleanup(s.Clean)
 	before := ""
 	return s, func(name, text string) {
 		t.Helper()
 		tree := filepath.Join(root, "trees", name)
 		for file, content := range map[string]string{
 			"jobs/job.hcl": fmt.Sprintf("eltrain {\n  state \"file\" { path = %q }\n}\nmodule \"m\" { source = \"../base\" }\n%s",
-				filepath.Join(root, "home", "eltrain.state"), nodes("n1", "n2")),
+				filepath.Join(root, "home", "eltrain.state"), site.Nodes("n1", "n2")),
 			"base/base.hcl": strings.Replace(text, "stop_grace", fmt.Sprintf("working_dir = %q\n    stop_grace", root), 1),
 		} {
 			path := filepath.Join(tree, file)
@@ -58,25 +60,24 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	s, revision := exchanged(t)
 	text := sleeper("s", 2, "cpu = 1")
 	revision("1", text)
-	s.watch()
-	jobOf := func() string {
-		for _, j := range s.status().Jobs {
-			return strings.TrimPrefix(j.Address, "job.")
+	m := s.Watch()
+	site.Until(t, "the job", func() bool {
+		jobs, _ := s.Jobs()
+		for _, j := range jobs {
+			s.Job = strings.TrimPrefix(j.Address, "job.")
 		}
-		return ""
-	}
-	s.until("the job", func() bool { return jobOf() != "" })
-	name := jobOf()
-	world := s.awaitWorld(name, 2, 1)
+		return len(jobs) > 0
+	})
+	world := s.AwaitWorld(2, 1)
 	for i, next := range []string{"2", "3"} {
 		revision(next, strings.Replace(text, "echo step 1", fmt.Sprintf("echo revision %s; echo step 1", next), 1))
-		world = s.awaitWorld(name, 2, world.Generation+1)
-		if n := world.slot("worker[0]").Incarnation; n != i+2 {
+		world = s.AwaitWorld(2, world.Generation+1)
+		if n := world.Slot("worker[0]").Incarnation; n != i+2 {
 			t.Errorf("revision %s: incarnation %d", next, n)
 		}
 	}
 	// Its module alone.
-	base := filepath.Join(s.dir, "..", "base", "base.hcl")
+	base := filepath.Join(s.Dir, "..", "base", "base.hcl")
 	edited, err := os.ReadFile(base)
 	if err != nil {
 		t.Fatal(err)
@@ -84,65 +85,65 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	if err := os.WriteFile(base, []byte(strings.Replace(string(edited), "revision 3", "revision 4", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	world = s.awaitWorld(name, 2, world.Generation+1)
+	world = s.AwaitWorld(2, world.Generation+1)
 
 	// Gone, and back.
-	current := filepath.Dir(s.dir)
+	current := filepath.Dir(s.Dir)
 	if err := os.Rename(current, current+".away"); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("The configuration has errors; the last good one stays in force")
+	m.Heard("The configuration has errors; the last valid one stays in effect")
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	s.heard("Over: The configuration has errors")
-	same(t, world, s.awaitWorld(name, 2, world.Generation))
+	m.Heard("Resolved: The configuration has errors")
+	s.Undisturbed(world, s.AwaitWorld(2, world.Generation))
 }
 
 // Where what has to stay would be exchanged with the files, the master says so before it is too late.
 func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
-	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 1, "cpu = 0.1"), "nodes.hcl": nodes("n1")})
-	real := s.dir
-	s.dir = filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(real, s.dir); err != nil {
+	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 1, "cpu = 0.1"), "nodes.hcl": site.Nodes("n1")})
+	real := s.Dir
+	s.Dir = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(real, s.Dir); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { s.dir = real }()
-	s.watch()
-	s.heard("The job directory is reached by a link")
-	s.heard(".eltrain and eltrain.state stay behind there")
-	s.awaitWorld("s", 1, 1)
+	defer func() { s.Dir = real }()
+	m := s.Watch()
+	m.Heard("The job directory is a symbolic link")
+	m.Heard(".eltrain and eltrain.state stay in the old directory")
+	s.AwaitWorld(1, 1)
 }
 
 func TestAPlainApplyHoldsBackWhatIsMoreThanAllowedAndDoesTheRest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "other.hcl": sleeper("other", 1, "cpu = 0.1"), "nodes.hcl": nodes("n1", "n2")})
-	s.must("apply", "-auto-approve")
-	before := s.job("s")
-	if err := os.Remove(filepath.Join(s.dir, "job.hcl")); err != nil {
+	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "other.hcl": sleeper("other", 1, "cpu = 0.1"), "nodes.hcl": site.Nodes("n1", "n2")})
+	s.Must("apply", "-auto-approve")
+	before := s.Status()
+	if err := os.Remove(filepath.Join(s.Dir, "job.hcl")); err != nil {
 		t.Fatal(err)
 	}
-	s.write("other.hcl", sleeper("other", 2, "cpu = 0.1"))
-	out, code := s.run("apply", "-auto-approve", "-max-destroy=1")
+	s.Write("other.hcl", sleeper("other", 2, "cpu = 0.1"))
+	out, code := s.Run("apply", "-auto-approve", "-max-destroy=1")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	const held = "The files would have 2 slots of it removed or replaced, 2 in all, and -max-destroy=1 allows no more than that"
-	has(t, out, "Plan: 1 to add, 1 to change, 0 to destroy.", "job.s is Degraded", held)
-	same(t, before, s.job("s"))
-	has(t, s.must("events"), "withheld job.s: "+held)
-	if n := len(s.job("other").Slots); n != 2 {
+	const held = "The files would remove or replace 2 slots of it, 2 in all, which is more than -max-destroy=1 allows"
+	site.Has(t, out, "Plan: 1 to add, 1 to change, 0 to destroy.", "job.s is Degraded", held)
+	s.Undisturbed(before, s.Status())
+	site.Has(t, s.Must("events"), "withheld job.s: "+held)
+	if n := len(s.Of("other").Status().Slots); n != 2 {
 		t.Errorf("job other has %d slots", n)
 	}
 	// By hand it is done.
-	has(t, s.must("apply", "-auto-approve"), "Apply complete! Resources: 0 added, 0 changed, 2 destroyed.")
-	if j := s.job("s"); j.Address != "" {
+	site.Has(t, s.Must("apply", "-auto-approve"), "Apply complete! Resources: 0 added, 0 changed, 2 destroyed.")
+	if j := s.Status(); j.Address != "" {
 		t.Errorf("job s is %s", j.Phase)
 	}
 	// Left alone without prune, and not even Degraded.
-	s.write("other.hcl", sleeper("third", 1, "cpu = 0.1"))
-	s.must("apply", "-auto-approve", "-prune=false")
-	if j := s.job("other"); j.Phase != "Running" || !j.Healthy {
+	s.Write("other.hcl", sleeper("third", 1, "cpu = 0.1"))
+	s.Must("apply", "-auto-approve", "-prune=false")
+	if j := s.Of("other").Status(); j.Phase != "Running" || !j.Healthy {
 		t.Errorf("job other is %s, %v", j.Phase, j.Reasons)
 	}
 }

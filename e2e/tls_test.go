@@ -10,14 +10,16 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // A service with a certificate that no system vouches for: agents are given it by their provider, and those that
 // run already find the next master, which has another one.
 func TestServiceWithItsOwnCertificate(t *testing.T) {
 	s := sleeping(t)
-	s.certify()
-	s.write("service.hcl", `eltrain {
+	certify(s)
+	s.Write("service.hcl", `eltrain {
   service {
     listen   = "127.0.0.1:0"
     tls_cert = "service.pem"
@@ -25,20 +27,20 @@ func TestServiceWithItsOwnCertificate(t *testing.T) {
   }
 }
 `)
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
-	s.kill()
-	s.certify()
-	s.watch()
-	same(t, before, s.awaitWorld("s", 2, before.Generation))
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
+	m.Kill()
+	certify(s)
+	s.Watch()
+	s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 }
 
 // certify makes a self-signed certificate and its key.
-func (s *site) certify() {
-	s.t.Helper()
+func certify(s *site.Site) {
+	s.T.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour),
@@ -46,12 +48,12 @@ func (s *site) certify() {
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	s.write("service.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
-	s.write("service.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})))
+	s.Write("service.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	s.Write("service.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})))
 }

@@ -10,24 +10,24 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/eltrain/eltrain/internal/trainlog"
+	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // What a watching master does about files that change, and about being interrupted.
 
 func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 	s := sleeping(t)
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
-	files := map[string]string{"job.hcl": s.read("job.hcl"), "nodes.hcl": s.read("nodes.hcl")}
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
+	files := map[string]string{"job.hcl": s.Read("job.hcl"), "nodes.hcl": s.Read("nodes.hcl")}
 	// The job's goes first and comes back last: without the other's alone it would be for this machine's own node.
 	goes := []string{"job.hcl", "nodes.hcl"}
 	restore := func() {
 		for _, name := range slices.Backward(goes) {
-			s.write(name, files[name])
+			s.Write(name, files[name])
 		}
 	}
-	const kept = "The configuration has errors; the last good one stays in force"
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name, told string
 		spoil      func(path string) error
@@ -36,40 +36,40 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		{"cut to nothing", "are empty. To end all jobs, use eltrain destroy.", func(path string) error { return os.Truncate(path, 0) }},
 		{"broken", "Invalid", func(path string) error { return os.WriteFile(path, []byte("job \"s\" {"), 0o644) }},
 	} {
-		s.out.reset()
+		m.Out.Reset()
 		for _, name := range goes {
-			if err := c.spoil(filepath.Join(s.dir, name)); err != nil {
+			if err := c.spoil(filepath.Join(s.Dir, name)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.heard(kept)
+		m.Heard(kept)
 		if c.name != "broken" {
-			s.heard(c.told)
+			m.Heard(c.told)
 		}
 		// It heals on with the last good configuration, and is Degraded for as long as that is not what the files say.
-		kill(t, syscall.SIGKILL, before.slot("worker[0]").PID)
-		after := s.await("s", "healing", func(j jobStatus) bool {
-			return j.Phase == "Degraded" && len(j.running()) == 2 && j.WorldSize == 2 && j.Generation > before.Generation && j.Step > 0
+		site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
+		after := s.Await("healing", func(j site.Job) bool {
+			return j.Phase == "Degraded" && len(j.Running()) == 2 && j.WorldSize == 2 && j.Generation > before.Generation && j.Step > 0
 		})
-		has(t, strings.Join(after.Reasons, " "), kept)
-		if after.slot("worker[1]").AgentPID != before.slot("worker[1]").AgentPID {
+		site.Has(t, strings.Join(after.Reasons, " "), kept)
+		if after.Slot("worker[1]").AgentPID != before.Slot("worker[1]").AgentPID {
 			t.Errorf("%s: an agent was restarted", c.name)
 		}
 		before = after
 		restore()
-		s.heard("Over: " + kept)
-		if n := strings.Count(unwrapped(s.out.String()), "Warning: "+kept); n != 1 {
-			t.Errorf("%s: it was told %d times:\n%s", c.name, n, s.out)
+		m.Heard("Over: " + kept)
+		if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+kept); n != 1 {
+			t.Errorf("%s: it was told %d times:\n%s", c.name, n, m.Out)
 		}
-		same(t, before, s.awaitWorld("s", 2, before.Generation))
+		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
 	// It has taken them up again: an edit has its effect.
-	s.write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))
-	s.await("s", "the edit", func(j jobStatus) bool { return s.runs("sleep 601") == 2 && j.trains(2, before.Generation+1) })
+	s.Write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))
+	s.Await("the edit", func(j site.Job) bool { return runs(s, "sleep 601") == 2 && j.Trains(2, before.Generation+1) })
 
 	// Nor does what is begun in such a directory.
-	s.signalMaster(syscall.SIGTERM)
-	running := s.processes()
+	m.Interrupt()
+	running := s.Processes()
 	for _, c := range []struct {
 		name  string
 		spoil func(path string) error
@@ -78,15 +78,15 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		{"cut to nothing", func(path string) error { return os.WriteFile(path, nil, 0o644) }},
 	} {
 		for _, name := range goes {
-			if err := c.spoil(filepath.Join(s.dir, name)); err != nil {
+			if err := c.spoil(filepath.Join(s.Dir, name)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, args := range [][]string{{"plan"}, {"plan", "-refresh-only"}, {"apply", "-auto-approve"}, {"apply", "-watch", "-auto-approve"}} {
-			if out, code := s.run(args...); code != 1 {
+			if out, code := s.Run(args...); code != 1 {
 				t.Errorf("%s: eltrain %v: exit code %d\n%s", c.name, args, code, out)
 			}
-			if now := s.processes(); !maps.Equal(running, now) {
+			if now := s.Processes(); !maps.Equal(running, now) {
 				t.Errorf("%s: eltrain %v: there ran %v, and now %v", c.name, args, running, now)
 			}
 		}
@@ -99,7 +99,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("ELTRAIN_DATA_DIR", filepath.Join(home, "run"))
 	s := newSite(t, map[string]string{
-		"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": nodes("n1", "n2"),
+		"job.hcl": sleeper("s", 2, "cpu = 1"), "nodes.hcl": site.Nodes("n1", "n2"),
 		"eltrain.hcl": fmt.Sprintf("eltrain {\n  state \"file\" { path = %q }\n}\n", filepath.Join(home, "eltrain.state")),
 	})
 	way := t.TempDir()
@@ -112,14 +112,14 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	real := s.dir
+	real := s.Dir
 	back := func(at string) error { return os.Symlink(real, at) }
 	place(back)
-	s.dir = filepath.Join(way, "jobs")
-	s.watch()
-	s.dir = real // all else is seen from where the files are
-	before := s.awaitWorld("s", 2, 1)
-	const kept = "The configuration has errors; the last good one stays in force"
+	s.Dir = filepath.Join(way, "jobs")
+	m := s.Watch()
+	s.Dir = real // all else is seen from where the files are
+	before := s.AwaitWorld(2, 1)
+	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
 		name  string
 		leave func(at string) error
@@ -127,92 +127,64 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 		{"a loop of links", func(at string) error { return os.Symlink("jobs", at) }},
 		{"a file", func(at string) error { return os.WriteFile(at, []byte("job \"s\" {\n}\n"), 0o644) }},
 	} {
-		s.out.reset()
+		m.Out.Reset()
 		place(c.leave)
-		s.heard("Warning: " + kept)
-		broken := s.await("s", c.name, func(j jobStatus) bool { return j.Phase == "Degraded" })
-		has(t, strings.Join(broken.Reasons, " "), kept)
-		same(t, before, broken)
+		m.Heard("Warning: " + kept)
+		broken := s.Await(c.name, func(j site.Job) bool { return j.Phase == "Degraded" })
+		site.Has(t, strings.Join(broken.Reasons, " "), kept)
+		s.Undisturbed(before, broken)
 		place(back)
-		s.heard("Over: " + kept)
-		same(t, before, s.awaitWorld("s", 2, before.Generation))
+		m.Heard("Over: " + kept)
+		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
-}
-
-// runs counts the processes of the directory whose command line has this.
-func (s *site) runs(part string) int {
-	n := 0
-	for _, args := range s.processes() {
-		if strings.HasPrefix(args, part) {
-			n++
-		}
-	}
-	return n
 }
 
 // A ConfigMap mount: the files are links into ..data, itself a link that is swapped for another one at once.
 func TestSwappedLinksAreTakenUpEachTime(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1", "n2")})
+	s := newSite(t, map[string]string{"nodes.hcl": site.Nodes("n1", "n2")})
 	version := func(name string, seconds int) {
 		t.Helper()
-		if err := os.Mkdir(filepath.Join(s.dir, name), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(s.Dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		text := strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", fmt.Sprint("sleep ", seconds), 1)
-		s.write(filepath.Join(name, "job.hcl"), text)
-		if err := os.Symlink(name, filepath.Join(s.dir, "..data_tmp")); err != nil {
+		s.Write(filepath.Join(name, "job.hcl"), text)
+		if err := os.Symlink(name, filepath.Join(s.Dir, "..data_tmp")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(filepath.Join(s.dir, "..data_tmp"), filepath.Join(s.dir, "..data")); err != nil {
+		if err := os.Rename(filepath.Join(s.Dir, "..data_tmp"), filepath.Join(s.Dir, "..data")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	version("..2025_01", 600)
-	if err := os.Symlink("..data/job.hcl", filepath.Join(s.dir, "job.hcl")); err != nil {
+	if err := os.Symlink("..data/job.hcl", filepath.Join(s.Dir, "job.hcl")); err != nil {
 		t.Fatal(err)
 	}
-	s.watch()
-	world := s.awaitWorld("s", 2, 1)
+	s.Watch()
+	world := s.AwaitWorld(2, 1)
 	for i, name := range []string{"..2025_02", "..2025_03"} {
 		version(name, 601+i)
-		if err := os.RemoveAll(filepath.Join(s.dir, []string{"..2025_01", "..2025_02"}[i])); err != nil {
+		if err := os.RemoveAll(filepath.Join(s.Dir, []string{"..2025_01", "..2025_02"}[i])); err != nil {
 			t.Fatal(err)
 		}
-		world = s.await("s", name, func(j jobStatus) bool {
-			return s.runs(fmt.Sprint("sleep ", 601+i)) == 2 && j.trains(2, world.Generation+1)
+		world = s.Await(name, func(j site.Job) bool {
+			return runs(s, fmt.Sprint("sleep ", 601+i)) == 2 && j.Trains(2, world.Generation+1)
 		})
 	}
 	// An editor writes beside and renames, which puts a file in the place of the link.
-	s.write("job.hcl", strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", "sleep 610", 1))
-	s.await("s", "the editor's file", func(j jobStatus) bool { return s.runs("sleep 610") == 2 && j.trains(2, world.Generation+1) })
-}
-
-// trained is one line of what train.py writes with --events.
-type trained struct {
-	Event string `json:"ev"`
-	Step  int
-	PID   int
-	Rank  int
-}
-
-func (s *site) events(name string) []trained {
-	s.t.Helper()
-	all, err := trainlog.Read[trained](filepath.Join(s.dir, name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return all
+	s.Write("job.hcl", strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", "sleep 610", 1))
+	s.Await("the editor's file", func(j site.Job) bool { return runs(s, "sleep 610") == 2 && j.Trains(2, world.Generation+1) })
 }
 
 func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 	// No checkpoint is due by itself: the one it resumes from is the signal's.
-	o := jobOptions{min: 2, max: 4, settle: together, script: `"--ckpt-every=100000", "--events=events.json"`}
-	s := site4(t, o)
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
-	s.write("job.hcl", strings.Replace(o.text(), "--step-ms=40", "--step-ms=39", 1))
-	after := s.awaitWorld("mnist", 4, before.Generation+1)
+	s := calmDemo(t)
+	s.Edit("job.hcl", `"--ckpt-every=20"`, `"--ckpt-every=100000"`)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	s.Edit("job.hcl", "--step-ms=40", "--step-ms=39")
+	after := s.AwaitWorld(4, before.Generation+1)
 	for _, was := range before.Slots {
 		for _, now := range after.Slots {
 			if now.Address == was.Address && (now.Incarnation != was.Incarnation+1 || now.AgentPID == was.AgentPID || now.Node == "") {
@@ -226,13 +198,13 @@ func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 	if len(after.Incidents) > 0 {
 		t.Errorf("an edit is no incident: %+v", after.Incidents)
 	}
-	s.endsRight("mnist", steps)
+	s.EndsRight(site.Steps)
 	saved, resumed := 0, -1
-	for _, e := range s.events("events.json") {
+	for _, e := range s.Events() {
 		switch {
-		case e.Event == "ckpt" && e.Step < steps:
+		case e.Ev == "ckpt" && e.Step < site.Steps:
 			saved = max(saved, e.Step)
-		case e.Event == "ready" && e.Step > 0:
+		case e.Ev == "ready" && e.Step > 0:
 			resumed = e.Step
 		}
 	}
@@ -243,24 +215,29 @@ func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 }
 
 func TestEditedSettingsAreTakenUpWithoutARestart(t *testing.T) {
-	o := jobOptions{min: 2, max: 4}
-	s := site4(t, o)
-	s.watch()
-	before := s.awaitWorld("mnist", 4, 1)
-	o.lease, o.budget, o.settle = "9s", 7, "2s"
-	text := strings.Replace(o.text(), `job "mnist" {`, "job \"mnist\" {\n  priority = 3", 1)
-	s.write("job.hcl", text)
-	s.until("the new settings", func() bool {
-		state := s.read("eltrain.state")
+	s := newDemo(t, 4)
+	s.SetLease(site.Lenient)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	text := s.Read("job.hcl")
+	for old, new := range map[string]string{
+		`lease = "15s"`: `lease = "9s"`, "restarts = 10": "restarts = 7", `settle  = "1s"`: `settle = "2s"`,
+		`job "mnist" {`: "job \"mnist\" {\n  priority = 3",
+	} {
+		text = strings.Replace(text, old, new, 1)
+	}
+	s.Write("job.hcl", text)
+	site.Until(s.T, "the new settings", func() bool {
+		state := s.Read("eltrain.state")
 		return strings.Contains(state, `"9s"`) && strings.Contains(state, `"Restarts": 7`)
 	})
-	same(t, before, s.job("mnist"))
-	out, code := s.run("plan", "-detailed-exitcode")
+	s.Undisturbed(before, s.Status())
+	out, code := s.Run("plan", "-detailed-exitcode")
 	if code != 0 {
 		t.Errorf("plan after that: exit code %d\n%s", code, out)
 	}
-	s.endsRight("mnist", steps)
-	if end := s.job("mnist"); end.Generation != before.Generation || len(end.Incidents) > 0 {
+	s.EndsRight(site.Steps)
+	if end := s.Status(); end.Generation != before.Generation || len(end.Incidents) > 0 {
 		t.Errorf("it ended in generation %d of %d, with %+v", end.Generation, before.Generation, end.Incidents)
 	}
 }
@@ -269,50 +246,49 @@ func TestRemovedJobIsDestroyedAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, map[string]string{
 		"a.hcl": sleeper("a", 2, "cpu = 1"), "b.hcl": sleeper("b", 2, "cpu = 1"),
-		"nodes.hcl": nodes("n1", "n2", "n3", "n4"),
+		"nodes.hcl": site.Nodes("n1", "n2", "n3", "n4"),
 	})
-	s.watch()
-	a, b := s.awaitWorld("a", 2, 1), s.awaitWorld("b", 2, 1)
-	if err := os.Remove(filepath.Join(s.dir, "a.hcl")); err != nil {
+	s.Watch()
+	a, b := s.Of("a").AwaitWorld(2, 1), s.Of("b").AwaitWorld(2, 1)
+	if err := os.Remove(filepath.Join(s.Dir, "a.hcl")); err != nil {
 		t.Fatal(err)
 	}
-	s.await("a", "the end of job a", func(j jobStatus) bool { return j.Address == "" })
+	s.Of("a").Await("the end of job a", func(j site.Job) bool { return j.Address == "" })
 	for _, slot := range a.Slots {
-		s.gone(slot.AgentPID)
-		s.gone(slot.PID)
+		site.Gone(s.T, slot.AgentPID)
+		site.Gone(s.T, slot.PID)
 	}
-	same(t, b, s.job("b"))
+	s.Undisturbed(b, s.Of("b").Status())
 	// The same name again is another job.
-	s.write("a.hcl", sleeper("a", 2, "cpu = 1"))
-	if again := s.awaitWorld("a", 2, 1); again.UID == a.UID || again.Generation != 1 {
+	s.Write("a.hcl", sleeper("a", 2, "cpu = 1"))
+	if again := s.Of("a").AwaitWorld(2, 1); again.UID == a.UID || again.Generation != 1 {
 		t.Errorf("the new job is %s in generation %d, the old one was %s", again.UID, again.Generation, a.UID)
 	}
-	same(t, b, s.job("b"))
+	s.Undisturbed(b, s.Of("b").Status())
 }
 
 func TestWaitingJobOfHigherPriorityGetsInByShrinkingAnother(t *testing.T) {
-	first := jobOptions{name: "first", min: 3, max: 4}
+	s := calmDemo(t)
+	s.Edit("job.hcl", "min = 2", "min = 3")
 	second := strings.Replace(sleeper("second", 2, "cpu = 1"), `job "second" {`, "job \"second\" {\n  priority = 5", 1)
-	t.Parallel()
-	s := newSite(t, map[string]string{"first.hcl": first.text(), "nodes.hcl": nodes("n1", "n2", "n3", "n4")})
-	s.watch()
-	before := s.awaitWorld("first", 4, 1)
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
 	// Shrunk to its min the first leaves one node, and the second needs two.
-	s.write("second.hcl", second)
-	s.await("second", "waiting", func(j jobStatus) bool {
+	s.Write("second.hcl", second)
+	s.Of("second").Await("waiting", func(j site.Job) bool {
 		return j.Phase == "Pending" && strings.Contains(strings.Join(j.Reasons, " "), "Wanted: 2 worker with 1 cpu each.")
 	})
-	same(t, before, s.job("first"))
-	s.write("nodes.hcl", nodes("n1", "n2", "n3", "n4", "n5"))
-	in := s.awaitWorld("second", 2, 1)
+	s.Undisturbed(before, s.Status())
+	s.Reconnect("n5")
+	in := s.Of("second").AwaitWorld(2, 1)
 	if in.Generation != 1 {
 		t.Errorf("the second is in generation %d", in.Generation)
 	}
-	shrunk := s.await("first", "the shrunk world", func(j jobStatus) bool { return j.Phase == "Succeeded" || j.trains(3, before.Generation+1) })
+	shrunk := s.Await("the shrunk world", func(j site.Job) bool { return j.Phase == "Succeeded" || j.Trains(3, before.Generation+1) })
 	if len(shrunk.Incidents) > 0 {
 		t.Errorf("a shrink is no incident: %+v", shrunk.Incidents)
 	}
-	s.endsRight("first", steps)
+	s.EndsRight(site.Steps)
 }
 
 func TestRolesStartAndStopInOrder(t *testing.T) {
@@ -329,23 +305,23 @@ func TestRolesStartAndStopInOrder(t *testing.T) {
   }
 `, name, name, name, more)
 	}
-	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1"), "job.hcl": `
+	s := newSite(t, map[string]string{"nodes.hcl": site.Nodes("n1"), "job.hcl": `
 job "ordered" {
 ` + role("worker", "depends_on = [role.ps]") + role("ps", "ranked = false") + role("evaluator", "ranked = false\ndepends_on = [role.worker]") + `
   progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)" }
   rendezvous { settle = "1s" }
 }
 `})
-	s.must("apply", "-auto-approve")
-	order := func() []string { return strings.Split(strings.TrimSpace(s.read("order")), "\n") }
-	s.until("the start of all", func() bool {
-		text, _ := os.ReadFile(filepath.Join(s.dir, "order")) // none before the first
+	s.Must("apply", "-auto-approve")
+	order := func() []string { return strings.Split(strings.TrimSpace(s.Read("order")), "\n") }
+	site.Until(s.T, "the start of all", func() bool {
+		text, _ := os.ReadFile(filepath.Join(s.Dir, "order")) // none before the first
 		return strings.Count(string(text), "starts") == 6
 	})
 	// A role is up when its agents have their processes; what those have come to is not asked. A ranked role counts as up when
 	// its agents are there: its world may need those that depend on it.
 	made := func(role string) (at []int) {
-		for pid, args := range s.processes() {
+		for pid, args := range s.Processes() {
 			if !strings.HasPrefix(args, "sh -c trap 'sleep 0.2; echo "+role+" stops") {
 				continue
 			}
@@ -359,8 +335,8 @@ job "ordered" {
 	if ps, workers := made("ps"), made("worker"); len(ps) < 2 || len(workers) < 2 || ps[1] > workers[0] {
 		t.Errorf("the processes of ps were made at %v, those of worker at %v", ps, workers)
 	}
-	s.write("order", "")
-	s.must("destroy", "-auto-approve")
+	s.Write("order", "")
+	s.Must("destroy", "-auto-approve")
 	want := []string{"evaluator stops", "evaluator stops", "worker stops", "worker stops", "ps stops", "ps stops"}
 	if got := order(); !slices.Equal(got, want) {
 		t.Errorf("the order of stops is %q", got)
@@ -380,29 +356,28 @@ func TestAnInterruptedDestroyEndsWhatItHasBegunToStop(t *testing.T) {
   }
 `, name, trap, more)
 	}
-	s := newSite(t, map[string]string{"nodes.hcl": nodes("n1"), "job.hcl": `
+	s := newSite(t, map[string]string{"nodes.hcl": site.Nodes("n1"), "job.hcl": `
 job "s" {
 ` + role("worker", "sleep 0.5; exit 0", "depends_on = [role.ps]") + role("stubborn", ":", "depends_on = [role.ps]\n    ranked = false") + role("ps", "exit 0", "ranked = false") + `
   progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+)" }
   rendezvous { settle = "1s" }
 }
 `})
-	s.must("apply", "-auto-approve")
-	s.begin("destroy", "-auto-approve")
-	s.heard("job.s.worker[0]: Destroying...")
-	s.heard("job.s.stubborn[0]: Destroying...")
-	interrupted := s.master
-	s.signalMaster(syscall.SIGINT)
-	out := unwrapped(s.out.String())
-	has(t, out, "Interrupt received.", "job.s.worker[0]: Destruction complete", "job.s.stubborn[0]: Destruction complete", "Destroy was interrupted")
+	s.Must("apply", "-auto-approve")
+	m := s.Start("destroy", "-auto-approve")
+	m.Heard("job.s.worker[0]: Destroying...")
+	m.Heard("job.s.stubborn[0]: Destroying...")
+	m.Signal(syscall.SIGINT)
+	if code := m.Wait(); code != 1 {
+		t.Errorf("exit code %d after an interrupt", code)
+	}
+	out := site.Unwrapped(m.Out.String())
+	site.Has(t, out, "Interrupt received.", "job.s.worker[0]: Destruction complete", "job.s.stubborn[0]: Destruction complete", "Destroy was interrupted")
 	if strings.Contains(out, "job.s.ps[0]: Destroying") {
 		t.Errorf("ps is stopped after the interrupt:\n%s", out)
 	}
-	if code := interrupted.ProcessState.ExitCode(); code != 1 {
-		t.Errorf("exit code %d after an interrupt", code)
-	}
 	trained := func(trap string) (n int) {
-		for _, args := range s.processes() {
+		for _, args := range s.Processes() {
 			if strings.HasPrefix(args, "sh -c trap '"+trap) {
 				n++
 			}
@@ -410,57 +385,54 @@ job "s" {
 		return n
 	}
 	if left := trained("sleep") + trained(":"); left > 0 {
-		t.Errorf("%d processes were left behind: %v", left, s.processes())
+		t.Errorf("%d processes were left behind: %v", left, s.Processes())
 	}
 	if trained("exit") == 0 {
 		t.Error("ps does not run on")
 	}
-	if j := s.job("s"); j.Phase == "Running" || len(j.running()) > 1 {
-		t.Errorf("status says %s, with %d slots running", j.Phase, len(j.running()))
+	if j := s.Status(); j.Phase == "Running" || len(j.Running()) > 1 {
+		t.Errorf("status says %s, with %d slots running", j.Phase, len(j.Running()))
 	}
-	s.must("destroy", "-auto-approve")
-	if j := s.job("s"); j.Address != "" || trained("exit") > 0 {
-		t.Errorf("after the second destroy there is %+v, %v", j, s.processes())
+	s.Must("destroy", "-auto-approve")
+	if j := s.Status(); j.Address != "" || trained("exit") > 0 {
+		t.Errorf("after the second destroy there is %+v, %v", j, s.Processes())
 	}
 }
 
 func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	stubborn := strings.Replace(sleeper("s", 2, "cpu = 1"), "echo step 1 loss 1; exec sleep 600", "trap : TERM; echo step 1 loss 1; while :; do sleep 1; done", 1)
-	s := newSite(t, map[string]string{"job.hcl": strings.Replace(stubborn, `"5s"`, `"8s"`, 1), "nodes.hcl": nodes("n1", "n2")})
-	s.watch()
-	before := s.awaitWorld("s", 2, 1)
+	s := newSite(t, map[string]string{"job.hcl": strings.Replace(stubborn, `"5s"`, `"8s"`, 1), "nodes.hcl": site.Nodes("n1", "n2")})
+	m := s.Watch()
+	before := s.AwaitWorld(2, 1)
 
 	// With nothing in flight one interrupt ends it: the lock is free, jobs run.
-	master := s.master
-	s.signalMaster(syscall.SIGINT)
-	has(t, s.out.String(), "Interrupt received.", "the rest keeps running")
-	if code := master.ProcessState.ExitCode(); code != 0 {
+	m.Signal(syscall.SIGINT)
+	if code := m.Wait(); code != 0 {
 		t.Errorf("exit code %d after one interrupt", code)
 	}
-	s.must("apply", "-auto-approve") // takes the lock without waiting
-	same(t, before, s.job("s"))
+	site.Has(t, m.Out.String(), "Interrupt received.", "everything else keeps running")
+	s.Must("apply", "-auto-approve") // takes the lock without waiting
+	s.Undisturbed(before, s.Status())
 
 	// Two at once, of two kinds so that the system does not make them one: the second does not wait for anything.
-	s.watch()
-	s.awaitWorld("s", 2, 1)
-	s.write("job.hcl", sleeper("other", 2, "cpu = 1"))
-	s.heard("job.s.worker[0]: Destroying...")
-	master = s.master
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM} {
-		kill(t, sig, master.Process.Pid)
+	m = s.Watch()
+	s.AwaitWorld(2, 1)
+	s.Write("job.hcl", sleeper("other", 2, "cpu = 1"))
+	m.Heard("job.s.worker[0]: Destroying...")
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT} {
+		m.Signal(sig)
 	}
-	s.signalMaster(syscall.SIGCONT)
-	has(t, s.out.String(), "Two interrupts received. Exiting immediately.")
-	if code := master.ProcessState.ExitCode(); code != 1 {
+	if code := m.Wait(); code != 1 {
 		t.Errorf("exit code %d after two interrupts", code)
 	}
+	site.Has(t, m.Out.String(), "Two interrupts received. Exiting immediately.")
 	// The next one completes it.
-	s.must("apply", "-auto-approve")
-	if j := s.job("s"); j.Address != "" {
+	s.Must("apply", "-auto-approve")
+	if j := s.Status(); j.Address != "" {
 		t.Errorf("job s is still there: %+v", j)
 	}
-	if j := s.job("other"); j.Phase != "Running" {
+	if j := s.Of("other").Status(); j.Phase != "Running" {
 		t.Errorf("job other is %s", j.Phase)
 	}
 }

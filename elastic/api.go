@@ -37,7 +37,7 @@ type Report struct {
 	Generation int             `json:"generation,omitempty"`  // of the world that its processes run or last ran in
 	Rank       int             `json:"rank,omitempty"`        // its slot's rank in that world
 	WorldSlots int             `json:"world_slots,omitempty"` // how many slots that world has
-	InPlace    int             `json:"in_place,omitempty"`    // restarts in place it has begun
+	InPlace    int             `json:"in_place,omitempty"`    // restarts in place it has started
 	Port       int             `json:"port,omitempty"`        // free on its host, for MASTER_PORT if it gets rank 0; while it has rank 0 and runs, that of its world
 	PIDs       []int           `json:"pids,omitempty"`
 	Exit       *job.Exit       `json:"exit,omitempty"`
@@ -56,16 +56,16 @@ type SyncRequest struct {
 	Slot        string `json:"slot"`
 	Incarnation int    `json:"incarnation"`
 	// Seen is the Version of the newest order that the member knows; 0 after each register, since versions
-	// count anew with each master. The reply comes at once if another one holds, else when one comes, or the
+	// count again with each master. The reply comes at once if another one holds, else when one comes, or the
 	// beat is due, or the same incarnation sends another request.
 	Seen uint64 `json:"seen"`
 	// Seq numbers the requests of an incarnation since it registered, from 1. Two that are under way at the
-	// same time can overtake each other; the report of one that was overtaken is not taken. 0 is no number.
+	// same time can overtake each other; the report of an overtaken one is ignored. 0 is no number.
 	Seq uint64 `json:"seq,omitempty"`
 	Report
 }
 
-// SyncReply is the order that holds now, whole each time: a lost reply costs nothing. A member does nothing
+// SyncReply is the current order, whole each time: a lost reply costs nothing. A member does nothing
 // about an order whose Version it has seen. One that succeeded stays so, whatever it is told, until it is
 // told to leave. One that was told to stop reports waiting once its processes have ended, however they did.
 type SyncReply struct {
@@ -143,9 +143,9 @@ const (
 // ReconcileReply says what is done about a ReconcileRequest.
 type ReconcileReply struct {
 	Status   string            `json:"status"`
-	Commit   string            `json:"commit,omitempty"` // that is in force, where the files are in a repository
+	Commit   string            `json:"commit,omitempty"` // that is in effect, where the files are in a repository
 	Changes  *ReconcileChanges `json:"changes,omitempty"`
-	Error    string            `json:"error,omitempty"` // why the files were not taken up
+	Error    string            `json:"error,omitempty"` // why the files were not applied
 	Withheld []Withheld        `json:"withheld,omitempty"`
 }
 
@@ -156,7 +156,7 @@ type ReconcileChanges struct {
 	Remove int `json:"remove"`
 }
 
-// Withheld is a job that goes on as it was, though the files say otherwise or cannot be read.
+// Withheld is a job that continues as it was, though the files say otherwise or cannot be read.
 type Withheld struct {
 	Job    string     `json:"job"`
 	Reason string     `json:"reason"`

@@ -31,7 +31,7 @@ type certificate struct {
 	served pair
 	next   pair      // what the files have now; zero if that is served
 	told   time.Time // when renewed took next; zero if it did not
-	former bool      // renewed is yet to take that the one before is served no more
+	former bool      // renewed has yet to take that the one before is no longer served
 	failed string    // what went wrong at the last look, which is said once
 }
 
@@ -105,7 +105,7 @@ func (c *certificate) renew(now time.Time) {
 		err = c.tell(now)
 	}
 	if c.due(now) {
-		c.log.Info("The service's certificate is a renewed one from now on.", "expires", c.served.certificate.Leaf.NotAfter)
+		c.log.Info("The service uses its renewed certificate.", "expires", c.served.certificate.Leaf.NotAfter)
 		c.former = true
 	}
 	if c.former {
@@ -131,7 +131,7 @@ func (c *certificate) differs(p pair) bool {
 
 func (c *certificate) tell(now time.Time) error {
 	if err := c.renewed(c.certificates()); err != nil {
-		return fmt.Errorf("tell the agents of a renewed certificate: %w", err)
+		return fmt.Errorf("publish the renewed certificate to the agents: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +158,7 @@ func (c *certificate) say(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != c.failed {
-		c.log.Warn("A renewed certificate is not taken up; the one before stays, and it is tried again.", "error", err)
+		c.log.Warn("Cannot load the renewed certificate; keeping the current one and retrying.", "error", err)
 	}
 	c.failed = text
 }

@@ -45,10 +45,10 @@ func decode(body io.Reader, into any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if err := d.Decode(into); err != nil {
-		return &Error{Malformed, "the body is not the JSON that is wanted: " + err.Error()}
+		return &Error{Malformed, "the body is not the expected JSON: " + err.Error()}
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return &Error{Malformed, "something follows the JSON value"}
+		return &Error{Malformed, "unexpected data after the JSON value"}
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (r *RegisterRequest) check() error {
 	case r.Host == "" || len(r.Host) > maxHost || strings.ContainsFunc(r.Host, notInHost):
 		return &Error{Malformed, "host is not an address or a name that peers could dial"}
 	case len(r.Node) > maxHost:
-		return &Error{Malformed, "node is longer than a name of a node"}
+		return &Error{Malformed, "node is longer than a node's name may be"}
 	case r.AgentPID < 0:
 		return &Error{Malformed, "agent_pid is negative"}
 	}
@@ -75,7 +75,7 @@ func (r *RegisterRequest) check() error {
 
 func (r *ReconcileRequest) check() error {
 	if r.MaxDestroy != nil && (*r.MaxDestroy < 0 || *r.MaxDestroy > maxSlots) {
-		return &Error{Malformed, "max_destroy is no number of slots"}
+		return &Error{Malformed, "max_destroy is not a number of slots"}
 	}
 	return nil
 }

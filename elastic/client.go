@@ -34,7 +34,7 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient makes a client of the service at an http or https URL. The service's certificate has to be vouched
+// NewClient makes a client of the service at an http or https URL. The service's certificate must be vouched
 // for by roots; nil are the system's.
 func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 	u, err := url.Parse(service)
@@ -71,7 +71,7 @@ func (c *Client) Register(ctx context.Context, jobName string, r RegisterRequest
 	return out, err
 }
 
-// Sync says what is new and gives the order that holds, once there is another than r.Seen or the beat is due.
+// Sync says what is new and returns the current order, once there is another than r.Seen or the beat is due.
 func (c *Client) Sync(ctx context.Context, jobName string, r SyncRequest) (SyncReply, error) {
 	var out SyncReply
 	err := c.do(ctx, http.MethodPost, jobName, "sync", r, &out)

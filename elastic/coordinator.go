@@ -18,7 +18,7 @@ const (
 	// pulse is how often Tick wants to be called at least: a call that comes much later shows that this
 	// process was stopped, or its machine slept, and nobody could be heard.
 	pulse = time.Second
-	// stall is how late a Tick may come before that is held against nobody. Below it a busy machine's
+	// stall is how late a Tick may come before that is held against no member. Below it a busy machine's
 	// scheduling is meant to be covered by the lease itself.
 	stall = time.Second
 )
@@ -84,7 +84,7 @@ type Forming struct {
 	World job.World
 }
 
-// Work is what is to be done about the calls since the last Ready.
+// Work is what to do about the calls since the last Ready.
 type Work struct {
 	Told []Told    // open requests of these are to be answered by Order
 	Form []Forming // to be written, in this order, before anyone is told
@@ -95,7 +95,7 @@ type Work struct {
 // NewCoordinator returns one that knows no job.
 func NewCoordinator() *Coordinator { return &Coordinator{jobs: map[string]*jobState{}} }
 
-// Ready hands out what is to be done, once.
+// Ready returns what to do, once.
 func (c *Coordinator) Ready() Work {
 	w := c.ready
 	c.ready = Work{}
@@ -130,7 +130,7 @@ func (c *Coordinator) dueBy(at time.Time) {
 }
 
 // Set takes what the plan wants of a job. The first Set of a UID makes the job known; a job of the same name
-// and another UID is forgotten. Its World is where this one goes on: members of it are awaited for a lease, or as
+// and another UID is forgotten. Its World is where this one continues: members of it are awaited for a lease, or as
 // long as news of this service may take to reach them.
 func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	j := c.jobs[name]
@@ -163,7 +163,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 }
 
 // Remove forgets a job. Open requests of its members are answered with ErrUnauthorized, as all later ones: what of it
-// still runs trains on by itself.
+// still runs keeps training by itself.
 func (c *Coordinator) Remove(name string) {
 	j := c.jobs[name]
 	if j == nil {
@@ -177,7 +177,7 @@ func (c *Coordinator) Remove(name string) {
 	c.changes++
 }
 
-// Gone says that nothing of an incarnation runs any more. The caller is certain of it.
+// Gone says that nothing of an incarnation is running. The caller is certain of it.
 func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int) {
 	j := c.jobs[slot.Job]
 	if j == nil {
@@ -231,7 +231,7 @@ func (c *Coordinator) Owner(token string) (string, error) {
 		}
 	}
 	if !found || token == "" {
-		return "", &Error{Unauthorized, "the bearer token is no job's"}
+		return "", &Error{Unauthorized, "the bearer token does not belong to any job"}
 	}
 	return owner, nil
 }
@@ -245,8 +245,8 @@ func (c *Coordinator) Hold(name string) time.Duration {
 	return spread(j.beat())
 }
 
-// jobFor finds a job by name and UID. One that is not known any more is refused as one that never was: it may have
-// been forgotten, and its members are to train on. Only where its name is another's they are to end.
+// jobFor finds a job by name and UID. One that is no longer known is refused as one that never was: it may have
+// been forgotten, and its members are to keep training. Only where its name is another's they are to end.
 func (c *Coordinator) jobFor(name, uid string) (*jobState, error) {
 	j := c.jobs[name]
 	switch {
@@ -286,7 +286,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
 }
 
-// Sync takes a member's word and gives the order that holds. A word that was overtaken by a newer one is not taken.
+// Sync takes a member's report and returns the current order. A word that was overtaken by a newer one is not taken.
 func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncReply, error) {
 	j, err := c.jobFor(name, req.UID)
 	if err != nil {
@@ -319,7 +319,7 @@ func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) 
 	return m != nil && m.incarnation == req.Incarnation && req.Seq <= m.seq
 }
 
-// Order gives the order that holds, to a member whose request has been open for a while.
+// Order returns the current order, to a member whose request has been open for a while.
 func (c *Coordinator) Order(name, uid string, slot job.Address, incarnation int) (SyncReply, error) {
 	j, err := c.jobFor(name, uid)
 	if err != nil {
@@ -437,7 +437,7 @@ func (c *Coordinator) drop(m *member) {
 	c.leases.remove(m)
 }
 
-// Observe gives what is known of all jobs. Members that spoke once stay in it until their slot gets another
+// Observe returns what is known of all jobs. Members that spoke once stay in it until their slot gets another
 // incarnation or is no longer wanted, so a last word is not lost.
 func (c *Coordinator) Observe() map[string]Facts {
 	out := make(map[string]Facts, len(c.jobs))

@@ -23,8 +23,8 @@ type Desired struct {
 	Token string // bearer token of the job's members
 	Want  job.Want
 	Slots []DesiredSlot
-	World job.World // the newest known formed world: where generations and ranks go on after a new start
-	// Nodes are the labels of nodes, by name, for Want.RankBy. They are shared and not changed any more.
+	World job.World // the newest known formed world: where generations and ranks continue after a new start
+	// Nodes are the labels of nodes, by name, for Want.RankBy. They are shared and not changed anymore.
 	Nodes map[string]map[string]string
 	// News is how long members that run may take to learn where this service is. Those of World are awaited so
 	// long, or for a lease if that is longer.
@@ -43,7 +43,7 @@ type DesiredSlot struct {
 	Node        string // that it is to be on as far as the plan knows; its member knows better
 }
 
-// Facts is what the service knows of one job. World's members are shared and not changed any more.
+// Facts is what the service knows of one job. World's members are shared and not changed anymore.
 type Facts struct {
 	UID     string
 	World   job.World
@@ -60,7 +60,7 @@ type MemberFacts struct {
 }
 
 // Ledger keeps what must outlive this process. Form is called before any member hears of the world, so a
-// generation number is never used twice; an error keeps the world from forming, and it is tried again. The
+// generation number is never used twice; an error keeps the world from forming, and it is retried. The
 // caller holds no lock, so Form may call the service; what comes meanwhile is taken into account after it.
 type Ledger interface {
 	Form(jobName, uid string, w job.World) error

@@ -46,7 +46,7 @@ var (
 	ErrNoSuchSlot = &Error{Code: NoSuchSlot}
 	// ErrRegisterFirst: this master does not know the member yet, or its lease ran out: register again.
 	ErrRegisterFirst = &Error{Code: RegisterFirst}
-	// ErrFenced: a newer incarnation has the slot, or this one is held to have ended: stop and end.
+	// ErrFenced: a newer incarnation has the slot, or this one is considered ended: stop and end.
 	ErrFenced = &Error{Code: Fenced}
 	// ErrNotReady: the master does not know yet what is wanted: try again soon.
 	ErrNotReady = &Error{Code: NotReady}

@@ -30,13 +30,13 @@ func newTraffic(s *Server) *traffic {
 		}, []string{"route", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eltrain_service_request_seconds",
-			Help:    "Time from a request to its answer, by route. A sync is held until there is something to say.",
+			Help:    "Time from a request to its answer, by route. A sync is held open until there is news.",
 			Buckets: requestBuckets,
 		}, []string{"route"}),
 	}
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "eltrain_service_open_requests",
-		Help: "Requests of members that are held open now.",
+		Help: "Requests of members held open now.",
 	}, func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	name, err := s.c.Owner(token)
 	s.mu.Unlock()
 	if !ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	if err != nil {
 		return err
@@ -101,11 +101,11 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descMembers    = describe("members", "Registered members, by what they say of themselves.", "state")
+	descMembers    = describe("members", "Registered members, by the state they report.", "state")
 	descSilent     = describe("members_silent", "Members that missed a beat.")
 	descGeneration = describe("world_generation", "Generation of the newest world.")
-	descSize       = describe("world_slots", "Slots of the world that trains; 0 if none does.")
-	descProcesses  = describe("world_processes", "Processes of the world that trains (WORLD_SIZE); 0 if none does.")
+	descSize       = describe("world_slots", "Slots of the current world; 0 if there is none.")
+	descProcesses  = describe("world_processes", "Processes of the current world (WORLD_SIZE); 0 if there is none.")
 	descFormed     = describe("worlds_formed_total", "Worlds formed since this master started.")
 	descBroken     = describe("worlds_broken_total", "Worlds that ended since this master started, planned or not.")
 	descExpired    = describe("leases_expired_total", "Leases that ran out since this master started.")

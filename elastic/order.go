@@ -69,11 +69,11 @@ func (r *Rendezvous) orderOf(s *slot) Order {
 	return Order{Do: Wait, Checkpoint: s.checkpoint, InPlace: s.InPlace}
 }
 
-// placeUnranked starts a member without a rank, or lets it be. Its place stays as it was when it started:
+// placeUnranked starts a member without a rank, or leaves it alone. Its place stays as it was when it started:
 // another number of peers is no reason to start it again.
 func (r *Rendezvous) placeUnranked(s *slot) {
 	if s.member {
-		return // its role was ranked a moment ago: nothing to go on with
+		return // its role was ranked a moment ago: nothing to continue with
 	}
 	generation := s.report.Generation
 	switch s.report.State {

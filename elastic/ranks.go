@@ -56,7 +56,7 @@ func groupByLevel(like []*slot, level int) []*slot {
 	var names []string // by first appearance
 	deeper := false
 	for _, s := range like {
-		name := "" // a node without the label is in a group with its like
+		name := "" // a node without the label is in a group with its kind
 		if level < len(s.levels) {
 			name, deeper = s.levels[level], true
 		}

@@ -116,7 +116,7 @@ func TestReconcileIsRefusedWithoutATokenToHoldAgainst(t *testing.T) {
 	}
 }
 
-// A master that ends does not wait for a plan that will not be made any more.
+// A master that ends does not wait for a plan that will no longer be made.
 func TestReconcileEndsWithTheServer(t *testing.T) {
 	begun := make(chan struct{})
 	s, post := hooked(t, func(ctx context.Context, _ ReconcileRequest) ReconcileReply {

@@ -49,7 +49,7 @@ type slot struct {
 	role        *role     // nil unless its role is ranked
 	named       bool      // among the slots wanted of its role
 	wanted      bool      // named, and not to leave: to be in the next world
-	unranked    *Place    // for one that has no rank but may start now: the ranks among its like
+	unranked    *Place    // for one that has no rank but may start now: the ranks among its kind
 	here        bool      // its member is registered and has not been lost
 	awaited     bool      // its member is to register again with this master
 	ended       bool      // its incarnation is known to have ended
@@ -87,14 +87,14 @@ type Registered struct {
 	Report      Report
 }
 
-// Reported is a registered member's word.
+// Reported is a registered member's report.
 type Reported struct {
 	Slot        job.Address
 	Incarnation int
 	Report      Report
 }
 
-// Gone is the provider being certain that nothing of an incarnation runs any more.
+// Gone is the provider being certain that nothing of an incarnation is running.
 type Gone struct {
 	Slot        job.Address
 	Incarnation int
@@ -127,7 +127,7 @@ func (Formed) event()     {}
 func (Stalled) event()    {}
 func (Tick) event()       {}
 
-// Ready is what is to be done about the steps since the last Ready.
+// Ready is what to do about the steps since the last Ready.
 type Ready struct {
 	// Form is to be written to the ledger; the answer comes back as Formed. Nil if there is nothing to write.
 	Form *job.World
@@ -169,7 +169,7 @@ func (r *Rendezvous) Step(now time.Time, e Event) error {
 	return err
 }
 
-// Ready hands out what is to be done, once.
+// Ready returns what to do, once.
 func (r *Rendezvous) Ready() Ready {
 	var out Ready
 	if r.form {
@@ -200,7 +200,7 @@ func (r *Rendezvous) Order(addr job.Address) (Order, uint64) {
 	return s.order, s.version
 }
 
-// World is the newest world that was formed; zero before the first. Its members are not changed any more.
+// World is the newest world that was formed; zero before the first. Its members are no longer changed.
 func (r *Rendezvous) World() job.World { return r.world }
 
 // Changes counts the changes of what a plan depends on: states, exits, registrations, worlds. Steps, loads
@@ -212,16 +212,16 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 	s := r.slots[addr]
 	switch {
 	case !r.started:
-		return nil, &Error{NotReady, "it is not known yet what is wanted of this job"}
+		return nil, &Error{NotReady, "the desired state of this job is not known yet"}
 	case s == nil:
-		return nil, &Error{NoSuchSlot, fmt.Sprintf("%s is not wanted", addr)}
+		return nil, &Error{NoSuchSlot, fmt.Sprintf("%s is not in the job's desired state", addr)}
 	case incarnation < s.Incarnation:
 		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s was replaced by %d", incarnation, addr, s.Incarnation)}
 	case incarnation > s.Incarnation:
 		// The provider was faster than the plan's result reached us.
 		return nil, &Error{NotReady, fmt.Sprintf("incarnation %d of %s is not known yet", incarnation, addr)}
 	case s.ended:
-		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is held to have ended", incarnation, addr)}
+		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is considered to have ended", incarnation, addr)}
 	}
 	return s, nil
 }
@@ -251,7 +251,7 @@ func (r *Rendezvous) reported(e Reported) error {
 	return nil
 }
 
-// take enters a member's word and draws the consequences for the world.
+// take enters a member's report and draws the consequences for the world.
 func (r *Rendezvous) take(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
 		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) {
@@ -283,7 +283,7 @@ func (r *Rendezvous) take(s *slot, report Report) {
 	r.refresh(s)
 }
 
-// leftWorld reports whether a member of the world that trains says that it does not train in it any more. A
+// leftWorld reports whether a member of the world that trains says that it no longer trains in it. A
 // report of an older generation comes from before the member heard of its world.
 func (r *Rendezvous) leftWorld(report Report) bool {
 	switch report.State {

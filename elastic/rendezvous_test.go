@@ -268,7 +268,7 @@ func (f *fleet) pass(t *rapid.T, d time.Duration) {
 }
 
 // TestRendezvousKeepsItsPromises throws everything at a rendezvous in random order. After each step the
-// invariants above hold; at the end, once nothing goes wrong any more, everyone wanted trains in one world.
+// invariants above hold; at the end, once nothing goes wrong anymore, everyone wanted trains in one world.
 func TestRendezvousKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet()

@@ -37,9 +37,9 @@ type ServerOptions struct {
 	Ledger Ledger
 	// CertFile and KeyFile turn TLS on. They are read again when they are replaced.
 	CertFile, KeyFile string
-	// Renewed is called by one goroutine, with the certificates that vouch for the service from now on, in PEM, when the
+	// Renewed is called by one goroutine, with the CA certificates of the service from now on, in PEM, when the
 	// files have been replaced: first with those before, which are served until agents can have heard of the others, then
-	// without. An error has it called again. nil is nobody.
+	// without. After an error it is called again. nil is nobody.
 	Renewed func(certificates []byte) error
 	// Reconcile answers POST /v1/reconcile, for whom Webhook gives the token. Without a Webhook nobody may ask.
 	Reconcile func(context.Context, ReconcileRequest) ReconcileReply
@@ -167,7 +167,7 @@ func (s *Server) Certificates() []byte {
 // Handler is what is served, for use without Start.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Close answers open requests with the order that holds, and waits for everything to end, up to ctx.
+// Close answers open requests with the current order, and waits for everything to end, up to ctx.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() { close(s.closing) })
 	err := s.http.Shutdown(ctx)
@@ -211,21 +211,21 @@ func (s *Server) Remove(jobName string) {
 	s.unlock()
 }
 
-// Gone says that nothing of an incarnation runs any more. The caller is certain of it.
+// Gone says that nothing of an incarnation is running. The caller is certain of it.
 func (s *Server) Gone(slot job.Address, incarnation int) {
 	s.mu.Lock()
 	s.c.Gone(time.Now(), slot, incarnation)
 	s.unlock()
 }
 
-// Changes is another once a fact has changed that a plan depends on.
+// Changes differs once a fact has changed that a plan depends on.
 func (s *Server) Changes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.c.Changes()
 }
 
-// Observe gives what is known of all jobs.
+// Observe returns what is known of all jobs.
 func (s *Server) Observe() map[string]Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *Server) Observe() map[string]Facts {
 // Wake gets a value when a fact has changed that a plan depends on. Values coalesce.
 func (s *Server) Wake() <-chan struct{} { return s.wake }
 
-// unlock ends a section in which the coordinator was stepped: it passes on what is to be done about it.
+// unlock ends a section in which the coordinator was stepped: it passes on what to do about it.
 func (s *Server) unlock() {
 	work := s.c.Ready()
 	for _, t := range work.Told {
@@ -298,7 +298,7 @@ func (s *Server) keepLedger() {
 		for _, f := range forming {
 			err := s.opts.Ledger.Form(f.Job, f.UID, f.World)
 			if err != nil {
-				s.log.Warn("a world could not be recorded: nobody is told of it, it is tried again", "job", f.Job, "generation", f.World.Generation, "error", err)
+				s.log.Warn("cannot record a world: not announced, retrying", "job", f.Job, "generation", f.World.Generation, "error", err)
 			}
 			s.mu.Lock()
 			s.c.Formed(time.Now(), f, err)
@@ -322,7 +322,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// errHungUp: whoever asked is not there any more. It is counted as 499, nginx's number for that.
+// errHungUp: whoever asked is no longer there. It is counted as 499, nginx's number for that.
 var errHungUp = errors.New("the connection broke before the answer")
 
 const statusHungUp = 499
@@ -353,7 +353,7 @@ func (s *Server) route(name, method string, h handler) http.Handler {
 	})
 }
 
-// statusOf gives the HTTP status of a refusal.
+// statusOf returns the HTTP status of a refusal.
 var statusOf = map[Code]int{
 	Malformed:        http.StatusBadRequest,
 	Unauthorized:     http.StatusUnauthorized,
@@ -398,7 +398,7 @@ func reply(w http.ResponseWriter, status int, body any) {
 	w.Write(append(raw, '\n')) // a broken connection shows at the member's next request
 }
 
-// bearer gives the request's token; "" if it has none.
+// bearer returns the request's token; "" if it has none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -413,7 +413,7 @@ func (s *Server) authorize(r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	return s.c.Authorize(r.PathValue("job"), token)
 }
@@ -452,7 +452,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sync takes a member's word, and answers once there is an order that it has not seen, a newer request of it
+// sync takes a member's report, and answers once there is an order that it has not seen, a newer request of it
 // came, the beat is due, or the server closes.
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	var req SyncRequest
@@ -565,12 +565,12 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 // authorizeWebhook checks the token of who asks to reconcile, before anything of the body is read.
 func (s *Server) authorizeWebhook(r *http.Request) error {
 	if s.opts.Webhook == nil {
-		return &Error{Unauthorized, "nobody may ask for that here: service { reconcile_token_file } names no token, or no watch is on"}
+		return &Error{Unauthorized, "reconcile requests are disabled: service { reconcile_token_file } is not set, or no watch is running"}
 	}
 	want, err := s.opts.Webhook()
 	if err != nil { // the caller's token may well be right
-		s.log.Warn("a request to reconcile is refused: its token cannot be read", "error", err)
-		return &Error{NotReady, "the token in the file of service { reconcile_token_file } cannot be read here, or must not be used; the master's output says why"}
+		s.log.Warn("reconcile request refused: cannot read its token", "error", err)
+		return &Error{NotReady, "the token of service { reconcile_token_file } cannot be read or must not be used; the master's output says why"}
 	}
 	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(bearer(r)))
 	if want == "" || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
@@ -579,7 +579,7 @@ func (s *Server) authorizeWebhook(r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	return nil
 }
@@ -599,7 +599,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) error {
 	ready := s.ready
 	s.mu.Unlock()
 	if !ready {
-		return &Error{NotReady, "the service is starting: it is not known yet what is wanted"}
+		return &Error{NotReady, "the service is starting: the desired state is not known yet"}
 	}
 	reply(w, http.StatusOK, Health{"ready"})
 	return nil

@@ -95,7 +95,7 @@ func desiredOf(name string, n int, lease time.Duration) Desired {
 	return d
 }
 
-// send makes a raw request; the token is "secret" unless given. It gives the status and the body.
+// send makes a raw request; the token is "secret" unless given. It returns the status and the body.
 func (s *testServer) send(t testing.TB, method, path, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
@@ -171,7 +171,7 @@ func (m *testMember) until(do Do) Order {
 	}
 }
 
-// say reports a state without waiting for more than the order that holds.
+// say reports a state without waiting for more than the current order.
 func (m *testMember) say(state job.MemberState, generation int) {
 	m.t.Helper()
 	m.request.State, m.request.Generation = state, generation
@@ -447,7 +447,7 @@ func TestExitIsBounded(t *testing.T) {
 	}
 }
 
-// TestReadiness: before it is known what is wanted, members are put off, not refused for good.
+// TestReadiness: before it is known what is wanted, members are put off, not refused permanently.
 func TestReadiness(t *testing.T) {
 	s := NewServer(ServerOptions{})
 	get := func(method, path string) int {
@@ -525,7 +525,7 @@ func TestLeaseRunsOut(t *testing.T) {
 	}
 }
 
-// TestLedgerThatFails: nobody hears of a world that could not be written, and it is tried again.
+// TestLedgerThatFails: nobody hears of a world that could not be written, and it is retried.
 func TestLedgerThatFails(t *testing.T) {
 	ledger := &failingLedger{failures: 2}
 	s := &testServer{Server: NewServer(ServerOptions{Ledger: ledger})}
@@ -627,7 +627,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Whoever renews the certificate replaces its files. Those who trust the one before go on until they can have heard of
+// Whoever renews the certificate replaces its files. Those who trust the one before continue until they can have heard of
 // the next.
 func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	cert, key, before := selfSigned(t)
@@ -811,7 +811,7 @@ func TestNoTokenOpensNothing(t *testing.T) {
 	}
 }
 
-// TestSameNameIsAnotherJob: a job that is made anew under an old name knows nothing of the old one's members.
+// TestSameNameIsAnotherJob: a job that is recreated under an old name knows nothing of the old one's members.
 func TestSameNameIsAnotherJob(t *testing.T) {
 	s := startServer(t, "")
 	a, _ := s.train(t)

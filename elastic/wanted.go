@@ -6,7 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// wanted takes in what the plan wants.
+// wanted records what the plan wants.
 func (r *Rendezvous) wanted(d Desired) {
 	first := !r.started
 	r.started = true

@@ -61,7 +61,7 @@ func (r *Rendezvous) advance() {
 	r.propose(r.nextWorld())
 }
 
-// outlook tells how many slots a world of those who are there would have, and whether that is everyone wanted.
+// outlook reports how many slots a world of those who are there would have, and whether that is everyone wanted.
 // It is not ok while somebody is bound to join or to start soon, when a role has too few, or once any slot
 // succeeded: a world without it would train its share again.
 func (r *Rendezvous) outlook() (size int, all, ok bool) {

@@ -30,7 +30,7 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\e[1m' plain=$'\e[0m'; else b
 
 say() { printf '\n%s== %s%s\n' "$bold" "$1" "$plain"; shift; for line; do printf '   %s\n' "$line"; done; }
 
-# run shows a command and what it prints.
+# run shows a command and its output.
 run() {
 	printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"
 	if [ "$1" = eltrain ]; then set -- "$eltrain" "${@:2}"; fi
@@ -39,7 +39,7 @@ run() {
 
 fail() { printf '\nThe demo failed: %s\n' "$*" >&2; exit 1; }
 
-# watched shows what the master has said since it was last asked.
+# watched shows the master's new output.
 told=0
 watched() {
 	local now
@@ -79,7 +79,7 @@ def slot(name, field):
 
 
 def losses(path):
-    """The losses in a file by step. A step that was done again after a fault has to print the same one."""
+    """The losses in a file by step. A recomputed step must print the same one."""
     found = {}
     for step, loss in re.findall(r"step (\d+) loss (\S+)", open(path).read()):
         if found.setdefault(int(step), loss) != loss:
@@ -122,7 +122,7 @@ await() {
 	printf '   %s (after %s s).\n' "$2" "$took"
 }
 
-# end_master asks the watching eltrain to go, as Ctrl-C does.
+# end_master interrupts the watching eltrain, as Ctrl-C does.
 end_master() {
 	[ -n "$master" ] || return 0
 	kill -TERM "$master" 2>/dev/null || true
@@ -136,7 +136,7 @@ end_master() {
 	master=""
 }
 
-# clean ends what runs, whichever way the demo ends.
+# clean ends what is running, however the demo ends.
 clean() {
 	local code=$?
 	trap '' INT TERM HUP
@@ -159,7 +159,7 @@ trap 'exit 143' TERM HUP
 
 say "A job" \
 	"job.hcl declares data-parallel training of 2 to 4 workers; nodes.hcl declares the nodes." \
-	"The nodes are this machine, cut into pieces. We begin with three of the four."
+	"The nodes are this machine, cut into pieces. We start with three of the four."
 cp nodes.hcl four-nodes.txt
 python3 - <<'PYTHON'
 import re
@@ -172,7 +172,7 @@ run eltrain validate
 run eltrain plan
 
 say "It runs" \
-	"eltrain apply -watch carries out the plan and stays: it is the job's master now."
+	"eltrain apply -watch carries out the plan and keeps running: it is the job's master now."
 printf '\n%s$ eltrain apply -watch -auto-approve &%s\n\n' "$bold" "$plain"
 mark
 set -m # a process group of its own: Ctrl-C is for the demo, which then ends it in order
@@ -186,32 +186,32 @@ run eltrain status
 
 victim=$(look slot 'worker[1]' pid)
 say "A training process is killed" \
-	"kill -9 $victim: worker[1]'s python3. The others cannot go on without it: all ranks stop, and" \
-	"the same agents start them again in a new generation, from the newest checkpoint."
+	"kill -9 $victim: worker[1]'s python3. The others cannot continue without it: all ranks stop, and" \
+	"the same agents restart them in a new generation, from the newest checkpoint."
 kill -KILL "$victim"
 mark
 await 'phase == "Running" and generation >= 2 and world_size == 3' "Healed: three train again, generation 2"
-await 'step >= 400' "It trains on, past step 400"
+await 'step >= 400' "Training continues, past step 400"
 watched
 run eltrain status
 
 victim=$(look slot 'worker[2]' agent_pid)
 say "An agent is killed" \
-	"kill -9 $victim: the agent of worker[2]. Its training process ends with it, no orphan trains on." \
+	"kill -9 $victim: the agent of worker[2]. Its training process ends with it; no orphan keeps training." \
 	"The slot keeps its place: it gets a new agent, its next incarnation."
 kill -KILL "$victim"
 mark
 await 'phase == "Running" and generation >= 3 and world_size == 3' "Healed: three train again, generation 3"
-await 'step >= 700' "It trains on, past step 700"
+await 'step >= 700' "Training continues, past step 700"
 watched
 
 say "A node is added" \
 	"nodes.hcl gets its fourth node back. The watching eltrain reads the file as it changes, and the job" \
-	"grows to what it may have at most. The other ranks keep theirs."
+	"grows to its maximum. The other slots keep their ranks."
 mark
 mv four-nodes.txt nodes.hcl
 await 'phase == "Running" and generation >= 4 and world_size == 4' "Four train together, generation 4"
-await 'step >= 1000' "It trains on, past step 1000"
+await 'step >= 1000' "Training continues, past step 1000"
 watched
 run eltrain status
 
@@ -230,11 +230,11 @@ timeout --foreground "$bound" python3 train.py --steps="$steps" --step-ms=0 --ck
 look compare healed.txt alone.txt "$steps" || fail "the healed run and the undisturbed one disagree."
 printf '   %sThe very same loss.%s\n' "$bold" "$plain"
 
-say "Destroy" "The master is asked to go, as by Ctrl-C, and the job is destroyed."
+say "Destroy" "The master is interrupted, as by Ctrl-C, and the job is destroyed."
 end_master
 run eltrain destroy -auto-approve
 cd / # this shell would count as left
 left=$(python3 "$work/look.py" "$eltrain" left "$work")
 [ -z "$left" ] || fail "these processes are left: $left"
-printf '\n   Nothing is left: no process works in the demo\047s directory.\n'
+printf '\n   Nothing is left: no process is running in the demo\047s directory.\n'
 finished=yes

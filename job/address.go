@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Address names a slot for ever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
+// Address names a slot forever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
 type Address struct {
 	Job   string
 	Role  string
@@ -72,7 +72,7 @@ const maxIndex = 1_000_000
 func ParseSelector(s string) (Selector, error) {
 	sel, err := ParseTarget(s)
 	if err == nil && sel.Job == "" {
-		return Selector{}, fmt.Errorf("%q is not an address of jobs: after a module comes what of it is meant, module.NAME.job.NAME", s)
+		return Selector{}, fmt.Errorf("%q is not the address of a job: write module.NAME.job.NAME", s)
 	}
 	sel.Declared = ""
 	return sel, err
@@ -81,7 +81,7 @@ func ParseSelector(s string) (Selector, error) {
 // ParseTarget reads what ParseSelector does, and module.M or module.M["KEY"].
 func ParseTarget(s string) (Selector, error) {
 	bad := func(why string) (Selector, error) {
-		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*], with module.NAME. before it for what is in a module", s, why)
+		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*], prefixed with module.NAME. in a module", s, why)
 	}
 	var path []string
 	rest := s
@@ -95,7 +95,7 @@ func ParseTarget(s string) (Selector, error) {
 		case after[0] == '[' && len(parts) == 1:
 			return bad(unquotedKey(strings.TrimSuffix(s, after)))
 		case after[0] != '.':
-			return bad("after the module comes a \".\"")
+			return bad("expected \".\" after the module")
 		}
 		path, rest = append(path, parts...), after[1:]
 	}
@@ -117,7 +117,7 @@ func ParseTarget(s string) (Selector, error) {
 	}
 	rest, ok = strings.CutPrefix(rest, ".")
 	if !ok {
-		return bad("after the job's name comes a \".\"")
+		return bad("expected \".\" after the job's name")
 	}
 	role, set, hasSet := strings.Cut(rest, "[")
 	if !ValidName(role) {
@@ -145,7 +145,7 @@ func ParseTarget(s string) (Selector, error) {
 // unquotedKey says how to write a key of for_each, or all of them, where address, of a job or a module, has something else
 // in brackets: people write job.NAME[*].
 func unquotedKey(address string) string {
-	return fmt.Sprintf(`a key of for_each is in quotes, %s["KEY"]; -target, -exclude and -replace take %s for all of its keys`, address, address)
+	return fmt.Sprintf(`a for_each key must be quoted, %s["KEY"]; -target, -exclude and -replace take %s for all of its keys`, address, address)
 }
 
 // InstanceName is the name of a job that is in modules or made by for_each: of the outermost module its
@@ -153,7 +153,7 @@ func unquotedKey(address string) string {
 // addresses, labels and file names.
 func InstanceName(parts ...string) string { return strings.Join(parts, "-") }
 
-// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and gives what follows.
+// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and returns what follows.
 func cutInstance(s string) (parts []string, rest string, ok bool) {
 	end := strings.IndexAny(s, ".[")
 	if end < 0 {

@@ -132,15 +132,15 @@ func TestTargetsCover(t *testing.T) {
 		t.Errorf("a module is written %s, %v", sel, err)
 	}
 	for text, want := range map[string]string{
-		"module.x":        "after a module comes what of it is meant, module.NAME.job.NAME",
-		`module.x["a"]`:   "after a module comes",
+		"module.x":        "is not the address of a job: write module.NAME.job.NAME",
+		`module.x["a"]`:   "is not the address of a job",
 		"module.x.a":      `it does not begin with "job."`,
 		"module..job.a":   "the module's name or key is missing or malformed",
-		`module.x["a"]jo`: `after the module comes a "."`,
-		"job.a[*]":        `a key of for_each is in quotes, job.a["KEY"]; -target, -exclude and -replace take job.a for all of its keys`,
+		`module.x["a"]jo`: `expected "." after the module`,
+		"job.a[*]":        `a for_each key must be quoted, job.a["KEY"]; -target, -exclude and -replace take job.a for all of its keys`,
 		"job.a[0].b":      `job.a["KEY"]`,
 		"module.x[*]":     `module.x["KEY"]; -target, -exclude and -replace take module.x for all`,
-		`job.a["k"][0]`:   `after the job's name comes a "."`,
+		`job.a["k"][0]`:   `expected "." after the job's name`,
 	} {
 		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

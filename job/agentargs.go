@@ -18,7 +18,7 @@ type AgentConfig struct {
 	Service           string // URL of the service; or
 	ServiceFile       string // a file with the URL, read again whenever the service does not answer
 	TokenFile         string
-	CAFile            string // PEM file with the certificates that vouch for the service; "" for the system's
+	CAFile            string // PEM file with the CA certificates of the service; "" for the system's
 	Dir               string // the incarnation's own directory; "" where nobody looks for it
 	LockFD            int    // inherited descriptor that holds the lock of Dir, and is kept until the agent ends; 0 for none
 	LastWordFile      string // a file that is there already, for its LastWord; "" for none
@@ -40,16 +40,16 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.Job, "job", "", "The job's `NAME`.")
 	fs.StringVar(&c.UID, "uid", "", "The job's `UID`.")
 	fs.StringVar(&c.Slot, "slot", "", "The `SLOT` within the job, as worker[3].")
-	fs.IntVar(&c.Incarnation, "incarnation", 1, "This incarnation of the slot is its `N`th.")
+	fs.IntVar(&c.Incarnation, "incarnation", 1, "Number `N` of the slot's incarnation.")
 	fs.StringVar(&c.Node, "node", "", "The node's `NAME`.")
 	fs.StringVar(&c.Host, "host", "127.0.0.1", "The `ADDRESS` at which peers reach this member. By default 127.0.0.1.")
 	fs.StringVar(&c.Service, "service", "", "The `URL` of the elastic training service.")
-	fs.StringVar(&c.ServiceFile, "service-file", "", "Take the service's URL from `FILE`, which is read again when it does not answer.")
+	fs.StringVar(&c.ServiceFile, "service-file", "", "Read the service's URL from `FILE`, again whenever the service does not answer.")
 	fs.StringVar(&c.TokenFile, "token-file", "", "The job's bearer token is in `FILE`.")
-	fs.StringVar(&c.CAFile, "ca-file", "", "The PEM `FILE` with the certificates that vouch for the service, instead of the system's.")
+	fs.StringVar(&c.CAFile, "ca-file", "", "The PEM `FILE` with the CA certificates of the service, instead of the system's.")
 	fs.StringVar(&c.Dir, "dir", "", "The incarnation's own `DIR`.")
 	fs.IntVar(&c.LockFD, "lock-fd", 0, "Keep the inherited descriptor `N`, which holds the lock of DIR, until the agent ends.")
-	fs.StringVar(&c.LastWordFile, "last-word", "", "Write what the agent says when it ends to `FILE`, which is there already, as Kubernetes' termination message.")
+	fs.StringVar(&c.LastWordFile, "last-word", "", "Write the agent's termination message to the existing `FILE`, as Kubernetes expects it.")
 	fs.StringVar(&c.WorkingDir, "working-dir", "", "Run the processes in `DIR`, by default where the agent runs.")
 	fs.StringVar(&c.Log, "log", "", "Write the output of the processes to `FILE`, by default to the standard output.")
 	fs.IntVar(&c.Processes, "processes", 1, "Run `N` training processes in this slot, by default 1.")
@@ -93,11 +93,11 @@ func ParseAgentArgs(args []string, usage io.Writer) (AgentConfig, error) {
 	c.Command = fs.Args()
 	switch {
 	case c.Job == "" || c.Slot == "":
-		return c, fmt.Errorf("-job and -slot are needed")
+		return c, fmt.Errorf("-job and -slot are required")
 	case c.Service == "" && c.ServiceFile == "":
-		return c, fmt.Errorf("-service or -service-file is needed")
+		return c, fmt.Errorf("-service or -service-file is required")
 	case len(c.Command) == 0:
-		return c, fmt.Errorf("a command is needed after --")
+		return c, fmt.Errorf("a command is missing after --")
 	}
 	_, err := ParseShort(c.Job, c.Slot)
 	return c, err

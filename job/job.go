@@ -12,17 +12,17 @@ package job
 type Job struct {
 	Name       string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
 	Provider   string      `hcl:"provider,optional" default:"local" change:"replace" doc:"Where the job runs: the name of a provider."`
-	Priority   int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities go by age."`
-	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The most that the job may ever hold, all its slots together. What is left out is not limited."`
-	Roles      []Role      `hcl:"role,block" doc:"A group of like members. At least one."`
+	Priority   int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities are ordered by age."`
+	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
+	Roles      []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
 	Progress   *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
-	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to ask for one, and how to read from the output that one is written."`
+	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output."`
 	Rendezvous Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology   Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
-	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is held to be gone."`
-	Heal       Heal        `hcl:"heal,block" change:"update" doc:"What is done about faults, and how often."`
+	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
+	Heal       Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
 
-	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"What must not be done to the job, and what of it others may change."`
+	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"Protection of the job, and attributes that others may change."`
 
 	// Address is what it was declared as, as people write it: job.gpt, module.eval["de"].job.gpt. Of a record it is "" if
 	// that was made before addresses were kept, or has another name by now that no declaration has had yet.
@@ -41,10 +41,10 @@ type Source struct {
 	Line int    `json:"line,omitempty"`
 }
 
-// Role is a group of like members. Its name means nothing to eltrain.
+// Role is a group of identical members. Its name means nothing to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
-	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"How many slots. With a scaling block only where the role starts, by default its smallest legal size: the policy owns the number afterwards."`
+	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only the initial number, by default the smallest legal size: the policy owns it afterwards."`
 	Scaling   *Scaling `hcl:"scaling,block" change:"update" doc:"Makes the role elastic."`
 	Processes int      `hcl:"processes,optional" default:"1" change:"replace" doc:"Training processes per slot (torchrun's nproc_per_node)."`
 	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`
@@ -53,10 +53,10 @@ type Role struct {
 	// PerSlot holds the program of each slot index, up to Max, when an attribute refers to slot.*; else it is nil.
 	PerSlot []Program `hcl:"-"`
 
-	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that have to run before this one starts; on destroy it stops before them. Written role.NAME."`
+	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
 	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
 	Resources Resources      `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
-	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for what only Kubernetes knows. The local provider refuses it."`
+	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider refuses it."`
 }
 
 // Program is what runs in a slot. Its attributes may refer to slot.index, slot.role, slot.job and slot.address.
@@ -64,7 +64,7 @@ type Program struct {
 	Image      string            `hcl:"image,optional" late:"slot" change:"replace" doc:"Container image, for providers that run images."`
 	Command    []string          `hcl:"command,required" late:"slot" change:"replace" doc:"The training program and its arguments. No shell is involved."`
 	WorkingDir string            `hcl:"working_dir,optional" default:"." late:"slot" change:"replace" doc:"Where it runs, relative to the job directory."`
-	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment. What eltrain sets itself for each process, as RANK or MASTER_ADDR, is refused."`
+	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment. Variables that eltrain sets itself, such as RANK or MASTER_ADDR, are refused."`
 }
 
 // For returns the program of the slot with the given index.
@@ -77,7 +77,7 @@ func (r *Role) For(index int) Program {
 
 // Scaling bounds an elastic role.
 type Scaling struct {
-	Min   int   `hcl:"min,required" change:"update" doc:"The least that can train: all of it is admitted, or nothing."`
+	Min   int   `hcl:"min,required" change:"update" doc:"The minimum that can train: it is admitted as a whole or not at all."`
 	Max   int   `hcl:"max,required" change:"update" doc:"The most."`
 	Step  int   `hcl:"step,optional" default:"1" change:"update" doc:"Legal sizes are multiples of step."`
 	Sizes []int `hcl:"sizes,optional" change:"update" doc:"Legal sizes, listed. Not together with step."`
@@ -88,7 +88,7 @@ type Resources struct {
 	CPU     CPU            `hcl:"cpu,optional" change:"replace" doc:"Cores, fractions allowed."`
 	Memory  Bytes          `hcl:"memory,optional" change:"replace" doc:"Memory, as \"1GiB\"."`
 	Devices map[string]int `hcl:"devices,optional" change:"replace" doc:"Whole devices by name, as { \"nvidia.com/gpu\" = 8 }."`
-	Shm     Bytes          `hcl:"shm,optional" change:"replace" doc:"Size of /dev/shm, for providers that make one."`
+	Shm     Bytes          `hcl:"shm,optional" change:"replace" doc:"Size of /dev/shm, for providers that create one."`
 }
 
 // Limits is the most that a job may hold. A nil pointer or an absent device is no limit.
@@ -106,15 +106,15 @@ type Progress struct {
 // Checkpoint says where checkpoints are, how to ask for one, and how to read from the output that one is written.
 type Checkpoint struct {
 	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes."`
-	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that asks the processes for a checkpoint before a planned stop, like \"SIGUSR1\"."`
+	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that requests a checkpoint from the processes before a planned stop, like \"SIGUSR1\"."`
 	// Without one it is not in the JSON: fingerprints of jobs that were started before there were patterns hold.
 	Pattern string `hcl:"pattern,optional" change:"replace" json:",omitempty" doc:"Regular expression (RE2) with the group step, for the line that the training processes print once a checkpoint is written: \"saved step (?P<step>\\\\d+)\"."`
 }
 
 // Rendezvous says how a world forms.
 type Rendezvous struct {
-	Settle  Duration `hcl:"settle,optional" default:"5s" change:"update" doc:"When some desired slots are missing, how long after the last join a world forms without them."`
-	Timeout Duration `hcl:"timeout,optional" default:"10m" change:"update" doc:"How long started slots may wait for a world before that is an incident."`
+	Settle  Duration `hcl:"settle,optional" default:"5s" change:"update" doc:"If desired slots are missing, a world forms without them this long after the last join."`
+	Timeout Duration `hcl:"timeout,optional" default:"10m" change:"update" doc:"How long started slots may wait for a world before it is an incident."`
 }
 
 // Topology says how ranks follow the network.
@@ -122,15 +122,15 @@ type Topology struct {
 	RankBy []string `hcl:"rank_by,optional" change:"update" doc:"Node labels from the widest level to the narrowest, as [\"node.labels.rack\", \"node.labels.switch\"]: slots that share one get contiguous ranks."`
 }
 
-// Detect says when a member is held to be gone.
+// Detect says when a member is considered lost.
 type Detect struct {
-	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member that has not been heard of for so long is lost."`
+	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
 }
 
 // Heal bounds what is done about faults.
 type Heal struct {
-	Budget Budget `hcl:"budget,block" change:"update" doc:"How many faults of the user's own program are healed. A lost node is not counted."`
-	On     []On   `hcl:"on,block" change:"update" doc:"What else to do about one cause."`
+	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count."`
+	On     []On   `hcl:"on,block" change:"update" doc:"Overrides for one cause."`
 }
 
 // Budget is a number of restarts in a sliding window.

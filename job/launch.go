@@ -70,9 +70,9 @@ type Capabilities struct {
 	Site string `json:"site,omitempty"`
 	// News is how long what runs may take to learn where a new master is; 0 is within a lease.
 	News Duration `json:"news,omitempty"`
-	// Attributes: the infrastructure tells by itself why it asked an agent to go, with its end at the latest.
+	// Attributes: the infrastructure tells by itself why it told an agent to stop, with its end at the latest.
 	Attributes bool `json:"attributes,omitempty"`
-	// NodesUnknown: nodes may not be listed. One that is not shown may be there all the same.
+	// NodesUnknown: nodes may not be listed. One that is not shown may be there anyway.
 	NodesUnknown bool `json:"nodes_unknown,omitempty"`
 	// Parallelism is how many changes it takes at once, where the user asked for no number; 0 is the default.
 	Parallelism int `json:"parallelism,omitempty"`

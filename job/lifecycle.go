@@ -9,11 +9,11 @@ import (
 
 // Lifecycle bounds what a plan may do to a job.
 type Lifecycle struct {
-	PreventDestroy bool     `hcl:"prevent_destroy,optional" change:"update" json:",omitempty" doc:"Whether a plan that would end the job or replace it by another is an error. It may refer to variables."`
-	IgnoreChanges  []string `hcl:"ignore_changes,paths" change:"update" json:",omitempty" doc:"Arguments whose edits are not taken up: what runs keeps what it was started with. Written as a list of paths, or the word all."`
+	PreventDestroy bool     `hcl:"prevent_destroy,optional" change:"update" json:",omitempty" doc:"Whether a plan that would destroy the job or replace it with another is an error. It may refer to variables."`
+	IgnoreChanges  []string `hcl:"ignore_changes,paths" change:"update" json:",omitempty" doc:"Arguments whose changes are ignored: running slots keep what they were started with. A list of paths, or the word all."`
 }
 
-// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be taken up: the path itself
+// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be applied: the path itself
 // or a block, a map or a role around it is listed.
 func (l Lifecycle) Ignores(path string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {

@@ -32,7 +32,7 @@ type Record struct {
 // LaunchedAs is the name by which its infrastructure and its agents know the job that is called name now.
 func (r *Record) LaunchedAs(name string) string { return cmp.Or(r.Launched, name) }
 
-// Renamed is the record of a job that was called from, under another name. What runs goes on under the name that it was
+// Renamed is the record of a job that was called from, under another name. What runs continues under the name that it was
 // launched under. As what it is declared now is not known from its name.
 func (r *Record) Renamed(from, to string) *Record {
 	moved := *r
@@ -64,8 +64,8 @@ func (w World) Of(name string) World {
 	return w
 }
 
-// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it runs any more: it is
-// nobody's to stop, and no other job's to take over.
+// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it is running: it is
+// for nobody to stop, and no other job's to take over.
 type Released struct {
 	Name     string `json:"name"` // under which it was launched
 	Provider string `json:"provider"`
@@ -99,14 +99,14 @@ const (
 	OutOfMemory       Cause = "oom"                // killed by the kernel for memory
 	StartFailed       Cause = "start_failed"       // the command could not be started: missing, not executable, no such directory
 	AgentGone         Cause = "agent_gone"         // the agent ended, and its processes with it
-	AgentLeft         Cause = "agent_left"         // the agent was asked to go (SIGTERM)
+	AgentLeft         Cause = "agent_left"         // the agent was told to stop (SIGTERM)
 	NodeGone          Cause = "node_gone"          // its node was removed
 	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
 	NodeFailed        Cause = "node_failed"        // its node could not start its agent; another may
 	LaunchFailed      Cause = "launch_failed"      // its agent was started and did not register in time
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
 	Preemption        Cause = "preempted"          // it had to make room for what has a higher priority
-	Eviction          Cause = "evicted"            // its node or an administrator put it out: pressure, a drain, a taint
+	Eviction          Cause = "evicted"            // its node or an administrator evicted it: pressure, a drain, a taint
 	Deletion          Cause = "deleted"            // somebody removed it on its infrastructure
 )
 
@@ -132,7 +132,7 @@ type Incident struct {
 	Added      time.Time `json:"added,omitzero"`       // when a culprit came last that the notice did not name
 }
 
-// Action is what healing did, cheap to dear.
+// Action is what healing did, cheap to expensive.
 type Action string
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Move is the records with the job from under the name to. What runs of it goes on.
+// Move is the records with the job from under the name to. What runs of it continues.
 func (r Records) Move(from, to string) (Records, error) {
 	rec := r[from]
 	switch {
@@ -29,7 +29,7 @@ type Forgotten struct {
 	Released map[string]Released
 }
 
-// Forget is the records without what the selectors name: whole jobs, or single slots. What runs, runs on. A slot that
+// Forget is the records without what the selectors name: whole jobs, or single slots. What is running keeps running. A slot that
 // runs and whose job stays is found again, without its history.
 func (r Records) Forget(selectors []Selector) (Records, Forgotten) {
 	left := maps.Clone(r)
@@ -66,7 +66,7 @@ func (r *Record) Matching(sel Selector) []Address {
 	return found
 }
 
-// Check tells what is wrong with records that did not come from here: a slot under another job's name, one twice, or no
+// Check reports what is wrong with records that did not come from here: a slot under another job's name, one twice, or no
 // UID. It puts slots in their order.
 func (r Records) Check() error {
 	uids := map[string]string{}
@@ -92,7 +92,7 @@ func (r Records) Check() error {
 				return fmt.Errorf("job.%s has the slot %s", name, a)
 			}
 			if i > 0 && a == rec.Slots[i-1].Address {
-				return fmt.Errorf("%s is there twice", a)
+				return fmt.Errorf("%s appears twice", a)
 			}
 		}
 	}

@@ -85,7 +85,7 @@ func TestCheckOrdersSlotsAndRefusesNonsense(t *testing.T) {
 		"cannot be the name": func(r Records) { r["../x"] = r["a"] },
 		"specification":      func(r Records) { r["a"].Spec.Name = "z" },
 		"has the slot":       func(r Records) { r["a"].Slots[0].Address.Job = "b" },
-		"there twice":        func(r Records) { r["a"].Slots[1].Address.Index = 1 },
+		"appears twice":      func(r Records) { r["a"].Slots[1].Address.Index = 1 },
 	} {
 		records := twoJobs()
 		edit(records)

@@ -24,7 +24,7 @@ type Field struct {
 type FieldKind string
 
 const (
-	Required   FieldKind = "required"   // argument that has to be there
+	Required   FieldKind = "required"   // argument that must be there
 	Optional   FieldKind = "optional"   // argument
 	References FieldKind = "references" // argument: a list of role.NAME
 	Paths      FieldKind = "paths"      // argument: a list of the block's own arguments, as FieldChange.Path has them

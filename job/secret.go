@@ -81,7 +81,7 @@ func (s *Secrets) add(value string) {
 	s.sorted = append(s.sorted, value)
 }
 
-// Replace puts by's text in the place of each stretch of text that is sensitive: a seal, or values, where those
+// Replace puts by's text instead of each stretch of text that is sensitive: a seal, or values, where those
 // that overlap are one stretch.
 func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 	stretches := s.find(text)
@@ -102,7 +102,7 @@ func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 // In reports whether anything in a text is sensitive.
 func (s *Secrets) In(text string) bool { return s.find(text) != nil }
 
-// find gives the sensitive stretches of a text, in order.
+// find returns the sensitive stretches of a text, in order.
 func (s *Secrets) find(text string) [][]int {
 	var seals, found [][]int
 	if strings.Contains(text, sealBegin) {
@@ -163,7 +163,7 @@ type Place struct {
 // Sensitive reports whether anything that the job is started from is sensitive.
 func (j *Job) Sensitive() bool { return len(j.Secrets)+len(j.Places) > 0 }
 
-// Sealer puts seals in the place of sensitive values, and gives the values back where something is started with them.
+// Sealer puts seals instead of sensitive values, and puts the values back where something is started with them.
 // So the planner, the state, the journal and saved plans never have them. A nil Sealer knows no value. It may be used
 // by several goroutines.
 type Sealer struct {
@@ -198,7 +198,7 @@ func (s *Sealer) Idle() bool {
 	return len(s.secrets.sorted)+len(s.values)+len(s.plain) == 0
 }
 
-// Jobs gives the jobs with every sensitive value in what they are started from sealed. What an argument means is left
+// Jobs returns the jobs with every sensitive value in what they are started from sealed. What an argument means is left
 // alone elsewhere: a name, a count or a size is acted upon, and cannot be kept out of sight.
 func (s *Sealer) Jobs(jobs []Job) []Job {
 	if s == nil {
@@ -391,7 +391,7 @@ func (s *Sealer) Records(records Records) Records {
 }
 
 // ErrSealed is of something that cannot be started, because a sensitive value that it needs is not known.
-var ErrSealed = errors.New("a sensitive value that it was declared with is not known any more: values are kept nowhere but in the files and variables. Declare the job again as it was, or with another value")
+var ErrSealed = errors.New("a sensitive value that it was declared with is no longer known: eltrain does not store such values. Declare the job again with the same or another value")
 
 // Launch is l with its sensitive values. The error is ErrSealed if one is not known.
 func (s *Sealer) Launch(l Launch) (Launch, error) {

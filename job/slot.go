@@ -20,7 +20,7 @@ const (
 	Failing    Phase = "Failing"    // a fault that is to be healed or given up
 	Succeeded  Phase = "Succeeded"
 	Failed     Phase = "Failed"
-	Canceling  Phase = "Canceling" // is being stopped for good
+	Canceling  Phase = "Canceling" // is being stopped permanently
 	Canceled   Phase = "Canceled"
 )
 
@@ -41,7 +41,7 @@ const (
 	Register     Event = "registered"    // its agent registered, or is ready again after a restart in place
 	WorldFormed  Event = "world formed"  // its processes were started
 	WorldBroke   Event = "world broke"   // a peer went; this one is fine and waits for the next world
-	ExitedZero   Event = "exited 0"      // all its processes ended well
+	ExitedZero   Event = "exited 0"      // all its processes succeeded
 	Fault        Event = "fault"         // exit other than 0, killed, hung, could not start
 	BeatsMissed  Event = "beats missed"  // first sign of silence
 	Heard        Event = "heard again"   // a suspect spoke
@@ -51,7 +51,7 @@ const (
 	Evicted      Event = "evicted"       // its reservation is gone with its node and no other has room
 	Replaced     Event = "replaced"      // its program or resources changed: next incarnation
 	Cancel       Event = "cancel"
-	Stopped      Event = "stopped" // nothing of it runs any more
+	Stopped      Event = "stopped" // nothing of it is running
 )
 
 type edge struct {
@@ -61,8 +61,8 @@ type edge struct {
 
 // transitions is the whole life of a slot. Cancel, Replaced and Evicted apply to every live phase and are
 // added below. A fault may come before the slot runs (its agent died while starting), so Fault leaves
-// Scheduling and Registered too. A slot that was released as the job shrank is taken up again when it grows:
-// its address, rank history and incarnation numbers go on.
+// Scheduling and Registered too. A slot that was released as the job shrank is used again when it grows:
+// its address, rank history and incarnation numbers continue.
 var transitions = map[edge]Phase{
 	{Pending, Granted}:         Scheduling,
 	{Scheduling, Register}:     Registered,
@@ -95,11 +95,11 @@ func init() {
 	}
 }
 
-// Step gives the phase that follows p on e. What is not in the table is an error, and p stays.
+// Step returns the phase that follows p on e. What is not in the table is an error, and p stays.
 func (p Phase) Step(e Event) (Phase, error) {
 	next, ok := transitions[edge{p, e}]
 	if !ok {
-		return p, fmt.Errorf("a slot that is %s cannot take %q", p, e)
+		return p, fmt.Errorf("a slot in phase %s cannot take the event %q", p, e)
 	}
 	return next, nil
 }
@@ -120,7 +120,7 @@ type Slot struct {
 	// InPlace is the number of restarts in place asked of the current incarnation; the agent echoes it,
 	// so that a restart is asked once and survives a change of master.
 	InPlace int `json:"in_place,omitempty"`
-	// Return: once it has stopped (Canceling) it is started anew, on the reservation that it keeps; or elsewhere, if it
+	// Return: once it has stopped (Canceling) it is started again, on the reservation that it keeps; or elsewhere, if it
 	// left its node.
 	Return bool `json:"return,omitempty"`
 	// Recover: it lost its place by a fault and is placed ahead of all new work.

@@ -44,7 +44,7 @@ func TestStepTable(t *testing.T) {
 	}
 }
 
-// TestStepWalks: whatever happens, a slot that ended well or failed stays so, a slot is live as long as it can
+// TestStepWalks: whatever happens, a slot that succeeded or failed stays so, a slot is live as long as it can
 // be canceled, and Running is only ever reached by way of a registration.
 func TestStepWalks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

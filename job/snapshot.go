@@ -96,7 +96,7 @@ type Member struct {
 	State      MemberState `json:"state"`
 	Host       string      `json:"host,omitempty"` // where peers reach it
 	Generation int         `json:"generation,omitempty"`
-	InPlace    int         `json:"in_place,omitempty"`   // restarts in place that it has begun
+	InPlace    int         `json:"in_place,omitempty"`   // restarts in place that it has started
 	PIDs       []int       `json:"pids,omitempty"`       // of the training processes
 	Exit       *Exit       `json:"exit,omitempty"`       // with Failed: the first process that failed; with Succeeded: when the last ended
 	Step       int64       `json:"step,omitempty"`       // the last step read from its output
@@ -137,7 +137,7 @@ const (
 	MemberRunning   MemberState = "running"   // its processes run
 	MemberFailed    MemberState = "failed"    // a process failed; waits for the verdict
 	MemberSucceeded MemberState = "succeeded" // all processes ended with 0
-	MemberLeaving   MemberState = "leaving"   // was asked to go by somebody (SIGTERM) and stops its processes
+	MemberLeaving   MemberState = "leaving"   // was told to stop by somebody (SIGTERM) and stops its processes
 )
 
 // Exit is how a process ended. Either Code or Signal tells; Code is 128+signal with a signal.
@@ -157,7 +157,7 @@ type Exit struct {
 	Tail    []string `json:"tail,omitempty"`
 }
 
-// Cause reads the cause of a process's end from how it ended; an e of nil is not known to have ended well.
+// Cause reads the cause of a process's end from how it ended; an e of nil is not known to have succeeded.
 func (e *Exit) Cause() Cause {
 	switch {
 	case e == nil:
@@ -184,7 +184,7 @@ type World struct {
 	// Ordered is when its members were told to stop because another world is wanted, by the service's clock; zero while
 	// it trains, and if a member was what broke it. Not all have heard of it at that time.
 	Ordered time.Time `json:"ordered,omitzero"`
-	// Adopted: it trained before this service knew of it. It is told with the world and not kept.
+	// Adopted: it trained before this service knew of it. It is reported with the world and not kept.
 	Adopted bool `json:"-"`
 }
 

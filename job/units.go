@@ -26,7 +26,7 @@ func ParseDuration(s string) (Duration, error) {
 	case err == nil, formed && below:
 		return 0, fmt.Errorf("%q is negative: a duration here is 0 or more", s)
 	case formed:
-		return 0, fmt.Errorf("%q is too long: %s, which is 292 years, is the most", s, Duration(time.Duration(math.MaxInt64).Truncate(time.Hour)))
+		return 0, fmt.Errorf("%q is too long: the limit is %s (292 years)", s, Duration(time.Duration(math.MaxInt64).Truncate(time.Hour)))
 	}
 	return 0, fmt.Errorf(`%q is not a duration: write a number with a unit, like "30s", "10m" or "24h"`, s)
 }
@@ -77,7 +77,7 @@ func ParseBytes(s string) (Bytes, error) {
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
 		if err == nil && n*u.size > float64(maxBytes) && !math.IsInf(n, 0) || errors.Is(err, strconv.ErrRange) && n > 0 {
-			return 0, fmt.Errorf("%q is too large: %s is the most", s, maxBytes)
+			return 0, fmt.Errorf("%q is too large: the limit is %s", s, maxBytes)
 		}
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) { // not a number is neither
 			break
@@ -129,7 +129,7 @@ const maxCores = 1_000_000_000
 // Cores converts a number of cores. It is an error if n is negative, not a number, or too large.
 func Cores(n float64) (CPU, error) {
 	if n > maxCores {
-		return 0, fmt.Errorf("%v is too large: %d cores is the most", n, maxCores)
+		return 0, fmt.Errorf("%v is too large: the limit is %d cores", n, maxCores)
 	}
 	if !(n >= 0) {
 		return 0, fmt.Errorf("%v is not a number of cores: write 0.5, 1, 16 …", n)

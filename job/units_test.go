@@ -71,11 +71,11 @@ func TestCores(t *testing.T) {
 // What is too large is told as that, with what is the most.
 func TestTooLargeIsNotMalformed(t *testing.T) {
 	for want, parse := range map[string]func() error{
-		`"999999999h" is too long: 2562047h, which is 292 years, is the most`: func() error { _, err := ParseDuration("999999999h"); return err },
-		`"-999999999h" is negative: a duration here is 0 or more`:             func() error { _, err := ParseDuration("-999999999h"); return err },
-		`"99999999999PiB" is too large: 4096PiB is the most`:                  func() error { _, err := ParseBytes("99999999999PiB"); return err },
-		`"1e999GiB" is too large: 4096PiB is the most`:                        func() error { _, err := ParseBytes("1e999GiB"); return err },
-		`1e+20 is too large: 1000000000 cores is the most`:                    func() error { _, err := Cores(1e20); return err },
+		`"999999999h" is too long: the limit is 2562047h (292 years)`: func() error { _, err := ParseDuration("999999999h"); return err },
+		`"-999999999h" is negative: a duration here is 0 or more`:     func() error { _, err := ParseDuration("-999999999h"); return err },
+		`"99999999999PiB" is too large: the limit is 4096PiB`:         func() error { _, err := ParseBytes("99999999999PiB"); return err },
+		`"1e999GiB" is too large: the limit is 4096PiB`:               func() error { _, err := ParseBytes("1e999GiB"); return err },
+		`1e+20 is too large: the limit is 1000000000 cores`:           func() error { _, err := Cores(1e20); return err },
 	} {
 		if err := parse(); err == nil || err.Error() != want {
 			t.Errorf("told is %v, want %s", err, want)

@@ -122,7 +122,7 @@ func (g Group) Delete() *rest.Request { return g.Interface.Delete().MaxRetries(0
 
 func (g Group) Patch(t types.PatchType) *rest.Request { return g.Interface.Patch(t).MaxRetries(0) }
 
-// Shared gives a config of which groups that are made from it share one limit of requests.
+// Shared returns a config of which groups that are made from it share one limit of requests.
 func Shared(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.RateLimiter == nil && config.QPS > 0 {

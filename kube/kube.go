@@ -37,7 +37,7 @@ func (a Access) Client(qps float64) (*rest.Config, string, error) {
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
 	config, err := loading.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("read how the Kubernetes API server is reached: %w", err)
+		return nil, "", fmt.Errorf("read the Kubernetes client configuration: %w", err)
 	}
 	namespace := a.Namespace
 	if namespace == "" {

@@ -177,7 +177,7 @@ func TestModulesSeeOnlyTheirOwn(t *testing.T) {
 func TestPreventDestroyIsAnExpression(t *testing.T) {
 	for expr, want := range map[string]string{
 		`true`: "true", `"true"`: "true", `var.cluster == "prod"`: "true", `!contains(["test"], var.cluster)`: "true", `role.worker.replicas > 3`: "false", `null`: "false",
-		`"maybe"`: "true or false is required", `1`: "true or false is required", `var.clutser == "prod"`: `Did you mean "cluster"?`, `slot.index == 0`: "No slot here", `sensitive(true)`: "true",
+		`"maybe"`: "true or false is required", `1`: "true or false is required", `var.clutser == "prod"`: `Did you mean "cluster"?`, `slot.index == 0`: "slot not available here", `sensitive(true)`: "true",
 	} {
 		cfg, diags := parseText(t, "variable \"cluster\" {\n  default = \"prod\"\n}\n"+inJob("lifecycle {\n    prevent_destroy = "+expr+"\n  }"))
 		switch text := render(cfg, diags); {

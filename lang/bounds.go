@@ -31,14 +31,14 @@ const (
 
 var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{3}`)
 
-// checkSource refuses source that would make the parser overflow the stack or compute for ever. It counts
+// checkSource refuses source that would make the parser overflow the stack or compute forever. It counts
 // how deep the syntax tree can become: each open bracket and each operator that is not yet ended is a level.
 func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hclsyntax.Tokens, hcl.Diagnostics)) *hcl.Diagnostic {
 	if len(src) > maxFileBytes {
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "File too large",
-			Detail:   fmt.Sprintf("The file has %d bytes; %s is the most.", len(src), job.Bytes(maxFileBytes)),
+			Detail:   fmt.Sprintf("The file has %d bytes; the limit is %s.", len(src), job.Bytes(maxFileBytes)),
 			Subject:  &hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos},
 		}
 	}
@@ -47,7 +47,7 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Not UTF-8",
-			Detail:   "The file has a byte here that is not UTF-8 text. Save it in that encoding.",
+			Detail:   "The byte here is not valid UTF-8. Save the file in that encoding.",
 			Subject:  &at,
 		}
 	}
@@ -109,7 +109,7 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 				return &hcl.Diagnostic{
 					Severity: hcl.DiagError,
 					Summary:  "Number out of range",
-					Detail:   "No argument takes a number of that size.",
+					Detail:   "No argument accepts a number of this size.",
 					Subject:  t.Range.Ptr(),
 				}
 			}
@@ -165,7 +165,7 @@ const tooMuch = "Too much to evaluate"
 
 func newMeter() *meter { return &meter{limit: maxSteps} }
 
-// reset gives the whole budget again.
+// reset restores the whole budget.
 func (m *meter) reset() { *m = meter{limit: m.limit} }
 
 // spend counts n steps and reports whether there is still room.
@@ -175,7 +175,7 @@ func (m *meter) spend(n int) bool {
 	}
 	m.steps += n
 	if m.steps > m.limit {
-		m.what, m.why = tooMuch, "Evaluating the expressions of this directory takes too long or makes too large values. Look for nested for expressions and for locals that multiply each other."
+		m.what, m.why = tooMuch, "Evaluating the expressions of this directory takes too long or produces too large values. Look for nested for expressions and locals that multiply each other."
 		return false
 	}
 	return true
@@ -229,7 +229,7 @@ func (m *meter) spendOn(v cty.Value) bool {
 
 func (m *meter) checkNumber(n *big.Float) bool {
 	if e := n.MantExp(nil); n.IsInf() || e > maxExponent || e < -maxExponent {
-		m.what, m.why = "Number out of range", "A number here is out of range: no argument takes one of that size."
+		m.what, m.why = "Number out of range", "A number here is out of range: no argument accepts one of this size."
 		return false
 	}
 	return true
@@ -353,7 +353,7 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.UnknownVal(cty.Number), append(diags, &hcl.Diagnostic{
 			Severity:   hcl.DiagError,
 			Summary:    "Division by zero",
-			Detail:     "What this is divided by is 0. Guard it: n == 0 ? … : … / n.",
+			Detail:     "The divisor is 0. Guard it: n == 0 ? … : … / n.",
 			Subject:    e.Range().Ptr(),
 			Expression: e.Expression, EvalContext: ctx,
 		})

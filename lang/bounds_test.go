@@ -81,7 +81,7 @@ func parseBriefly(src string) (*Config, hcl.Diagnostics) {
 	return l.run(map[string][]byte{"job.hcl": []byte(src)})
 }
 
-// TestBombs holds that each is refused, and soon: the bound is that of the tests of the package.
+// TestBombs checks that each is refused, and soon: the bound is that of the tests of the package.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range bombs {
@@ -105,7 +105,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestBoundsLeaveRoom holds that what a generator may write is not refused.
+// TestBoundsLeaveRoom checks that what a generator may write is not refused.
 func TestBoundsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -12,16 +12,16 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// conditionBlock is one thing that has to hold.
+// conditionBlock is one thing that must hold.
 type conditionBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true."`
-	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
 // checkBlock is a set of things that should hold.
 type checkBlock struct {
 	Name    string           `hcl:"name,label" doc:"The check's name."`
-	Asserts []conditionBlock `hcl:"assert,block" doc:"What should hold. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
+	Asserts []conditionBlock `hcl:"assert,block" doc:"The condition. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
 }
 
 // condition is a condition with all that it takes to evaluate it.
@@ -115,7 +115,7 @@ func (l *loader) conditionMessage(c condition) string {
 			return text.AsString()
 		}
 	}
-	return "The value does not keep the rule."
+	return "The value violates the rule."
 }
 
 // require reports conditions that do not hold as errors.
@@ -203,7 +203,7 @@ func (l *loader) assert(name string, a conditionBlock) verdict {
 	}
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "Check block assertion failed",
-		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It stops nothing.", held.message, name),
+		Detail:  fmt.Sprintf("%s\n\nThis is the check %q. It does not stop an apply.", held.message, name),
 		Subject: a.Condition.Range().Ptr(), Expression: a.Condition, EvalContext: ctx,
 	})
 	return held

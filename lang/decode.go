@@ -67,7 +67,7 @@ func setGo(v reflect.Value, val cty.Value) error {
 		v.SetBool(val.True())
 	case reflect.String:
 		if strings.Contains(val.AsString(), "\x00") {
-			return fmt.Errorf("a string here must not contain a NUL character")
+			return fmt.Errorf("a string must not contain a NUL character here")
 		}
 		v.SetString(val.AsString())
 	case reflect.Int, reflect.Int64:
@@ -75,9 +75,9 @@ func setGo(v reflect.Value, val cty.Value) error {
 		n, exact := number.Int64()
 		switch {
 		case number.IsInt() && exact == big.Below: // what was cut off to n is above it
-			return fmt.Errorf("%s is too large: %d is the most", number.Text('g', 10), n)
+			return fmt.Errorf("%s is too large: the maximum is %d", number.Text('g', 10), n)
 		case number.IsInt() && exact == big.Above:
-			return fmt.Errorf("%s is too small: %d is the least", number.Text('g', 10), n)
+			return fmt.Errorf("%s is too small: the minimum is %d", number.Text('g', 10), n)
 		case exact != big.Exact || v.OverflowInt(n):
 			return fmt.Errorf("a whole number is required")
 		}
@@ -135,7 +135,7 @@ func setMap(v reflect.Value, val cty.Value) error {
 	return nil
 }
 
-// anyGo gives a value as encoding/json would: map[string]any, []any, string, bool, int64 or float64, nil.
+// anyGo returns a value as encoding/json would: map[string]any, []any, string, bool, int64 or float64, nil.
 func anyGo(val cty.Value) any {
 	if val.IsNull() {
 		return nil
@@ -185,12 +185,12 @@ func defaultValue(f job.Field) cty.Value {
 	}
 	val, err := convert.Convert(val, ty)
 	if err != nil {
-		panic(fmt.Sprintf("lang: the default of %s does not fit its type: %v", f.Name, err))
+		panic(fmt.Sprintf("lang: the default of %s does not match its type: %v", f.Name, err))
 	}
 	return val
 }
 
-// evaluator gives the value of an argument, and the context that it was evaluated in, for diagnostics.
+// evaluator returns the value of an argument, and the context that it was evaluated in, for diagnostics.
 type evaluator func(*hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics)
 
 // decoder stores a tree in a Go value.
@@ -301,7 +301,7 @@ func certainKeys(val cty.Value) []string {
 	return keys
 }
 
-// store converts an evaluated argument and sets it. It reports what does not fit, and then gives false.
+// store converts an evaluated argument and sets it. It reports what does not fit, and then returns false.
 func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val cty.Value, ctx *hcl.EvalContext) bool {
 	plain, marks := val.UnmarkDeep()
 	bad := func(err error) bool {
@@ -316,7 +316,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		return bad(conversionError(f, plain, err))
 	}
 	if !converted.IsWhollyKnown() {
-		return false // some part of it was complained about, or is made of a variable without a value
+		return false // some part of it was complained about, or is derived from a variable without a value
 	}
 	if converted.IsNull() {
 		if f.Kind == job.Required {
@@ -404,14 +404,14 @@ func pathText(path cty.Path) string {
 func unsuitable(attr *hcl.Attribute, err error, secret bool, ctx *hcl.EvalContext) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagError,
-		Summary:  "Unsuitable value",
+		Summary:  "Invalid value",
 		Detail:   fmt.Sprintf("The argument %q: %s.", attr.Name, err),
 		Subject:  attr.Expr.Range().Ptr(),
 		Context:  attr.Range.Ptr(),
 	}
 	if secret {
 		// The error may quote the value.
-		d.Detail = fmt.Sprintf("The argument %q cannot take this value, which is sensitive and not shown.", attr.Name)
+		d.Detail = fmt.Sprintf("The argument %q does not accept this value, which is sensitive and not shown.", attr.Name)
 		return d
 	}
 	d.Expression, d.EvalContext = attr.Expr, ctx

@@ -9,7 +9,7 @@ import (
 // ConsoleInput is the name in Config.Files of what Evaluate was last given.
 const ConsoleInput = "<console-input>"
 
-// Evaluate gives the value of one expression, which may refer to what an output of the directory may: variables,
+// Evaluate returns the value of one expression, which may refer to what an output of the directory may: variables,
 // local values, modules, jobs and functions. What is sensitive in the value carries the mark Sensitive. Each call
 // may do as much work as reading a whole directory. It wants a Config of Load or Parse that had no
 // errors, and one caller at a time.
@@ -22,7 +22,7 @@ func (c *Config) Evaluate(src string) (cty.Value, hcl.Diagnostics) {
 	return val, l.finish()
 }
 
-// evaluate gives an unknown value after errors, which are reported.
+// evaluate returns an unknown value after errors, which are reported.
 func (l *loader) evaluate(src []byte) cty.Value {
 	if d := checkSource(src, ConsoleInput, hclsyntax.LexExpression); d != nil {
 		l.report(d)
@@ -48,7 +48,7 @@ func (l *loader) evaluate(src []byte) cty.Value {
 	return val
 }
 
-// Unfinished reports whether an expression goes on in the next line: a bracket, a quote or a heredoc is open.
+// Unfinished reports whether an expression continues in the next line: a bracket, a quote or a heredoc is open.
 func Unfinished(src string) bool {
 	if d := checkSource([]byte(src), ConsoleInput, hclsyntax.LexExpression); d != nil {
 		return false // it will not get better

@@ -109,12 +109,12 @@ func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.Ev
 		return false
 	}
 	if val.IsMarked() {
-		return bad("A sensitive value cannot be used here: its keys become names, and the plan would give them away.")
+		return bad("A sensitive value cannot be used here: its keys become names, and the plan would reveal them.")
 	}
 	ty := val.Type()
 	switch {
 	case val.IsNull():
-		return bad("The value is null. For nothing at all, give an empty map: {}.")
+		return bad("The value is null. For no instances, use an empty map: {}.")
 	case ty == cty.DynamicPseudoType:
 		return true // not known, nor what it will be
 	case ty.IsMapType() || ty.IsObjectType() || ty.IsSetType() && ty.ElementType() == cty.String:
@@ -134,13 +134,13 @@ func (l *loader) checkKey(key cty.Value, expr hcl.Expression, ctx *hcl.EvalConte
 	at := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid for_each argument", Subject: expr.Range().Ptr(), Expression: expr, EvalContext: ctx}
 	switch {
 	case key.IsMarked():
-		at.Detail = "A sensitive value cannot be a key here: keys become names, and the plan would give them away."
+		at.Detail = "A sensitive value cannot be a key here: keys become names, and the plan would reveal them."
 	case !key.IsKnown():
 		return false
 	case key.IsNull():
 		at.Detail = "A key is null."
 	case !job.ValidName(key.AsString()):
-		at.Detail = fmt.Sprintf("The key %q cannot be a part of a name: use letters, digits, \"-\" and \"_\", beginning with a letter or digit.", key.AsString())
+		at.Detail = fmt.Sprintf("The key %q cannot be part of a name: use letters, digits, \"-\" and \"_\", beginning with a letter or digit.", key.AsString())
 	default:
 		return true
 	}

@@ -12,24 +12,24 @@ import (
 // of the block they are in, "" for the outermost level, and the name.
 var foreign = map[string]map[string]string{
 	"": {
-		"resource":  "What runs is declared with job blocks.",
-		"data":      "What is looked up elsewhere is passed in as a variable.",
-		"terraform": "Settings of the directory are in an eltrain block.",
-		"role":      "A role is a block in a job.",
+		"resource":  "Declare what should run with job blocks.",
+		"data":      "Pass in data from elsewhere as a variable.",
+		"terraform": "Settings of the directory belong in an eltrain block.",
+		"role":      "A role is a block inside a job.",
 	},
 	"job": {
-		"count":      "Use for_each = toset([…]): an instance with a name stays itself when others come and go. How many slots a role has is its replicas.",
-		"depends_on": "Jobs do not wait for each other. Within a job, roles do: depends_on = [role.NAME].",
+		"count":      "Use for_each = toset([…]): named instances keep their identity when others are added or removed. The number of slots of a role is its replicas.",
+		"depends_on": "Jobs do not depend on each other. Roles within a job do: depends_on = [role.NAME].",
 		"command":    "It is an argument of a role: role \"worker\" { command = […] }.",
 		"replicas":   "It is an argument of a role: role \"worker\" { replicas = … }.",
 		"image":      "It is an argument of a role: role \"worker\" { image = … }.",
 	},
 	"role": {
-		"count":    "How many slots a role has is its replicas; each of them knows its slot.index.",
+		"count":    "The number of slots of a role is its replicas; each slot knows its slot.index.",
 		"for_each": "Repeat a role with a dynamic block: dynamic \"role\" { for_each = …, labels = [role.key], content { … } }.",
 	},
 	"lifecycle": {
-		"create_before_destroy": "What of a job is replaced at an edit, and in which order, is in the plan.",
+		"create_before_destroy": "The plan decides what an edit replaces, and in which order.",
 		"replace_triggered_by":  "To replace slots by hand, use apply -replace=ADDRESS.",
 	},
 	"check": {
@@ -53,7 +53,7 @@ func inQuotes(text string) (string, bool) {
 }
 
 // explain adds what is known of names that are not, in a block of a type, where there may be blocks of some. What is missing only because its name is
-// misspelt is told as a slip, and not twice.
+// misspelt is reported as a slip, and not twice.
 func explain(block string, inner []hcl.BlockHeaderSchema, diags hcl.Diagnostics) hcl.Diagnostics {
 	meant := map[string]bool{}
 	for _, d := range diags {

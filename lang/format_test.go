@@ -36,7 +36,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestReference holds that every argument of the language is in its reference, with type and default.
+// TestReference checks that every argument of the language is in its reference, with type and default.
 func TestReference(t *testing.T) {
 	text := referenceOf(options().Providers)
 	for _, want := range []string{

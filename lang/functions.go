@@ -32,13 +32,13 @@ import (
 
 // unstable are functions that people know from Terraform and that give another answer each time.
 var unstable = map[string]string{
-	"timestamp":     "gives the time of the call",
-	"plantimestamp": "gives the time of the call",
-	"uuid":          "gives another identifier at each call",
-	"bcrypt":        "salts its result anew at each call",
+	"timestamp":     "returns the time of the call",
+	"plantimestamp": "returns the time of the call",
+	"uuid":          "returns another identifier at each call",
+	"bcrypt":        "uses a new salt at each call",
 }
 
-// makeFunctions gives what expressions may call, under Terraform's names. Each one's result depends on its
+// makeFunctions returns what expressions may call, under Terraform's names. Each one's result depends on its
 // arguments and the directory's files only.
 func (l *loader) makeFunctions() map[string]function.Function {
 	free := map[string]function.Function{
@@ -323,11 +323,11 @@ var lengthFunc = function.New(&function.Spec{
 		case ty.IsCollectionType() || ty.IsTupleType() || ty.IsObjectType():
 			return v.Length().WithMarks(marks), nil
 		}
-		return cty.DynamicVal, function.NewArgErrorf(0, "a string or a collection is required")
+		return cty.DynamicVal, function.NewArgErrorf(0, "a string or collection is required")
 	},
 })
 
-// indexFunc gives the place of the first element that is equal to a value.
+// indexFunc returns the place of the first element that is equal to a value.
 var indexFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}, {Name: "value", Type: cty.DynamicPseudoType}},
 	Type:   function.StaticReturnType(cty.Number),
@@ -349,7 +349,7 @@ var indexFunc = function.New(&function.Spec{
 	},
 })
 
-// oneFunc gives the only element of a list, set or tuple, or null if it is empty.
+// oneFunc returns the only element of a list, set or tuple, or null if it is empty.
 var oneFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}},
 	Type: func(args []cty.Value) (cty.Type, error) {
@@ -450,7 +450,7 @@ func decodeBase64(s string) (string, error) {
 		return "", fmt.Errorf("this is not base64")
 	}
 	if !utf8.Valid(b) {
-		return "", fmt.Errorf("what is encoded is not UTF-8 text")
+		return "", fmt.Errorf("the decoded data is not UTF-8 text")
 	}
 	return string(b), nil
 }
@@ -590,7 +590,7 @@ func (l *loader) render(name, src string, vars cty.Value, functions map[string]f
 	}
 	text, err := convert.Convert(v, cty.String)
 	if err != nil || text.IsNull() {
-		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid template", Detail: "The template does not make a text.", Subject: expr.Range().Ptr()}}
+		return cty.DynamicVal, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid template", Detail: "The template does not produce a string.", Subject: expr.Range().Ptr()}}
 	}
 	return text, nil
 }

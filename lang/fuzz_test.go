@@ -36,7 +36,7 @@ func seeds(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbflocals {\r\n  a = 1\r\n}\r\n"))
 }
 
-// FuzzParse holds that no input panics or takes long, and that errors always have a place and a text.
+// FuzzParse checks that no input panics or takes long, and that errors always have a place and a text.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, src []byte) {
@@ -62,7 +62,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzFormat holds that formatting is idempotent, changes no token, and refuses what does not parse.
+// FuzzFormat checks that formatting is idempotent, changes no token, and refuses what does not parse.
 func FuzzFormat(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, src []byte) {

@@ -53,7 +53,7 @@ func kinds(size int) map[string]string {
 	}
 }
 
-// TestHostileSizes holds that a text of each kind, and 10 MB, are read or refused within a bounded time and a bounded
+// TestHostileSizes checks that a text of each kind, and 10 MB, are read or refused within a bounded time and a bounded
 // amount of memory, and that no more is told than a person could read.
 func TestHostileSizes(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func loadAlone(t *testing.T, alone, src string) {
 	}
 }
 
-// What is not told any more must not be forgotten: a cut list of warnings may have hidden an error.
+// What is not told anymore must not be forgotten: a cut list of warnings may have hidden an error.
 func TestErrorsBeyondTheCutAreErrors(t *testing.T) {
 	t.Parallel()
 	check := "check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n"
@@ -145,7 +145,7 @@ func writeTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// wantOne holds that loading fails with one error with a text in it.
+// wantOne checks that loading fails with one error with a text in it.
 func wantOne(t *testing.T, dir, text string) {
 	t.Helper()
 	cfg, diags := Load(dir, options())

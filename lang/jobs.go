@@ -19,14 +19,14 @@ import (
 // jobBlock is a job as it is written: what it declares, how often it is there, and what must hold.
 type jobBlock struct {
 	job.Job   `hcl:",inline"`
-	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the job is there once for each element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
-	Lifecycle lifecycleBlock `hcl:"lifecycle,block" change:"update" doc:"What must not be done to the job, what of it others may change, and what must hold of it."`
+	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one job per element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
+	Lifecycle lifecycleBlock `hcl:"lifecycle,block" change:"update" doc:"Protection of the job, attributes that others may change, and conditions."`
 }
 
 type lifecycleBlock struct {
 	job.Lifecycle  `hcl:",inline"`
-	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"What has to hold for the job to make sense. It may refer to variables, locals, modules and each."`
-	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated once more on what runs."`
+	Preconditions  []conditionBlock `hcl:"precondition,block" doc:"A condition for the job to be valid. It may refer to variables, locals, modules and each."`
+	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated again on the running job."`
 }
 
 // place is a job that has a name: as it is declared, and where.
@@ -35,7 +35,7 @@ type place struct {
 	at      hcl.Range
 }
 
-// expand gives the body with its dynamic blocks written out.
+// expand returns the body with its dynamic blocks written out.
 func (l *loader) expand(body *hclsyntax.Body, ctx *hcl.EvalContext) hcl.Body {
 	return dynblock.Expand(body, ctx, dynblock.OptCheckForEach(l.checkForEach))
 }
@@ -48,7 +48,7 @@ func (l *loader) checkForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalC
 		}}
 	}
 	if val.IsMarked() {
-		return bad("A sensitive value cannot decide which blocks there are: the plan would give it away.")
+		return bad("A sensitive value cannot decide which blocks exist: the plan would reveal it.")
 	}
 	if !val.IsKnown() && !val.Type().IsPrimitiveType() {
 		return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown for_each", Subject: expr.Range().Ptr(), Extra: undecidedBlocks{}}}
@@ -125,12 +125,12 @@ func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) declaration {
 // maxName is job.ValidName's.
 const maxName = 63
 
-// checkName holds that a job's name, modules and key included, is its own.
+// checkName checks that a job's name, modules and key included, is its own.
 func (l *loader) checkName(name string, p place) {
 	if len(name) > maxName {
 		l.report(&hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Name of a job too long",
-			Detail:  fmt.Sprintf("The whole name of %s is %q, which has %d characters; %d is the most.", p.address, name, len(name), maxName),
+			Severity: hcl.DiagError, Summary: "Job name too long",
+			Detail:  fmt.Sprintf("The full name of %s is %q, which has %d characters; the limit is %d.", p.address, name, len(name), maxName),
 			Subject: &p.at,
 		})
 	}
@@ -144,7 +144,7 @@ func (l *loader) checkName(name string, p place) {
 	}
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: fmt.Sprintf("Duplicate job name %q", name),
-		Detail: fmt.Sprintf("This is the name of %s and of %s, at %s:%d: names of modules and keys of for_each become parts of it. Give one of them another name.",
+		Detail: fmt.Sprintf("This is the name of %s and of %s, at %s:%d: names of modules and keys of for_each become part of it. Rename one of them.",
 			p.address, first.address, first.at.Filename, first.at.Start.Line),
 		Subject: &p.at,
 	})
@@ -391,7 +391,7 @@ func (e *jobEval) visit(n *node, from hcl.Range) hcl.Diagnostics {
 		return hcl.Diagnostics{{
 			Severity: hcl.DiagError,
 			Summary:  "Value differs from slot to slot",
-			Detail:   fmt.Sprintf("%s refers to slot, so it has no single value that could be used here.", n.address),
+			Detail:   fmt.Sprintf("%s refers to slot, so it has no single value to use here.", n.address),
 			Subject:  &from,
 		}}
 	}
@@ -455,7 +455,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 	if diags.HasErrors() {
 		e.l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Invalid list of roles",
-			Detail:  fmt.Sprintf("%s takes a list of roles of this job, written [role.NAME, …].", attr.Name),
+			Detail:  fmt.Sprintf("%s needs a list of roles of this job: [role.NAME, …].", attr.Name),
 			Subject: attr.Expr.Range().Ptr(),
 		})
 		t.failed[attr.Name] = true
@@ -470,7 +470,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 		if diags.HasErrors() || !ok || len(ref) != 2 || ref.RootName() != "role" {
 			e.l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Invalid reference to a role",
-				Detail:  "Write role.NAME, without quotes, for a role of this job.",
+				Detail:  "Write role.NAME without quotes, for a role of this job.",
 				Subject: &at, Context: attr.Expr.Range().Ptr(),
 			})
 			t.failed[attr.Name] = true
@@ -483,7 +483,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 		if !e.roles[name] {
 			e.l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unknown role",
-				Detail:  fmt.Sprintf("No role of this job is called %q.%s", name, suggestKey(name, e.roles)),
+				Detail:  fmt.Sprintf("This job has no role %q.%s", name, suggestKey(name, e.roles)),
 				Subject: &at, Context: attr.Expr.Range().Ptr(),
 			})
 			t.failed[attr.Name] = true
@@ -507,7 +507,7 @@ func (l *loader) secretsIn(used []cty.Value) []string {
 	if len(whole) == 0 {
 		return nil
 	}
-	// A module's variables are made of those around it.
+	// A module's variables are derived from those around it.
 	for m := l; m != nil; m = m.parent {
 		for _, v := range m.declared {
 			if v.value.Type() != cty.NilType {

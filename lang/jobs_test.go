@@ -212,8 +212,8 @@ job "j" {
 
 func TestSlotErrors(t *testing.T) {
 	tests := map[string]struct{ src, want string }{
-		"elsewhere":         {inRole(`replicas = slot.index`), "No slot here"},
-		"in resources":      {inRole("resources {\n      cpu = slot.index + 1\n    }"), "No slot here"},
+		"elsewhere":         {inRole(`replicas = slot.index`), "slot not available here"},
+		"in resources":      {inRole("resources {\n      cpu = slot.index + 1\n    }"), "slot not available here"},
 		"other role's late": {inRole(`env = { A = slot.index }`) + "", ""},
 		"referred to":       {"job \"j\" {\n  role \"a\" {\n    command = [slot.address]\n  }\n  role \"b\" {\n    command = role.a.command\n  }\n}\n", "differs from slot to slot"},
 		"value":             {inRole(`working_dir = ["${slot.index}"]`), "working_dir"},
@@ -396,7 +396,7 @@ func TestProviderNeedsDeclaration(t *testing.T) {
 	mustParse(t, inJob(`provider = "local"`))
 }
 
-// TestDeterministic holds that the same input gives the same output, errors in the same order.
+// TestDeterministic checks that the same input gives the same output, errors in the same order.
 func TestDeterministic(t *testing.T) {
 	for _, dir := range []string{"testdata/errors_names", "testdata/errors_rules", "testdata/errors_values", "testdata/sketch"} {
 		var first string

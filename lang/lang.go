@@ -39,7 +39,7 @@ type Options struct {
 	Assignments []Assignment
 	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
 	Environ []string
-	// Providers gives the type of each provider's configuration: a struct with the tags that job.Fields reads.
+	// Providers returns the type of each provider's configuration: a struct with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
 	// Version is eltrain's own, held against required_version. Empty skips the check.
 	Version string
@@ -58,10 +58,10 @@ type Config struct {
 	Settings  Settings
 	Providers []ProviderConfig
 	Jobs      []job.Job // those of modules too, under their instance names; the directory's own first
-	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is made of a variable
+	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is derived from a variable
 	// without a value. Nobody knows which jobs there are, so none of them is in Jobs.
 	Templates []job.Job
-	// Unknown are, by the names of Jobs and Templates, the arguments that are made of a variable without a value, and
+	// Unknown are, by the names of Jobs and Templates, the arguments that are derived from a variable without a value, and
 	// the types of blocks of which it is not known which there are: "replicas", "role.worker.env", "role". They are
 	// zero in the job.
 	Unknown   map[string][]string
@@ -75,7 +75,7 @@ type Config struct {
 	Directories []string
 	// Named are the paths of the files that were read because an expression or the command line names them, or were not there.
 	Named []string
-	// Invalid tells that there were errors besides conditions that do not hold; see Unsound.
+	// Invalid reports that there were errors besides conditions that do not hold; see Unsound.
 	Invalid bool
 	// Files are the sources that diagnostics may quote, by the name in their ranges. Files of variables are not among them:
 	// where one does not parse, or sets a name that is misspelt, nobody can tell what in it is sensitive.
@@ -91,7 +91,7 @@ type ProviderConfig struct {
 	Name   string
 	Value  any
 	Source job.Source
-	// Unknown tells that something in it is made of a variable without a value, and is zero in Value.
+	// Unknown reports that something in it is derived from a variable without a value, and is zero in Value.
 	Unknown bool
 }
 
@@ -154,7 +154,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 			}
 		case errors.Is(err, fs.ErrNotExist):
 			// Somebody is exchanging the files. What is left of them may be valid and declare less than it is to.
-			diags = append(diags, unreadable(path, errors.New("the file was there when the directory was listed, and now it, or what it links to, is not; try again")))
+			diags = append(diags, unreadable(path, errors.New("the file, or what it links to, was removed after the directory was listed; try again")))
 		case err != nil:
 			diags = append(diags, unreadable(path, err))
 		default:
@@ -199,14 +199,14 @@ type root struct {
 	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once, and not in a module."`
 	Variables []variableBlock `hcl:"variable,block" doc:"An input, set from outside."`
 	Locals    []struct{}      `hcl:"locals,block" doc:"Named values: any arguments."`
-	Outputs   []outputBlock   `hcl:"output,block" doc:"A value that is shown, or that a module gives to where it is used."`
-	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. What may be in it is the provider's own. Not in a module."`
+	Outputs   []outputBlock   `hcl:"output,block" doc:"A value to show, or that a module returns to its caller."`
+	Providers []providerBlock `hcl:"provider,block" doc:"Where jobs run. Its arguments depend on the provider. Not in a module."`
 	Jobs      []jobBlock      `hcl:"job,block" doc:"A training job."`
 	Modules   []moduleBlock   `hcl:"module,block" doc:"The jobs of another directory. All other arguments set its variables."`
-	Checks    []checkBlock    `hcl:"check,block" doc:"What should hold. If it does not, that is a warning."`
-	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that has got another name: it goes on under the new one."`
-	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is declared no more."`
-	Imports   []importBlock   `hcl:"import,block" doc:"Something that runs already and is to be looked after as a job or a slot of it. Not in a module."`
+	Checks    []checkBlock    `hcl:"check,block" doc:"A condition. If it does not hold, that is a warning."`
+	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that was renamed: it keeps running under the new name."`
+	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is no longer declared."`
+	Imports   []importBlock   `hcl:"import,block" doc:"Something that is already running, to be managed as a job or a slot. Not in a module."`
 }
 
 type providerBlock struct {
@@ -314,7 +314,7 @@ func (l *loader) parse(files map[string][]byte) {
 	}
 	switch {
 	case configs == 0 && !l.torn:
-		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; -chdir=DIR names another one.", l.dir)
+		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; use -chdir=DIR for another one.", l.dir)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
 		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
 		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", l.dir)
@@ -356,7 +356,7 @@ func (l *loader) missing(format, dir string) {
 	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir), Extra: blank{}})
 }
 
-// parseFile gives the file's body, or nil if its syntax is too broken to say more about it.
+// parseFile returns the file's body, or nil if its syntax is too broken to say more about it.
 func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 	s.cfg.Files[name], s.cfg.Sizes[name] = &hcl.File{Bytes: src}, len(src)
 	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
@@ -410,7 +410,7 @@ func cut(diags hcl.Diagnostics) hcl.Diagnostics {
 func more(rest hcl.Diagnostics) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "More problems",
-		Detail:  fmt.Sprintf("There are %d more, beginning here. They are told when those before are mended.", len(rest)),
+		Detail:  fmt.Sprintf("There are %d more, starting here. They are shown when the ones before are fixed.", len(rest)),
 		Subject: subject(rest[0]).Ptr(),
 	}
 	if rest.HasErrors() {
@@ -479,7 +479,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A pipe or device could block for ever.
+	// A pipe or device could block forever.
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
@@ -500,7 +500,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 func unreadable(path string, err error) *hcl.Diagnostic {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read configuration", Detail: fmt.Sprintf("There is no file or directory %s.", path)}
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read configuration", Detail: fmt.Sprintf("The file or directory %s does not exist.", path)}
 	}
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,

@@ -69,7 +69,7 @@ func mustParse(t *testing.T, src string) *Config {
 	return cfg
 }
 
-// mustFail parses one file that is wrong and gives its diagnostics as text.
+// mustFail parses one file that is wrong and returns its diagnostics as text.
 func mustFail(t *testing.T, src string) string {
 	t.Helper()
 	cfg, diags := parseText(t, src)

@@ -28,18 +28,18 @@ func (e *jobEval) paths(t *tree, attr *hcl.Attribute) []string {
 	}
 	exprs, diags := hcl.ExprList(attr.Expr)
 	if diags.HasErrors() {
-		bad(attr.Expr.Range(), fmt.Sprintf("%s takes a list of arguments of this job, written [priority, role.NAME.replicas, …], or the word all.", attr.Name))
+		bad(attr.Expr.Range(), fmt.Sprintf("%s needs a list of arguments of this job, [priority, role.NAME.replicas, …], or the word all.", attr.Name))
 		return nil
 	}
 	if len(exprs) > maxPaths {
-		bad(attr.Expr.Range(), fmt.Sprintf("The list has %d paths; %d is the most. Name whole blocks, or write the word all.", len(exprs), maxPaths))
+		bad(attr.Expr.Range(), fmt.Sprintf("The list has %d paths; the limit is %d. Name whole blocks, or write the word all.", len(exprs), maxPaths))
 		return nil
 	}
 	var paths []string
 	for _, expr := range exprs {
 		ref, diags := hcl.AbsTraversalForExpr(expr)
 		if diags.HasErrors() {
-			bad(expr.Range(), "Write the path of an argument of this job, without quotes: priority, role.NAME.replicas, role.NAME.env[\"NAME\"].")
+			bad(expr.Range(), "Write the path of an argument of this job without quotes: priority, role.NAME.replicas, role.NAME.env[\"NAME\"].")
 			continue
 		}
 		path, why := e.argumentPath(ref)
@@ -86,10 +86,10 @@ func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 		i++
 		label, ok := stepName(ref, i)
 		if !ok {
-			return "", fmt.Sprintf("%s is followed by a name: %s.NAME.", path, path)
+			return "", fmt.Sprintf("%s needs a name: %s.NAME.", path, path)
 		}
 		if labels := e.labels(path); path == "role" && !slices.Contains(labels, label) && e.tree.sound("role") {
-			return "", fmt.Sprintf("No role of this job is called %q.%s", label, suggest(label, labels))
+			return "", fmt.Sprintf("This job has no role %q.%s", label, suggest(label, labels))
 		}
 		path = dotted(path, label)
 		what = path
@@ -106,7 +106,7 @@ func (e *jobEval) roleHint(depth int, name, suggestion string) string {
 	if labels := e.labels("role"); len(labels) == 1 {
 		role = labels[0]
 	}
-	return fmt.Sprintf(" It is a role's: role.%s.%s.", role, name)
+	return fmt.Sprintf(" It belongs to a role: role.%s.%s.", role, name)
 }
 
 // entry is the path of an argument, or of one key of it: env["NAME"].

@@ -37,5 +37,5 @@ func loopError(loop []string, err error) error {
 	if loop == nil {
 		return err
 	}
-	return fmt.Errorf("these symbolic links lead to each other, and to no file: %s; remove them, or let one lead to a file", quoted(loop, " -> "))
+	return fmt.Errorf("these symbolic links form a cycle: %s; remove them, or point one to a file", quoted(loop, " -> "))
 }

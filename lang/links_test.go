@@ -25,12 +25,12 @@ func TestLoopsOfLinksAreToldOnce(t *testing.T) {
 		files, links map[string]string
 		want         string // with @ for the directory
 	}{
-		"to itself":          {nil, map[string]string{"a.hcl": "a.hcl"}, `lead to each other, and to no file: "@/a.hcl" -> "@/a.hcl"; remove them`},
+		"to itself":          {nil, map[string]string{"a.hcl": "a.hcl"}, `form a cycle: "@/a.hcl" -> "@/a.hcl"; remove them`},
 		"two":                {nil, map[string]string{"a.hcl": "b.hcl", "b.hcl": "a.hcl"}, `"@/a.hcl" -> "@/b.hcl" -> "@/a.hcl"`},
 		"one that leads in":  {nil, map[string]string{"a.hcl": "b.hcl", "b.hcl": "c.hcl", "c.hcl": "b.hcl", "d.hcl": "a.hcl"}, `"@/a.hcl" -> "@/b.hcl" -> "@/c.hcl" -> "@/b.hcl"`},
 		"by a whole path":    {nil, map[string]string{"a.hcl": "@/b.hcl", "b.hcl": "./a.hcl"}, `"@/a.hcl" -> "@/b.hcl" -> "@/a.hcl"`},
 		"beside a good file": {map[string]string{"job.hcl": inRole("env = { X = var.declared_in_a }")}, map[string]string{"a.hcl": "a.hcl"}, `"@/a.hcl" -> "@/a.hcl"`},
-		"of a module":        {map[string]string{"job.hcl": use("m", "./m")}, map[string]string{"m": "n", "n": "m"}, `Cannot read module: The module's directory "./m" cannot be read: these symbolic links lead to each other, and to no file: "@/m" -> "@/n" -> "@/m"`},
+		"of a module":        {map[string]string{"job.hcl": use("m", "./m")}, map[string]string{"m": "n", "n": "m"}, `Cannot read module: The module's directory "./m" cannot be read: these symbolic links form a cycle: "@/m" -> "@/n" -> "@/m"`},
 		"on the way":         {map[string]string{"job.hcl": use("m", "./m/deep")}, map[string]string{"m": "m"}, "too many levels of symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,16 +43,16 @@ func TestLoopsOfLinksAreToldOnce(t *testing.T) {
 	}
 }
 
-// A directory is found again under whatever name a link gives it, and the way is told in quotes.
+// A directory is found again under whatever name a link gives it, and the way is reported in quotes.
 func TestModuleThatIncludesItself(t *testing.T) {
-	const way = "Module includes itself: Each of these directories includes the next one, without end: "
+	const way = "Module includes itself: These directories include each other in a cycle: "
 	for name, c := range map[string]struct {
 		files, links map[string]string
 		want         string
 	}{
-		"source is .":          {map[string]string{"job.hcl": use("x", ".")}, nil, `Module includes itself: The source is the directory that this block is in, "@": it would include itself without end.`},
-		"source is ./":         {map[string]string{"job.hcl": use("x", "./")}, nil, `the directory that this block is in, "@"`},
-		"source is ./a/..":     {map[string]string{"job.hcl": use("x", "./a/.."), "a/main.hcl": inJob("")}, nil, `the directory that this block is in, "@"`},
+		"source is .":          {map[string]string{"job.hcl": use("x", ".")}, nil, `Module includes itself: The source is this block's own directory, "@": it would include itself.`},
+		"source is ./":         {map[string]string{"job.hcl": use("x", "./")}, nil, `this block's own directory, "@"`},
+		"source is ./a/..":     {map[string]string{"job.hcl": use("x", "./a/.."), "a/main.hcl": inJob("")}, nil, `this block's own directory, "@"`},
 		"source is ..":         {map[string]string{"job.hcl": use("a", "./a"), "a/main.hcl": use("up", "..")}, nil, way + `"@" -> "@/a" -> "@". Remove one of the module blocks`},
 		"a -> b -> a":          {map[string]string{"job.hcl": use("a", "./a"), "a/main.hcl": use("b", "../b"), "b/main.hcl": use("a", "../a")}, nil, way + `"@/a" -> "@/b" -> "@/a". Remove`},
 		"a link to itself":     {map[string]string{"job.hcl": use("a", "./a"), "a/main.hcl": use("again", "./again")}, map[string]string{"a/again": "."}, way + `"@/a" -> "@/a/again", which is "@/a" again.`},
@@ -68,10 +68,10 @@ func TestModuleThatIncludesItself(t *testing.T) {
 
 func TestLinksThatLeadNowhere(t *testing.T) {
 	dir := linked(t, writeTree(t, map[string]string{"job.hcl": inJob("")}), map[string]string{"other.hcl": "nowhere"})
-	wantOne(t, dir, "or what it links to, is not")
+	wantOne(t, dir, "or what it links to, was removed")
 }
 
-// A file that cannot be read or parsed may declare what others refer to: only it has to be mended.
+// A file that cannot be read or parsed may declare what others refer to: only it must be repaired.
 func TestWhatATornFileMayDeclareIsNotCalledUnknown(t *testing.T) {
 	users := map[string]string{
 		"variable": inRole("env = { X = var.x }"),

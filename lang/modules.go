@@ -21,9 +21,9 @@ import (
 
 // moduleBlock uses another directory's jobs. Its other arguments are that directory's variables.
 type moduleBlock struct {
-	Name    string         `hcl:"name,label" doc:"The module's name, which the names of its jobs begin with. Its outputs are module.NAME.OUTPUT."`
+	Name    string         `hcl:"name,label" doc:"The module's name, the prefix of its jobs' names. Its outputs are module.NAME.OUTPUT."`
 	Source  hcl.Expression `hcl:"source,required" doc:"The directory, relative to this one: \"./base\" or \"../base\"."`
-	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the module is there once for each element, as module.NAME[\"KEY\"]. Arguments may refer to each.key and each.value."`
+	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one module per element, as module.NAME[\"KEY\"]. Arguments may refer to each.key and each.value."`
 }
 
 // source is a directory's files, read once, however often it is used as a module.
@@ -37,7 +37,7 @@ type source struct {
 }
 
 // unsure makes a complaint about a name that is not declared a silent one, if a file that could not be read may declare
-// it: that file is what has to be mended.
+// it: that file is what must be repaired.
 func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
 	if d != nil && src.torn {
 		d.Extra = alreadyReported{}
@@ -69,17 +69,17 @@ const maxModuleDepth = 32
 
 // notModuleArguments are those that Terraform's modules have, and why not ours.
 var notModuleArguments = map[string]string{
-	"version":    "A module is a directory beside this one, at the version of the files that it is with. Remove the argument.",
-	"count":      "Use for_each = toset([…]): an instance with a name stays itself when others come and go.",
-	"providers":  "Providers are the job directory's, for all modules. Remove the argument; a job chooses with provider.",
-	"depends_on": "Jobs do not wait for each other. Remove the argument.",
+	"version":    "A module is a local directory without a version of its own. Remove the argument.",
+	"count":      "Use for_each = toset([…]): named instances keep their identity when others are added or removed.",
+	"providers":  "All modules share the job directory's providers. Remove the argument; a job selects one with provider.",
+	"depends_on": "Jobs do not depend on each other. Remove the argument.",
 }
 
 // rootOnly are the blocks that a module cannot have.
 var rootOnly = map[string]string{
-	"eltrain":  "settings of a directory are given where eltrain is run",
-	"provider": "which providers there are is said where eltrain is run",
-	"import":   "what is taken over is said where eltrain is run, with the whole address: to = module.NAME.job.NAME",
+	"eltrain":  "settings belong in the directory where eltrain is run",
+	"provider": "providers belong in the directory where eltrain is run",
+	"import":   "imports belong in the directory where eltrain is run, with the full address: to = module.NAME.job.NAME",
 }
 
 // declareCalls reads the module blocks.
@@ -159,23 +159,23 @@ func (l *loader) localPath(attr *hclsyntax.Attribute) (path string, ok bool) {
 		return "", false
 	}
 	if len(attr.Expr.Variables()) > 0 {
-		return bad("Invalid module source", "Which files there are cannot depend on values: write the path as a string.")
+		return bad("Invalid module source", "The files cannot depend on values: write the path as a literal string.")
 	}
 	val, diags := attr.Expr.Value(nil)
 	if diags.HasErrors() || val.IsNull() || !val.IsKnown() || val.Type() != cty.String {
-		return bad("Invalid module source", "The source is a string: the directory of the module, like \"./base\".")
+		return bad("Invalid module source", "The source must be a string: the directory of the module, like \"./base\".")
 	}
 	path = val.AsString()
 	switch {
 	case path == "." || path == ".." || strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../"):
 		return path, true
 	case filepath.IsAbs(path):
-		return bad("Unsupported module source", "Modules are local directories, by their path from this one, which begins with \"./\" or \"../\": %q is only there on this machine.", path)
+		return bad("Unsupported module source", "Modules are local directories, by a relative path that begins with \"./\" or \"../\": the absolute path %q exists only on this machine.", path)
 	case strings.ContainsAny(path, ":?@") || strings.Count(path, "/") > 1:
 		return bad("Unsupported module source",
-			"Modules are local directories, by their path from this one, which begins with \"./\" or \"../\". Registries, git and URLs are not supported: bring the files here first, with a git submodule or git-sync for instance.")
+			"Modules are local directories, by a relative path that begins with \"./\" or \"../\". Registries, git and URLs are not supported: fetch the files first, for example with a git submodule or git-sync.")
 	}
-	return bad("Unsupported module source", "Modules are local directories, by their path from this one. Did you mean %q?", "./"+path)
+	return bad("Unsupported module source", "Modules are local directories, by a relative path. Did you mean %q?", "./"+path)
 }
 
 // openModule reads a module's directory, once.
@@ -222,7 +222,7 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 	if len(src.blocks) == 0 && !l.diags[before:].HasErrors() {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Empty module",
-			Detail:  fmt.Sprintf("No .hcl file in %q has anything in it. A module is all *.hcl files of one directory.", dir),
+			Detail:  fmt.Sprintf("All .hcl files in %q are empty, or there are none. A module is all *.hcl files of one directory.", dir),
 			Subject: &at,
 		})
 	}
@@ -233,7 +233,7 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 func unreadableModule(path string, err error, at hcl.Range) *hcl.Diagnostic {
 	detail := fmt.Sprintf("The module's directory %q cannot be read: %s.", path, err)
 	if errors.Is(err, fs.ErrNotExist) {
-		detail = fmt.Sprintf("There is no directory %q. The path is relative to the directory of this file.", path)
+		detail = fmt.Sprintf("The directory %q does not exist. The path is relative to the directory of this file.", path)
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read module", Detail: detail, Subject: &at}
 }
@@ -260,7 +260,7 @@ func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool
 	if len(chain) > maxModuleDepth {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Modules nested too deeply",
-			Detail:  fmt.Sprintf("Modules are in each other more than %d levels deep.", maxModuleDepth),
+			Detail:  fmt.Sprintf("Modules are nested more than %d levels deep.", maxModuleDepth),
 			Subject: &at,
 		})
 		return false
@@ -272,13 +272,13 @@ func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool
 func inclusionText(chain []string) string {
 	first, last := chain[0], chain[len(chain)-1]
 	if len(chain) == 2 && first == last {
-		return fmt.Sprintf("The source is the directory that this block is in, %q: it would include itself without end. Name another directory, or remove the block.", first)
+		return fmt.Sprintf("The source is this block's own directory, %q: it would include itself. Name another directory, or remove the block.", first)
 	}
 	again := ""
 	if first != last {
 		again = fmt.Sprintf(", which is %q again", first)
 	}
-	return fmt.Sprintf("Each of these directories includes the next one, without end: %s%s. Remove one of the module blocks on this way; what several need can be in a directory of its own.",
+	return fmt.Sprintf("These directories include each other in a cycle: %s%s. Remove one of the module blocks; shared parts can go into a separate directory.",
 		quoted(chain, " -> "), again)
 }
 
@@ -290,7 +290,7 @@ func (l *loader) checkModuleBlocks(src *source) {
 		for _, b := range src.blocks[kind] {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
-				Summary:  fmt.Sprintf("A block of type %q in a module", kind),
+				Summary:  fmt.Sprintf("Unexpected %s block in a module", kind),
 				Detail:   fmt.Sprintf("This directory is used as a module, and %s. Move the block there.", rootOnly[kind]),
 				Subject:  b.DefRange().Ptr(),
 			})
@@ -298,7 +298,7 @@ func (l *loader) checkModuleBlocks(src *source) {
 	}
 }
 
-// evaluateCall evaluates a module, once for each instance, and gives its outputs.
+// evaluateCall evaluates a module, once for each instance, and returns its outputs.
 func (l *loader) evaluateCall(c *call, ctx *hcl.EvalContext) cty.Value {
 	if c.source == nil {
 		return cty.DynamicVal

@@ -16,28 +16,28 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Moved says that what ran as the job From goes on as the job To. Chains are followed: To is a name that is
+// Moved says that what ran as the job From continues as the job To. Chains are followed: To is a name that is
 // moved no further. The names are whole, with modules and keys in them.
 type Moved struct {
 	From, To string
 	Source   job.Source
 }
 
-// Removed says what becomes of a job, or of all jobs of a module, that is declared no more.
+// Removed says what happens to a job, or of all jobs of a module, that is no longer declared.
 type Removed struct {
 	Job    string // its whole name; "" for a module
 	Module string // what the names of its jobs begin with; no declared job has such a name. "" for a job
 	// Address is what was removed, as people write it, with its modules and keys.
 	Address string
-	// Destroy is whether it is ended. If not, it goes on, and eltrain forgets it.
+	// Destroy is whether it is ended. If not, it continues, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
 	// Was is what that was before by the moved blocks, if it is not ended: jobs that still have such an address, or are named
-	// like this once they are moved, go on with it.
+	// like this once they are moved, continue with it.
 	Was []Removed `json:",omitempty"`
 }
 
-// Import says that something that runs, known to its provider by ID, is to be looked after as To: a job, or
+// Import says that something that runs, known to its provider by ID, is to be managed as To: a job, or
 // one slot of it.
 type Import struct {
 	To     job.Selector
@@ -47,12 +47,12 @@ type Import struct {
 
 type movedBlock struct {
 	From hcl.Expression `hcl:"from,required" doc:"What it was: job.NAME, job.NAME[\"KEY\"], module.NAME for all its jobs, or module.NAME.job.NAME."`
-	To   hcl.Expression `hcl:"to,required" doc:"What it is now, written in the same way."`
+	To   hcl.Expression `hcl:"to,required" doc:"The new address, in the same form."`
 }
 
 type removedBlock struct {
-	From      hcl.Expression    `hcl:"from,required" doc:"What is declared no more: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME. With [\"KEY\"] it is one of a block with for_each, without all of them."`
-	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is ended. With false it goes on, and eltrain forgets it."`
+	From      hcl.Expression    `hcl:"from,required" doc:"What is no longer declared: job.NAME, module.NAME for all its jobs, or module.NAME.job.NAME. With [\"KEY\"] it is one of a block with for_each, without all of them."`
+	Destroy   bool              `hcl:"destroy,optional" default:"true" doc:"Whether the job is destroyed. With false it keeps running and eltrain forgets it."`
 	Lifecycle *removedLifecycle `hcl:"lifecycle,block" doc:"Terraform's place for destroy."`
 }
 
@@ -62,8 +62,8 @@ type removedLifecycle struct {
 
 type importBlock struct {
 	To      hcl.Expression `hcl:"to,required" doc:"The job or slot that it becomes: job.NAME, or job.NAME.ROLE[0]."`
-	ID      string         `hcl:"id,required" doc:"What it is known by where it runs: the UID of a job; for kubernetes also the name of a pod, or of the ConfigMap that owns all of a job."`
-	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: the block is there once for each element. to and id may refer to each.key and each.value."`
+	ID      string         `hcl:"id,required" doc:"The provider's identifier: the UID of a job; for kubernetes also the name of a pod, or of the ConfigMap that owns the objects of a job."`
+	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one block per element. to and id may refer to each.key and each.value."`
 }
 
 // moves reads the moved and removed blocks of the directory and of its modules.
@@ -195,7 +195,7 @@ func (l *loader) collectMoves(moved *moves) {
 			case from.module != to.module:
 				l.report(&hcl.Diagnostic{
 					Severity: hcl.DiagError, Summary: "Invalid move",
-					Detail:  fmt.Sprintf("%s and %s are not of one kind: a job becomes a job, and a module a module.", from.text, to.text),
+					Detail:  fmt.Sprintf("%s and %s are of different kinds: a job moves to a job, a module to a module.", from.text, to.text),
 					Subject: &at,
 				})
 			case from.module:
@@ -244,7 +244,7 @@ func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
 	return found
 }
 
-// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is used no more is
+// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is no longer used is
 // not known here; what it is now, and what jobs in it were called, is.
 func (l *loader) enterSeveral(moved *moves, m severalMove) {
 	if !l.meter.spend(len(l.names) + len(moved.from)) {
@@ -281,16 +281,16 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &m.at})
 	}
 	if from == m.to {
-		bad("Move to itself", "The job %q has this name already. Remove the block.", from)
+		bad("Move to itself", "The job %q already has this name. Remove the block.", from)
 		return
 	}
 	if p, declared := l.names[from]; declared {
-		bad("Moved job still exists", "%s is still declared, at %s:%d. What runs under that name cannot be the job %q too: remove one of both.", p.address, p.at.Filename, p.at.Start.Line, m.to)
+		bad("Moved job still exists", "%s is still declared, at %s:%d. It cannot also become the job %q: remove one of the two.", p.address, p.at.Filename, p.at.Start.Line, m.to)
 		return
 	}
 	if first := moved.from[from]; first != nil {
 		if first.to != m.to {
-			bad("Ambiguous move", "%s is moved to the job %q already, at %s:%d. Remove one of both.", m.address, first.to, first.at.Filename, first.at.Start.Line)
+			bad("Ambiguous move", "%s is already moved to the job %q, at %s:%d. Remove one of the two.", m.address, first.to, first.at.Filename, first.at.Start.Line)
 		}
 		return
 	}
@@ -299,13 +299,13 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 		return
 	}
 	if o := moved.onto[m.to]; o != nil {
-		bad("Ambiguous move", "%s is moved to the job %q as well, at %s:%d: only one can become that job.", o.address, m.to, o.at.Filename, o.at.Start.Line)
+		bad("Ambiguous move", "%s is also moved to the job %q, at %s:%d: only one can become that job.", o.address, m.to, o.at.Filename, o.at.Start.Line)
 		return
 	}
 	moved.onto[m.to] = m
 }
 
-// followMoves gives each move's last name.
+// followMoves returns each move's last name.
 func (l *loader) followMoves(moved *moves) {
 	for _, from := range slices.SortedFunc(maps.Keys(moved.from), func(a, b string) int {
 		return compareRanges(moved.from[a].at, moved.from[b].at, a, b)
@@ -333,7 +333,7 @@ func (l *loader) lastName(moved *moves, from string) (string, bool) {
 	if looped {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Moves in a cycle",
-			Detail:  fmt.Sprintf("Each of these jobs becomes the next one: %s. Remove one of the blocks.", strings.Join(append(chain[slices.Index(chain, name):], name), " -> ")),
+			Detail:  fmt.Sprintf("These jobs are moved to each other: %s. Remove one of the blocks.", strings.Join(append(chain[slices.Index(chain, name):], name), " -> ")),
 			Subject: &moved.from[from].at,
 		})
 	}
@@ -406,7 +406,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 		return false
 	}
 	if first, dup := seen[r.from.text]; dup {
-		return bad("Duplicate removed block", "There is one for %s already, at %s:%d.", r.from.text, first.at.Filename, first.at.Start.Line)
+		return bad("Duplicate removed block", "There is already one for %s, at %s:%d.", r.from.text, first.at.Filename, first.at.Start.Line)
 	}
 	seen[r.from.text] = r
 	if at, declared := calls[r.from.text]; declared {
@@ -419,12 +419,12 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 		return bad("Removed job still exists", "%s is still declared, at %s:%d. Remove it, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 	}
 	if m := moved.from[r.from.name]; m != nil {
-		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to, m.at.Filename, m.at.Start.Line)
+		return bad("Removed job was moved", "%s becomes the job %q, by the moved block at %s:%d. Remove one of the two.", r.from.text, m.to, m.at.Filename, m.at.Start.Line)
 	}
 	return true
 }
 
-// checkRemovedModule holds that no job is declared that could be taken for one of the module's: a job of the same name takes
+// checkRemovedModule checks that no job is declared that could be mistaken for one of the module's: a job of the same name takes
 // the record over, and of what runs without a record only the name is known.
 func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, format string, args ...any) bool) bool {
 	if !l.meter.spend(len(l.names) + len(moved.several)) {
@@ -439,13 +439,13 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 		if strings.HasPrefix(p.address, r.from.text+".") || strings.HasPrefix(p.address, r.from.text+"[") {
 			return bad("Removed module still exists", "%s is still declared, at %s:%d. Remove its key from the module's for_each, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 		}
-		return bad("Name of a removed module's job",
-			"%s, at %s:%d, has the name %q, which a job of %s can have had: one could be taken for the other. Remove this block once that module's jobs are gone from the state, or give the job another name.",
+		return bad("Ambiguous name of a removed module's job",
+			"%s, at %s:%d, has the name %q, which a job of %s may have had: they could be confused. Remove this block once that module's jobs are gone from the state, or rename the job.",
 			p.address, p.at.Filename, p.at.Start.Line, name, r.from.text)
 	}
 	for _, m := range moved.several {
 		if m.from.text == r.from.text {
-			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of both.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
+			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of the two.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
 		}
 	}
 	return true
@@ -455,7 +455,7 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 // into itself could be followed in ever more ways.
 const stepsOfMove = 200
 
-// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is declared no more has
+// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is no longer declared has
 // no keys here, so its jobs are not known by name; those that are recorded have the address that they were moved from.
 func (l *loader) formerly(r removal, moved *moves) []Removed {
 	var was []Removed
@@ -480,7 +480,7 @@ func (l *loader) formerly(r removal, moved *moves) []Removed {
 				seen[address] = true
 				next = append(next, address)
 				if m := moved.from[t.name]; m != nil && l.declares(m.last) {
-					continue // that goes on as another
+					continue // that continues as another
 				}
 				was = append(was, letGo(t, r.at))
 			}
@@ -579,7 +579,7 @@ func (l *loader) checkWithin(all map[string]removal) {
 		}
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Duplicate removed block",
-			Detail:  fmt.Sprintf("%s is in %s, for which there is one already, at %s:%d. Remove one of both.", r.from.text, whole.from.text, whole.at.Filename, whole.at.Start.Line),
+			Detail:  fmt.Sprintf("%s is in %s, which already has one, at %s:%d. Remove one of the two.", r.from.text, whole.from.text, whole.at.Filename, whole.at.Start.Line),
 			Subject: &r.at,
 		})
 	}
@@ -643,7 +643,7 @@ func (l *loader) imports() {
 				continue
 			}
 			if first, dup := byTarget[to.selector.String()]; dup {
-				l.complain(read.at("to"), read, "Duplicate import", "There is an import to %s already, at %s:%d.", to.text, first.Filename, first.Start.Line)
+				l.complain(read.at("to"), read, "Duplicate import", "There is already an import to %s, at %s:%d.", to.text, first.Filename, first.Start.Line)
 				continue
 			}
 			byTarget[to.selector.String()] = read.def
@@ -651,7 +651,7 @@ func (l *loader) imports() {
 				continue
 			}
 			if first, dup := byID[decl.ID]; dup {
-				l.complain(read.at("id"), read, "Duplicate import", "%q is imported already, at %s:%d: one thing cannot be two.", decl.ID, first.Filename, first.Start.Line)
+				l.complain(read.at("id"), read, "Duplicate import", "%q is already imported, at %s:%d.", decl.ID, first.Filename, first.Start.Line)
 				continue
 			}
 			byID[decl.ID] = read.def
@@ -663,15 +663,15 @@ func (l *loader) imports() {
 func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Sensitive import",
-		Detail:  "What is imported cannot be sensitive: the plan shows it.",
+		Detail:  "The id cannot be sensitive: the plan shows it.",
 		Subject: attr.Expr.Range().Ptr(),
 	}
 }
 
-// checkImport holds that what is imported to is declared; jobs are the indices of those that are.
+// checkImport checks that what is imported to is declared; jobs are the indices of those that are.
 func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int) bool {
 	if id == "" && t.sound("id") {
-		l.complain(t.at("id"), t, "Import of nothing", "id is empty: it is what the provider knows the running thing by.")
+		l.complain(t.at("id"), t, "Import of nothing", "id is empty: write the provider's identifier of what is running.")
 		return false
 	}
 	i, declared := jobs[to.name]
@@ -708,13 +708,13 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 		size += ".max"
 	}
 	if _, most := role.Bounds(); !unknown(size) && to.selector.Ranges[0][0] >= most {
-		l.complain(t.at("to"), t, "Import to an undeclared slot", "%s has %d slots, which count from 0.", role.Name, most)
+		l.complain(t.at("to"), t, "Import to an undeclared slot", "%s has %d slots, counted from 0.", role.Name, most)
 		return false
 	}
 	return true
 }
 
-// undeclared tells what is wrong with the address of a job that nothing is declared under.
+// undeclared reports what is wrong with the address of a job that nothing is declared under.
 func (l *loader) undeclared(address string) string {
 	var known []string
 	if len(l.names) <= maxKnown {
@@ -724,13 +724,13 @@ func (l *loader) undeclared(address string) string {
 	}
 	slices.Sort(known)
 	if i := slices.IndexFunc(known, func(of string) bool { return job.Selector{Declared: address}.Covers(of) }); i >= 0 {
-		return fmt.Sprintf("%s stands for all jobs that for_each makes: write the key of the one that is meant, as in %s.", address, known[i])
+		return fmt.Sprintf("%s stands for all instances of for_each: write the key of one, as in %s.", address, known[i])
 	}
 	hint := ""
 	if meant := closest(address, known); meant != "" {
 		hint = fmt.Sprintf(" Did you mean %s?", meant)
 	}
-	return fmt.Sprintf("%s is not declared.%s Declare it as it is to run; import says which running one it is.", address, hint)
+	return fmt.Sprintf("%s is not declared.%s Declare it as it should run; import says which running job it is.", address, hint)
 }
 
 // decode reads a block that has no scope of its own.
@@ -774,7 +774,7 @@ func cutKey(address string) (block string, keyed bool) {
 type targetKind string
 
 const (
-	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each, and module.NAME. before it if it is in another module"
+	jobsAndModules targetKind = "a job or a module: job.NAME or module.NAME, with [\"KEY\"] if it has for_each, prefixed with module.NAME. if it is in another module"
 	jobsAndSlots   targetKind = "a job or one slot of it: job.NAME or job.NAME.ROLE[0]"
 )
 
@@ -786,7 +786,7 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	bad := func(why string) (target, bool) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Invalid address",
-			Detail:  fmt.Sprintf("%sWrite, without quotes, the address of %s.", why, kind),
+			Detail:  fmt.Sprintf("%sWrite the address of %s without quotes.", why, kind),
 			Subject: expr.Range().Ptr(),
 		})
 		return target{}, false
@@ -803,7 +803,7 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	case err != nil, t.module && kind != jobsAndModules:
 		return bad("")
 	case sel.Role != "" && kind != jobsAndSlots:
-		return bad("A role is a part of its job, and cannot be named by itself here. ")
+		return bad("A role is part of its job and cannot be named by itself here. ")
 	case sel.Role != "" && (len(sel.Ranges) != 1 || sel.Ranges[0][0] != sel.Ranges[0][1]):
 		return bad("")
 	}

@@ -25,8 +25,8 @@ type outputBlock struct {
 	Name          string           `hcl:"name,label" doc:"The output's name; where a module is used, module.MODULE.NAME."`
 	Value         hcl.Expression   `hcl:"value,required" doc:"The value. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
 	Description   string           `hcl:"description,optional" doc:"What it is."`
-	Sensitive     bool             `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown. Required if it is made of sensitive values."`
-	Preconditions []conditionBlock `hcl:"precondition,block" doc:"What has to hold for the value to mean something."`
+	Sensitive     bool             `hcl:"sensitive,optional" doc:"Hides the value in all output. Required if it contains sensitive values."`
+	Preconditions []conditionBlock `hcl:"precondition,block" doc:"A condition for the value to be valid."`
 }
 
 func (l *loader) outputs() {
@@ -78,7 +78,7 @@ func (l *loader) outputValue(o *outputBlock) cty.Value {
 	case l.parent == nil && val.ContainsMarked():
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Output refers to sensitive values",
-			Detail:  fmt.Sprintf("The output %q is made of sensitive values, and would show them. Add sensitive = true, or take them out with nonsensitive().", o.Name),
+			Detail:  fmt.Sprintf("The output %q contains sensitive values and would show them. Add sensitive = true, or unmark them with nonsensitive().", o.Name),
 			Subject: o.Value.Range().Ptr(),
 		})
 		return cty.DynamicVal

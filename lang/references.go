@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// ValueReference is an argument of a job whose value is made of another role's argument. It says nothing about the
+// ValueReference is an argument of a job whose value is derived from another role's argument. It says nothing about the
 // order in which roles start: that is DependsOn.
 type ValueReference struct {
 	Job      string

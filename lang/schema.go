@@ -13,7 +13,7 @@ import (
 
 var schemaCache sync.Map // reflect.Type -> *hcl.BodySchema
 
-// bodySchema is what HCL has to know of a declared struct type.
+// bodySchema is what HCL must know of a declared struct type.
 func bodySchema(t reflect.Type) *hcl.BodySchema {
 	if cached, ok := schemaCache.Load(t); ok {
 		return cached.(*hcl.BodySchema)
@@ -124,7 +124,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  fmt.Sprintf("Duplicate %s block", inner.Type),
-				Detail:   fmt.Sprintf("Only one %s block is allowed here; the first is at line %d. Put both together.", inner.Type, out.blocks[inner.Type][0].def.Start.Line),
+				Detail:   fmt.Sprintf("Only one %s block is allowed here; the first is at line %d. Merge them.", inner.Type, out.blocks[inner.Type][0].def.Start.Line),
 				Subject:  inner.DefRange.Ptr(),
 			})
 			continue
@@ -157,7 +157,7 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  fmt.Sprintf("Duplicate %s %q", kind, name),
-			Detail:   fmt.Sprintf("There is %s of this name already, at %s:%d. Give one of them another name.", indefinite(kind), first.Filename, first.Start.Line),
+			Detail:   fmt.Sprintf("There is already %s of this name, at %s:%d. Rename one of them.", indefinite(kind), first.Filename, first.Start.Line),
 			Subject:  &at,
 			Context:  b.DefRange.Ptr(),
 		})

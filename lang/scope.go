@@ -149,7 +149,7 @@ func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 	})
 }
 
-// checkExpr reports unknown names in an expression. It gives true if there are none; else the expression
+// checkExpr reports unknown names in an expression. It returns true if there are none; else the expression
 // is replaced by one that fails silently.
 func (l *loader) checkExpr(expr *hclsyntax.Expression, s scope) bool {
 	if _, told := (*expr).(*broken); told {
@@ -205,22 +205,22 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	case "count":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "No count here",
-			Detail:   "Blocks are repeated with for_each, and know each.key and each.value. Which slot of a role it is, is slot.index.",
+			Summary:  "count not available",
+			Detail:   "Blocks are repeated with for_each and use each.key and each.value. The index of a slot in its role is slot.index.",
 			Subject:  &at,
 		}
 	case "slot":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "No slot here",
-			Detail:   "slot.index, slot.role, slot.job and slot.address differ from slot to slot: only a role's " + list(lateFields()) + " can refer to them.",
+			Summary:  "slot not available here",
+			Detail:   "slot.index, slot.role, slot.job and slot.address differ per slot: only a role's " + list(lateFields()) + " can refer to them.",
 			Subject:  &at,
 		}
 	case "role":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "No roles here",
-			Detail:   fmt.Sprintf("The values of roles are known inside their job only, and not in %s. Use a variable or a local value for both.", s.where),
+			Summary:  "role not available here",
+			Detail:   fmt.Sprintf("The values of roles are known only inside their job, not in %s. Use a variable or a local value for both.", s.where),
 			Subject:  &at,
 		}
 	case "each":
@@ -233,15 +233,15 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	case "self":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "No self here",
-			Detail:   fmt.Sprintf("self is the job, in the postconditions of its lifecycle block, and not in %s.", s.where),
+			Summary:  "self not available here",
+			Detail:   fmt.Sprintf("self is the job and exists only in the postconditions of its lifecycle block, not in %s.", s.where),
 			Subject:  &at,
 		}
 	case "job":
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "No jobs here",
-			Detail:   fmt.Sprintf("Jobs do not depend on each other: their values are known in output and check blocks only, and not in %s. Use a variable or a local value for both.", s.where),
+			Summary:  "job not available here",
+			Detail:   fmt.Sprintf("Jobs do not depend on each other: their values are known only in output and check blocks, not in %s. Use a variable or a local value for both.", s.where),
 			Subject:  &at,
 		}
 	case "var", "local", "module":
@@ -252,16 +252,16 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 			Subject:  &at,
 		}
 	}
-	detail := fmt.Sprintf("There is nothing called %q.%s", root, suggest(root, s.roots()))
+	detail := fmt.Sprintf("Nothing is named %q.%s", root, suggest(root, s.roots()))
 	switch {
 	case s.vars && l.declared[root] != nil:
-		detail = fmt.Sprintf("There is nothing called %q. Did you mean var.%s?", root, root)
+		detail = fmt.Sprintf("Nothing is named %q. Did you mean var.%s?", root, root)
 	case s.locals && l.locals[root] != nil:
-		detail = fmt.Sprintf("There is nothing called %q. Did you mean local.%s?", root, root)
+		detail = fmt.Sprintf("Nothing is named %q. Did you mean local.%s?", root, root)
 	case s.roles[root]:
-		detail = fmt.Sprintf("There is nothing called %q. Did you mean role.%s?", root, root)
+		detail = fmt.Sprintf("Nothing is named %q. Did you mean role.%s?", root, root)
 	case len(ref) == 1:
-		detail += " A string has to be in quotes."
+		detail += " A string must be quoted."
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown reference", Detail: detail, Subject: &at}
 }
@@ -274,7 +274,7 @@ func checkMember[T any](ref hcl.Traversal, what, root string, known map[string]T
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Invalid reference",
-			Detail:   fmt.Sprintf("A reference to a %s names it: %s.NAME.", what, root),
+			Detail:   fmt.Sprintf("A reference to a %s needs its name: %s.NAME.", what, root),
 			Subject:  &at,
 		}
 	}
@@ -289,7 +289,7 @@ func checkMember[T any](ref hcl.Traversal, what, root string, known map[string]T
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Unknown " + what,
-		Detail:   fmt.Sprintf("No %s is called %q.%s", what, name, hint),
+		Detail:   fmt.Sprintf("There is no %s %q.%s", what, name, hint),
 		Subject:  &at,
 	}
 }
@@ -302,15 +302,15 @@ func checkRoleReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	}
 	role, ok := attrName(ref, 1)
 	if !ok {
-		return bad("Invalid reference", "A reference to a role names it and one of its arguments: role.worker.replicas.")
+		return bad("Invalid reference", "A reference to a role needs its name and an argument: role.worker.replicas.")
 	}
 	if !s.roles[role] && !s.moreRoles {
 		known := slices.Collect(maps.Keys(s.roles))
-		return bad("Unknown role", "No role of this job is called %q.%s", role, suggest(role, known))
+		return bad("Unknown role", "This job has no role %q.%s", role, suggest(role, known))
 	}
 	name, ok := attrName(ref, 2)
 	if !ok {
-		return bad("Invalid reference", "A value is needed here, and a role is none: name one of its arguments, like role.%s.replicas.", role)
+		return bad("Invalid reference", "A role is not a value: name one of its arguments, like role.%s.replicas.", role)
 	}
 	t := reflect.TypeFor[job.Role]()
 	path := "role." + role
@@ -326,7 +326,7 @@ func checkRoleReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 			return bad("Unknown argument", "%s has no argument %q.%s", path, name, suggest(name, names))
 		}
 		if f.Kind == job.References {
-			return bad("Invalid reference", "%s.%s is no value: it tells the order in which roles start.", path, name)
+			return bad("Invalid reference", "%s.%s is not a value: it is the order in which roles start.", path, name)
 		}
 		if f.Kind != job.Block {
 			return nil
@@ -472,18 +472,18 @@ func (l *loader) checkCall(call *hclsyntax.FunctionCallExpr) *hcl.Diagnostic {
 		return &hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Function not available",
-			Detail:   fmt.Sprintf("%s() %s. The same files must mean the same jobs tomorrow, or every plan would show changes. Pass such a value in as a variable.", call.Name, why),
+			Detail:   fmt.Sprintf("%s() %s. The same files must always mean the same jobs, or every plan would show changes. Pass such a value in as a variable.", call.Name, why),
 			Subject:  &at,
 		}
 	}
 	if strings.Contains(call.Name, "::") {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown function", Detail: "Functions here have no namespaces.", Subject: &at}
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unknown function", Detail: "Function names have no namespaces.", Subject: &at}
 	}
 	known := slices.Collect(maps.Keys(l.ctx.Functions))
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Unknown function",
-		Detail:   fmt.Sprintf("There is no function called %q.%s", call.Name, suggest(call.Name, known)),
+		Detail:   fmt.Sprintf("There is no function %q.%s", call.Name, suggest(call.Name, known)),
 		Subject:  &at,
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// shortestNumber is how many characters a sensitive number has to have to be kept out of sight wherever it occurs. A
+// shortestNumber is how many characters a sensitive number must have to be hidden wherever it occurs. A
 // shorter one, or true and false, is hidden in its place: a 2 is in every plan.
 const shortestNumber = 4
 
@@ -84,7 +84,7 @@ func (c *Config) Secrets() []string {
 	return secrets
 }
 
-// unsealed is plain for a block that is kept as it is read: only jobs have seals in the place of sensitive values. where
+// unsealed is plain for a block that is kept as it is read: only jobs have seals instead of sensitive values. where
 // names the block.
 func (l *loader) unsealed(where string) evaluator {
 	return func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
@@ -92,8 +92,8 @@ func (l *loader) unsealed(where string) evaluator {
 		if v.ContainsMarked() {
 			diags = append(diags, &hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Sensitive value outside of a job",
-				Detail: fmt.Sprintf("%q in %s takes no sensitive value: saved plans, the journal and the recorded observation would have it in clear. "+
-					"Give it to a job, in the env of a role for example, or name a file or a Secret of the cluster that has it. A value that need not be hidden can be taken with nonsensitive().", attr.Name, where),
+				Detail: fmt.Sprintf("%q in %s cannot be sensitive: saved plans, the journal and the recorded observation would contain it in plain text. "+
+					"Use it in a job, for example in the env of a role, or name a file or a Secret of the cluster that has it. If the value need not be hidden, use nonsensitive().", attr.Name, where),
 				Subject: attr.Expr.Range().Ptr(),
 			})
 		}

@@ -52,7 +52,7 @@ job "j" {
 	}
 }
 
-// Every bad key is told at once, not one after the other.
+// Every bad key is reported at once, not one after the other.
 func TestEveryBadKeyIsTold(t *testing.T) {
 	_, diags := Parse(map[string][]byte{"job.hcl": []byte("job \"j\" {\n  for_each = toset([\"a.b\", \"fine\", \"c d\", \"-e\"])\n  role \"w\" {\n    command = [\"true\"]\n  }\n}\n")}, Options{})
 	if len(diags) != 3 {

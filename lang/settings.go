@@ -15,8 +15,8 @@ import (
 // Settings is the eltrain block.
 type Settings struct {
 	RequiredVersion string  `hcl:"required_version,optional" doc:"Versions of eltrain that the files are for, as \">= 0.1, < 2.0\"."`
-	State           State   `hcl:"state,block" doc:"Where the state is kept."`
-	Service         Service `hcl:"service,block" doc:"The elastic training service, to which agents talk."`
+	State           State   `hcl:"state,block" doc:"Where the state is stored."`
+	Service         Service `hcl:"service,block" doc:"The elastic training service, which agents connect to."`
 }
 
 // State says where the state is kept.
@@ -24,20 +24,20 @@ type State struct {
 	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\", or \"kubernetes\" for a Secret and a Lease in a cluster."`
 	// Path is of a file; the others are of kubernetes.
 	Path       string `hcl:"path,optional" default:"eltrain.state" doc:"file: the state file, relative to the job directory."`
-	Name       string `hcl:"name,optional" doc:"kubernetes: tells the states in one namespace apart; required. The Secret and the Lease are called eltrain-state-NAME."`
-	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of the pod that eltrain runs in."`
-	Kubeconfig string `hcl:"kubeconfig,optional" doc:"kubernetes: the file that says how the API server is reached, relative to the job directory. Default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount."`
+	Name       string `hcl:"name,optional" doc:"kubernetes: the unique name of the state in its namespace; required. The Secret and the Lease are named eltrain-state-NAME."`
+	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of eltrain's own pod."`
+	Kubeconfig string `hcl:"kubeconfig,optional" doc:"kubernetes: the kubeconfig file, relative to the job directory. Default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount."`
 	Context    string `hcl:"context,optional" doc:"kubernetes: the context in that file. Default: its current one."`
 }
 
 // Service says how agents reach the master.
 type Service struct {
-	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 takes a free one."`
-	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if not the one listened on."`
-	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Needed where the address leaves the machine."`
+	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 picks a free one."`
+	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if different from listen."`
+	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Use it if other machines connect."`
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM)."`
 	// ReconcileTokenFile is for POST /v1/reconcile.
-	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token that POST /v1/reconcile wants, for its owner alone (0600), relative to the job directory. Without it nobody may ask for a reconcile."`
+	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token for POST /v1/reconcile, readable only by its owner (0600), relative to the job directory. Without it the endpoint is disabled."`
 }
 
 // The kinds of state store, and the arguments that each has.
@@ -57,7 +57,7 @@ func (l *loader) settings() {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Duplicate eltrain block",
-			Detail:   fmt.Sprintf("Settings are given once for the directory; the first block is at %s:%d.", blocks[0].TypeRange.Filename, blocks[0].TypeRange.Start.Line),
+			Detail:   fmt.Sprintf("A directory can have only one; the first block is at %s:%d.", blocks[0].TypeRange.Filename, blocks[0].TypeRange.Start.Line),
 			Subject:  blocks[1].DefRange().Ptr(),
 		})
 	}
@@ -88,8 +88,8 @@ func (l *loader) checkSettings(t *tree) {
 	if b := t.block("service"); b != nil && (s.Service.TLSCert == "") != (s.Service.TLSKey == "") && b.sound("tls_cert", "tls_key") {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
-			Summary:  "Half of a TLS configuration",
-			Detail:   "tls_cert and tls_key are given both or not at all.",
+			Summary:  "Incomplete TLS configuration",
+			Detail:   "Set both tls_cert and tls_key, or neither.",
 			Subject:  b.def.Ptr(),
 		})
 	}
@@ -101,15 +101,15 @@ func (l *loader) checkState(s *State, t *tree) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Unknown kind of state store",
-			Detail:   fmt.Sprintf("There is no store of the kind %q, only %s.%s", s.Type, list(kinds), suggest(s.Type, kinds)),
+			Detail:   fmt.Sprintf("There is no state store %q, only %s.%s", s.Type, list(kinds), suggest(s.Type, kinds)),
 			Subject:  t.labelRanges[0].Ptr(),
 		})
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.attrs)) {
 		if !slices.Contains(storeArguments[s.Type], name) {
-			l.complain(t.attrs[name].NameRange.Ptr(), t, "Argument of another kind of state store",
-				"%q means nothing to a state of the kind %q, which has %s.", name, s.Type, list(storeArguments[s.Type]))
+			l.complain(t.attrs[name].NameRange.Ptr(), t, "Unsupported argument of the state store",
+				"%q is not an argument of the state store %q, which has %s.", name, s.Type, list(storeArguments[s.Type]))
 		}
 	}
 	if s.Type != kubernetesStore || !t.sound("name", "namespace") {
@@ -117,7 +117,7 @@ func (l *loader) checkState(s *State, t *tree) {
 	}
 	if s.Name == "" {
 		l.complain(t.at("name"), t, "State without a name",
-			"A state in Kubernetes needs a name, which tells it from those of other job directories in the namespace: name = \"training\". Two directories with one name would end each other's jobs.")
+			"A state in Kubernetes needs a name that is unique in the namespace: name = \"training\". Two job directories with the same name would end each other's jobs.")
 	} else if !dnsLabel.MatchString(s.Name) {
 		l.complain(t.at("name"), t, "Invalid name of a state", "%q cannot be a name in Kubernetes: %s.", s.Name, dnsLabelRule)
 	}
@@ -137,7 +137,7 @@ func (l *loader) checkVersion(required string, at *hcl.Range) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Invalid version constraint",
-			Detail:   fmt.Sprintf("%q is not a constraint: write one like \">= 0.1\" or \"~> 1.2\", several with commas between.", required),
+			Detail:   fmt.Sprintf("%q is not a constraint: write one like \">= 0.1\" or \"~> 1.2\", several separated by commas.", required),
 			Subject:  at,
 		})
 		return
@@ -151,7 +151,7 @@ func (l *loader) checkVersion(required string, at *hcl.Range) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Unsupported version of eltrain",
-			Detail:   fmt.Sprintf("These files need eltrain %s, and this is %s. Use a version that fits, or change required_version.", required, have),
+			Detail:   fmt.Sprintf("These files need eltrain %s, and this is %s. Use a matching version, or change required_version.", required, have),
 			Subject:  at,
 		})
 	}
@@ -169,7 +169,7 @@ func (l *loader) providers() {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "Unknown provider",
-				Detail:   fmt.Sprintf("There is no provider called %q, only %s.%s", name, list(known), suggest(name, known)),
+				Detail:   fmt.Sprintf("There is no provider %q, only %s.%s", name, list(known), suggest(name, known)),
 				Subject:  b.LabelRanges[0].Ptr(),
 			})
 			continue

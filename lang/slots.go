@@ -29,7 +29,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Too many slots",
-			Detail:   fmt.Sprintf("With this role the directory declares %d slots; %d is the most.", l.slots, maxSlots),
+			Detail:   fmt.Sprintf("With this role the directory declares %d slots; the limit is %d.", l.slots, maxSlots),
 			Subject:  at,
 		})
 		most = 1
@@ -42,7 +42,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		sound = b.sound("min", "max")
 	}
 	if !sound || most < 1 {
-		most = 1 // how many there are is wrong, and the expressions are checked all the same
+		most = 1 // how many there are is wrong, and the expressions are checked anyway
 	}
 	shared := *r
 	defer func() { e.slot = nil }()

@@ -102,7 +102,7 @@ func TestModuleVariables(t *testing.T) {
 		"sensitive object":   {"type = object({ a = optional(number, 3) })", "v = sensitive({})", `{"a":3}`, ""},
 		"null":               {"default = \"d\"", "v = null", `null`, ""},
 		"null means default": {"default = \"d\"\n  nullable = false", "v = null", `"d"`, ""},
-		"wrong type":         {"type = number", "v = [1]", "", "does not fit its type number"},
+		"wrong type":         {"type = number", "v = [1]", "", "does not match its type number"},
 		"rule":               {"validation {\n    condition = var.v > 2\n    error_message = \"Not ${var.v}.\"\n  }", "v = 1", "", "Not 1."},
 		"wrong and secret":   {"type = number", "v = sensitive(\"hunter2\")", "", "It is sensitive and not shown"},
 	} {
@@ -128,7 +128,7 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// Whoever watches the files has to know of those that are named, whether they are there or not. Of one that is asked for and
+// Whoever watches the files must know of those that are named, whether they are there or not. Of one that is asked for and
 // is there nothing was read.
 func TestNamedFilesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
@@ -148,7 +148,7 @@ func TestNamedFilesAreTold(t *testing.T) {
 	}
 }
 
-// Whoever watches the files has to know of every directory, each once.
+// Whoever watches the files must know of every directory, each once.
 func TestDirectoriesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl":        use("a", "./a") + use("b", "./a"),
@@ -221,7 +221,7 @@ func TestMovedModulesOfModules(t *testing.T) {
 	}
 }
 
-// A removed block lets go of a module as of a job, unless what it names is there, or could be taken for something else.
+// A removed block forgets a module like a job, unless what it names is there, or could be mistaken for something else.
 func TestRemovedModules(t *testing.T) {
 	const removed = "removed {\n  from    = module.x\n  destroy = false\n}\n"
 	module := map[string]string{"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("")}
@@ -233,14 +233,14 @@ func TestRemovedModules(t *testing.T) {
 		"key still there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"b\"])\n}\nremoved {\n  from = module.x[\"b\"]\n}\n", "", "Remove its key from the module's for_each"},
 		"empty but there":  {"module \"x\" {\n  source   = \"./m\"\n  for_each = {}\n}\n" + removed, "", "Removed module still exists"},
 		"inner one there":  {use("y", "./m") + "removed {\n  from = module.y.module.deep\n}\n", "", "Removed module still exists: module.y.module.deep is still declared"},
-		"a namesake":       {strings.ReplaceAll(inJob(""), `"j"`, `"x-other"`) + removed, "", `Name of a removed module's job: job.x-other, at`},
-		"namesake module":  {use("x-y", "./m") + removed, "", `Name of a removed module's job: module.x-y.module.deep.job.j, at`},
+		"a namesake":       {strings.ReplaceAll(inJob(""), `"j"`, `"x-other"`) + removed, "", `Ambiguous name of a removed module's job: job.x-other, at`},
+		"namesake module":  {use("x-y", "./m") + removed, "", `Ambiguous name of a removed module's job: module.x-y.module.deep.job.j, at`},
 		"moved":            {use("z", "./m") + "moved {\n  from = module.x\n  to = module.z\n}\n" + removed, "", "Removed module was moved: module.x becomes module.z"},
 		"one moved out":    {inJob("") + "moved {\n  from = module.x.job.a\n  to   = job.j\n}\n" + removed, "module.x: x-", ""},
-		"twice":            {inJob("") + removed + removed, "", "Duplicate removed block: There is one for module.x already"},
-		"one of its jobs":  {inJob("") + removed + "removed {\n  from = module.x[\"a\"].job.j\n}\n", "", `module.x["a"].job.j is in module.x, for which there is one already`},
-		"one of its keys":  {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "", `job.x["a"] is in job.x, for which there is one already`},
-		"one of many keys": {inJob("") + "removed {\n  from = module.x.job.y\n}\nremoved {\n  from = module.x[\"a\"].job.y[\"b\"]\n}\n", "", `module.x["a"].job.y["b"] is in module.x.job.y, for which there is one already`},
+		"twice":            {inJob("") + removed + removed, "", "Duplicate removed block: There is already one for module.x"},
+		"one of its jobs":  {inJob("") + removed + "removed {\n  from = module.x[\"a\"].job.j\n}\n", "", `module.x["a"].job.j is in module.x, which already has one`},
+		"one of its keys":  {inJob("") + "removed {\n  from = job.x\n}\nremoved {\n  from = job.x[\"a\"]\n}\n", "", `job.x["a"] is in job.x, which already has one`},
+		"one of many keys": {inJob("") + "removed {\n  from = module.x.job.y\n}\nremoved {\n  from = module.x[\"a\"].job.y[\"b\"]\n}\n", "", `module.x["a"].job.y["b"] is in module.x.job.y, which already has one`},
 		"keys beside":      {inJob("") + "removed {\n  from = module.x[\"a\"].job.y\n}\nremoved {\n  from = module.x.job.y[\"b\"]\n}\n", `module.x["a"].job.y: `, ""},
 		"all keys gone":    {inJob("") + "removed {\n  from = job.x\n}\n", "job.x: ", ""},
 		"keys of a job":    {strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"x"`, 1) + "removed {\n  from = job.x\n}\n", "", `Removed job still exists: job.x["a"] is still declared`},
@@ -359,8 +359,8 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 	}
 }
 
-// What a removed block lets go on is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
-// that is declared no more nobody else knows which jobs it stood for.
+// What a removed block lets continue is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
+// that is no longer declared nobody else knows which jobs it stood for.
 func TestRemovedAfterMoved(t *testing.T) {
 	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
 	long := strings.Repeat("j", 57) // with "b-x-y-" before it the longest name that there is
@@ -402,13 +402,13 @@ func TestRemovedAfterMoved(t *testing.T) {
 	}
 }
 
-// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is told once.
+// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is reported once.
 func TestMistakesInAddresses(t *testing.T) {
 	repeated := strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"train"`, 1)
 	within := "module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"k\"])\n}\n"
 	importTo := func(to string) string { return fmt.Sprintf("import {\n  to = %s\n  id = \"1\"\n}\n", to) }
 	for name, c := range map[string]struct{ files, want string }{
-		"no key":              {repeated + importTo("job.train"), `Import to an undeclared job: job.train stands for all jobs that for_each makes: write the key of the one that is meant, as in job.train["a"].`},
+		"no key":              {repeated + importTo("job.train"), `Import to an undeclared job: job.train stands for all instances of for_each: write the key of one, as in job.train["a"].`},
 		"no key, of a slot":   {repeated + importTo("job.train.worker[0]"), `as in job.train["a"].`},
 		"no key, of a module": {within + importTo("module.x.job.j"), `as in module.x["k"].job.j.`},
 		"a slip":              {repeated + importTo(`job.tarin["b"]`), `job.tarin["b"] is not declared. Did you mean job.train["b"]? Declare it`},
@@ -423,7 +423,7 @@ func TestMistakesInAddresses(t *testing.T) {
 	}
 }
 
-// Moves of a module into itself could be followed back in ever more ways: that is too much, and is told soon.
+// Moves of a module into itself could be followed back in ever more ways: that is too much, and is reported soon.
 func TestMovesThatGrowAreTooMuch(t *testing.T) {
 	wantOne(t, writeTree(t, map[string]string{"job.hcl": inJob("") +
 		"moved {\n  from = module.b.module.x\n  to = module.b\n}\nmoved {\n  from = module.b.module.y\n  to = module.b\n}\nremoved {\n  from = module.b\n  destroy = false\n}\n"}),

@@ -14,7 +14,7 @@ type unset struct{}
 
 // WithoutUnset leaves out the errors that required variables of the job directory have no value, for those who ask what
 // the files mean whatever the values are. In every reading such a variable is an unknown value of its type. What does
-// not depend on it is evaluated and checked as ever, and of what does nothing is said: see Config.Unknown and
+// not depend on it is evaluated and checked as usual, and of what does nothing is said: see Config.Unknown and
 // Config.Templates.
 func WithoutUnset(diags hcl.Diagnostics) hcl.Diagnostics {
 	var rest hcl.Diagnostics
@@ -37,13 +37,13 @@ const (
 	absent
 )
 
-// anyKey is in the place of keys that are not known: job.gpt[*], with the name gpt-*, which no job can have.
+// anyKey stands for keys that are not known: job.gpt[*], with the name gpt-*, which no job can have.
 const anyKey = "*"
 
 // undecidedBlocks marks what is said of a dynamic block of which it is not known how many blocks it makes, or which.
 type undecidedBlocks struct{}
 
-// takeUndecided enters the types of such blocks in failed, and gives what else is said.
+// takeUndecided enters the types of such blocks in failed, and returns what else is said.
 func (s *shared) takeUndecided(diags hcl.Diagnostics, failed map[string]bool) hcl.Diagnostics {
 	var rest hcl.Diagnostics
 	for _, d := range diags {

@@ -173,7 +173,7 @@ removed {
 }
 `
 
-// withoutValues parses a file, and gives what is wrong with it whatever the values of its variables are.
+// withoutValues parses a file, and returns what is wrong with it whatever the values of its variables are.
 func withoutValues(t *testing.T, src string) (*Config, string) {
 	t.Helper()
 	cfg, diags := parseText(t, src)
@@ -226,11 +226,11 @@ func TestWhatDoesNotDependOnAMissingValueIsChecked(t *testing.T) {
 		"a bound":                     {role("scaling {\n  min = var.n\n  max = 2\n}"), ""},
 		"bounds that are known":       {role("env = { A = var.any }\nscaling {\n  min = 4\n  max = 2\n}"), "Minimum above maximum"},
 		"a number that is a word":     {role("processes = \"many\"\nreplicas = var.n"), "number is required"},
-		"a limit above the others":    {role("resources {\n  cpu = 8\n  memory = var.any\n}\n}\nlimits {\n  cpu = 2\n  memory = var.any\n  devices = var.any"), "8 cpu, and the limits allow 2 cpu."},
+		"a limit above the others":    {role("resources {\n  cpu = 8\n  memory = var.any\n}\n}\nlimits {\n  cpu = 2\n  memory = var.any\n  devices = var.any"), "8 cpu, but the limits allow 2 cpu."},
 		"limits that may be enough":   {role("resources {\n  cpu = var.n\n  memory = \"8GiB\"\n}\n}\nlimits {\n  cpu = 2\n  memory = var.any"), ""},
 		"a gang of unknown size":      {role("replicas = var.n\nresources {\n  cpu = 1\n}\n}\nlimits {\n  cpu = 0.5"), ""},
 		"eltrain's own variable":      {role("env = { RANK = \"0\", A = var.any }"), "sets \"RANK\" for each"},
-		"a variable in each slot":     {role("env = { \"A=\" = slot.role, A = slot.job, B = var.token }"), "cannot name an environment variable"},
+		"a variable in each slot":     {role("env = { \"A=\" = slot.role, A = slot.job, B = var.token }"), "is not a valid name of an environment variable"},
 		"a variable that may be null": {role("env = { RANK = var.any }"), ""},
 		"one that is no null":         {role("env = { RANK = \"r${var.any}\" }"), "sets \"RANK\" for each"},
 		"one that is null":            {role("env = { RANK = null, A = var.any }"), ""},
@@ -299,9 +299,9 @@ func TestAModuleWantsItsVariables(t *testing.T) {
 	}
 }
 
-// Values that are given are checked as ever.
+// Values that are given are checked as usual.
 func TestGivenValuesAreCheckedWithoutOthers(t *testing.T) {
-	for value, want := range map[string]string{"7": "", "x": "does not fit its type number", "2": "Too few."} {
+	for value, want := range map[string]string{"7": "", "x": "does not match its type number", "2": "Too few."} {
 		o := options()
 		o.Assignments = []Assignment{{Name: "given", Value: value}}
 		src := unsetVariables + inJob("") + "variable \"given\" {\n  type = number\n  validation {\n    condition = var.given > 3\n    error_message = \"Too few.\"\n  }\n}\n"

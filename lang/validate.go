@@ -64,7 +64,7 @@ func (l *loader) checkJob(j *job.Job, t *tree) {
 
 func (l *loader) checkRole(r *job.Role, t *tree) {
 	if t.sound("replicas") && r.Replicas < 1 {
-		l.complain(t.at("replicas"), t, "Invalid number of replicas", "A role has at least 1 slot, not %d. To run none of it, remove the role.", r.Replicas)
+		l.complain(t.at("replicas"), t, "Invalid number of replicas", "A role needs at least 1 slot, not %d. To run none, remove the role.", r.Replicas)
 		t.failed["replicas"] = true
 	}
 	if s := t.block("scaling"); s != nil && r.Scaling != nil {
@@ -117,7 +117,7 @@ func (l *loader) checkEnv(r *job.Role, t *tree) {
 	for _, names := range envNames(r, t) {
 		for _, name := range names {
 			if name == "" || strings.ContainsAny(name, "=\x00") {
-				l.complain(t.at("env"), t, "Invalid environment variable", "%q cannot name an environment variable: it must not be empty or contain \"=\".", name)
+				l.complain(t.at("env"), t, "Invalid environment variable", "%q is not a valid name of an environment variable: it must not be empty or contain \"=\".", name)
 				return
 			}
 			if slices.Contains(job.ProcessVariables, name) && !slices.Contains(own, name) {
@@ -126,8 +126,8 @@ func (l *loader) checkEnv(r *job.Role, t *tree) {
 		}
 	}
 	if len(own) > 0 {
-		l.complain(t.at("env"), t, "Variable of eltrain's own",
-			"eltrain sets %s for each training process, from the world that it is in, so no process would see what is written here. Remove it, or give the program what you mean under another name.", list(own))
+		l.complain(t.at("env"), t, "Reserved environment variable",
+			"eltrain sets %s for each training process from its world and would overwrite this value. Remove it, or use another name.", list(own))
 	}
 }
 
@@ -143,27 +143,27 @@ func (l *loader) checkScaling(r *job.Role, role, t *tree) {
 	s := r.Scaling
 	sound := t.sound("min", "max", "step", "sizes")
 	if t.sound("min") && s.Min < 1 {
-		l.complain(t.at("min"), t, "Invalid minimum", "A role trains with at least 1 slot, so min cannot be %d.", s.Min)
+		l.complain(t.at("min"), t, "Invalid minimum", "A role needs at least 1 slot, so min cannot be %d.", s.Min)
 		sound = false
 	}
 	if t.sound("min", "max") && s.Max < s.Min {
-		l.complain(t.at("max"), t, "Minimum above maximum", "max is %d and min is %d: max must be the same or more.", s.Max, s.Min)
+		l.complain(t.at("max"), t, "Minimum above maximum", "max is %d and min is %d: max must be at least min.", s.Max, s.Min)
 		sound = false
 	}
 	if t.sound("max") && s.Max > maxSlots {
 		sound = false // reported as too many slots
 	}
 	if t.sound("step") && s.Step < 1 {
-		l.complain(t.at("step"), t, "Invalid step", "Sizes grow by at least 1, so step cannot be %d.", s.Step)
+		l.complain(t.at("step"), t, "Invalid step", "step must be at least 1, not %d.", s.Step)
 		sound = false
 	}
 	if t.attrs["step"] != nil && t.attrs["sizes"] != nil {
-		l.complain(t.at("sizes"), t, "Both step and sizes", "Legal sizes are given either as multiples of step or as a list. Remove one of them.")
+		l.complain(t.at("sizes"), t, "Both step and sizes", "Legal sizes are either the multiples of step or a list. Remove one of the two.")
 		sound = false
 	}
 	if t.sound("sizes") && t.attrs["sizes"] != nil {
 		if len(s.Sizes) == 0 {
-			l.complain(t.at("sizes"), t, "No legal size", "The list of sizes is empty. Leave it out to allow all.")
+			l.complain(t.at("sizes"), t, "No legal size", "The list of sizes is empty. Remove it to allow all.")
 			sound = false
 		}
 		for _, size := range s.Sizes {
@@ -195,7 +195,7 @@ func legalSizes(s *job.Scaling) string {
 	if len(s.Sizes) > 0 {
 		return fmt.Sprintf("sizes lists %v", s.Sizes)
 	}
-	return fmt.Sprintf("it is no multiple of step = %d", s.Step)
+	return fmt.Sprintf("it is not a multiple of step = %d", s.Step)
 }
 
 // checkStartOrder finds cycles in depends_on.
@@ -218,7 +218,7 @@ func (l *loader) checkStartOrder(j *job.Job, trees []*tree) {
 			}
 			names = append(names, "role."+j.Roles[i].Name)
 			l.complain(trees[i].at("depends_on"), trees[i], "Start order in a cycle",
-				"Each waits for the next one to run: %s. None of them would ever start. (A role's numbers may follow a role that starts later; only depends_on orders starts.)",
+				"Each waits for the next one to run: %s. None would ever start. (A role's values may refer to a role that starts later; only depends_on orders starts.)",
 				strings.Join(names, " -> "))
 			return
 		}
@@ -264,7 +264,7 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 		return
 	}
 	l.complain(&b.def, b, "The job can never fit its limits",
-		"The least that trains is %s; together they hold %s, and the limits allow %s. Raise the limits, or lower min, replicas or resources.",
+		"The smallest world is %s, which needs %s, but the limits allow %s. Raise the limits, or lower min, replicas or resources.",
 		strings.Join(parts, " and "), gang, limitsText(j.Limits))
 }
 
@@ -323,14 +323,14 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 		if b.attrs["timeout"] == nil {
 			at = b.at("settle")
 		}
-		l.complain(at, b, "Settle time above the timeout", "settle is %s and timeout is %s: a world that has to settle could never form in time. Make settle shorter.",
+		l.complain(at, b, "Settle time above the timeout", "settle is %s and timeout is %s: a world could never settle in time. Shorten settle.",
 			j.Rendezvous.Settle, j.Rendezvous.Timeout)
 	}
 	if b := t.block("topology"); b != nil && b.sound("rank_by") {
 		l.checkRankBy(j.Topology.RankBy, b)
 	}
 	if b := t.block("detect"); b != nil && b.sound("lease") && j.Detect.Lease < minLease {
-		l.complain(b.at("lease"), b, "Lease too short", "A lease of %s would take a busy host for a lost one: %s is the least.", j.Detect.Lease, minLease)
+		l.complain(b.at("lease"), b, "Lease too short", "With a lease of %s a busy host would be considered lost: the minimum is %s.", j.Detect.Lease, minLease)
 	}
 	heal := t.block("heal")
 	if b := heal.block("budget"); b != nil {
@@ -354,7 +354,7 @@ func (l *loader) checkPattern(pattern string, t *tree) {
 		return
 	}
 	if re.SubexpIndex("step") < 0 {
-		l.complain(t.at("pattern"), t, "Pattern without step", "The pattern must have a group called step, as \"step (?P<step>\\\\d+)\": progress is measured in steps.")
+		l.complain(t.at("pattern"), t, "Pattern without step", "The pattern must have a group named step, as in \"step (?P<step>\\\\d+)\": progress is measured in steps.")
 	}
 }
 
@@ -366,7 +366,7 @@ func (l *loader) checkSignal(signal string, t *tree) {
 	if slices.Contains(checkpointSignals, "SIG"+strings.ToUpper(signal)) {
 		hint = fmt.Sprintf(" Did you mean %q?", "SIG"+strings.ToUpper(signal))
 	}
-	l.complain(t.at("signal"), t, "Unknown signal", "%q is not a signal that can ask for a checkpoint; these are %s.%s", signal, list(checkpointSignals), hint)
+	l.complain(t.at("signal"), t, "Unknown signal", "%q cannot request a checkpoint; possible signals are %s.%s", signal, list(checkpointSignals), hint)
 }
 
 const labelPrefix = "node.labels."
@@ -384,7 +384,7 @@ func (l *loader) checkRankBy(levels []string, t *tree) {
 			continue
 		}
 		if seen[level] {
-			l.complain(t.at("rank_by"), t, "Duplicate level", "%q is listed twice; each level is used once.", level)
+			l.complain(t.at("rank_by"), t, "Duplicate level", "%q is listed twice; use each level once.", level)
 		}
 		seen[level] = true
 	}
@@ -392,10 +392,10 @@ func (l *loader) checkRankBy(levels []string, t *tree) {
 
 func (l *loader) checkBudget(b job.Budget, t *tree) {
 	if t.sound("restarts") && b.Restarts < 0 {
-		l.complain(t.at("restarts"), t, "Invalid budget", "restarts cannot be %d: 0 heals nothing of the program's own faults, more allows so many.", b.Restarts)
+		l.complain(t.at("restarts"), t, "Invalid budget", "restarts cannot be %d: write 0 to never restart after the program's own failures, or the number allowed.", b.Restarts)
 	}
 	if t.sound("window") && b.Window < job.Duration(time.Second) {
-		l.complain(t.at("window"), t, "Invalid budget", "A window of %s never sees two faults: 1s is the least.", b.Window)
+		l.complain(t.at("window"), t, "Invalid budget", "A window of %s never contains two failures: the minimum is 1s.", b.Window)
 	}
 }
 
@@ -404,6 +404,6 @@ func (l *loader) checkOn(on job.On, t *tree) {
 		l.complain(&t.labelRanges[0], t, "Unknown cause", "Healing cannot be adjusted for %q, only for %s.%s", on.Cause, list(causes), suggest(on.Cause, causes))
 	}
 	if t.sound("limit") && on.Limit < 1 {
-		l.complain(t.at("limit"), t, "Invalid limit", "limit cannot be %d: remove the block to do nothing about the cause.", on.Limit)
+		l.complain(t.at("limit"), t, "Invalid limit", "limit cannot be %d: remove the block to do nothing about this cause.", on.Limit)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// named is a value that others refer to by name: local.NAME, or what a module gives, module.NAME. They may
+// named is a value that others refer to by name: local.NAME, or what a module outputs, module.NAME. They may
 // refer to each other in any order, as long as they do not go round.
 type named struct {
 	address string
@@ -61,7 +61,7 @@ func (l *loader) declareLocals() []*named {
 		for _, inner := range b.Body.Blocks {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unsupported block type",
-				Detail:  "A locals block has only lines of the form NAME = VALUE.",
+				Detail:  "A locals block can only contain lines of the form NAME = VALUE.",
 				Subject: inner.TypeRange.Ptr(),
 			})
 		}
@@ -94,7 +94,7 @@ func duplicateLocal(name string, a, b hcl.Range) *hcl.Diagnostic {
 	return &hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  fmt.Sprintf("Duplicate local value %q", name),
-		Detail:   fmt.Sprintf("It is defined already, at %s:%d. Give one of them another name.", a.Filename, a.Start.Line),
+		Detail:   fmt.Sprintf("It is already defined, at %s:%d. Rename one of them.", a.Filename, a.Start.Line),
 		Subject:  &b,
 	}
 }
@@ -132,7 +132,7 @@ func (l *loader) visitNamed(v *named, path []*named) {
 	v.value = v.make(ctx)
 }
 
-// namedCycle tells of values that each need the next one, and the last one the first.
+// namedCycle reports values that each need the next one, and the last one the first.
 func namedCycle(cycle []*named) *hcl.Diagnostic {
 	summary := "Local values in a cycle"
 	var names []string

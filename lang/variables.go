@@ -42,16 +42,16 @@ type Variable struct {
 type variableBlock struct {
 	Name        string            `hcl:"name,label" doc:"The variable's name, used as var.NAME."`
 	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
-	Default     hcl.Expression    `hcl:"default,optional" doc:"Value when nothing is set. Without one the variable has to be set to plan and to apply."`
+	Default     hcl.Expression    `hcl:"default,optional" doc:"Value if nothing is set. Without one the variable must be set to plan and apply."`
 	Description string            `hcl:"description,optional" doc:"What it is for."`
-	Sensitive   bool              `hcl:"sensitive,optional" doc:"Keeps the value out of everything that is shown or kept: the state, the journal and saved plans have only a keyed digest of it."`
+	Sensitive   bool              `hcl:"sensitive,optional" doc:"Hides the value in all output and storage: the state, the journal and saved plans contain only a keyed digest of it."`
 	Nullable    bool              `hcl:"nullable,optional" default:"true" doc:"Whether null is a value. If not, null means the default."`
-	Validations []validationBlock `hcl:"validation,block" doc:"A rule that the value must keep."`
+	Validations []validationBlock `hcl:"validation,block" doc:"A rule for the value."`
 }
 
 type validationBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true. It may refer to any variable."`
-	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"What to tell when it is not."`
+	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
 // variable is one declaration while its value is being found.
@@ -112,7 +112,7 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 	block := b.AsHCLBlock()
 	l.checkLabel("variable", block, seen)
 	v := &variable{tree: l.tree(block, reflect.TypeFor[variableBlock]()), ty: cty.DynamicPseudoType}
-	// Only rules are evaluated with variables; the rest has to be constant.
+	// Only rules are evaluated with variables; the rest must be constant.
 	l.checkBody(b.Body, v.tree.typ, scope{where: "the declaration of a variable"})
 	d := decoder{l: l, eval: func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
 		val, diags := attr.Expr.Value(nil)
@@ -125,7 +125,7 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Invalid name of a variable",
-			Detail:   fmt.Sprintf("%q cannot be written as var.NAME: begin it with a letter.", v.name),
+			Detail:   fmt.Sprintf("%q cannot be used as var.NAME: start it with a letter.", v.name),
 			Subject:  v.tree.labelRanges[0].Ptr(),
 		})
 	}
@@ -224,7 +224,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	}
 	attrs, diags := body.JustAttributes()
 	for _, d := range diags {
-		d.Detail = "A file of variables has only lines of the form NAME = VALUE. Declare variables in a .hcl file."
+		d.Detail = "A variables file can only contain lines of the form NAME = VALUE. Declare variables in a .hcl file."
 	}
 	l.report(diags...)
 	for name, attr := range attrs {
@@ -232,7 +232,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 			l.report(l.unsure(&hcl.Diagnostic{
 				Severity: hcl.DiagWarning,
 				Summary:  "Value for an undeclared variable",
-				Detail:   fmt.Sprintf("No variable called %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
+				Detail:   fmt.Sprintf("No variable %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
 				Subject:  attr.Expr.Range().Ptr(), // the beginning of a file that is not quoted would name no line
 			}))
 			continue
@@ -241,7 +241,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	}
 }
 
-// valueOf gives the variable's value; unknown if there is none or it does not fit.
+// valueOf returns the variable's value; unknown if there is none or it does not fit.
 func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	unknown := unknownOf(v.ty)
 	fallback := func() (cty.Value, bool) {
@@ -272,7 +272,7 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "No value for a required variable",
-				Detail: fmt.Sprintf("The variable %q has no default. Set it with -var '%s=…', in %s, or by %s%s=….",
+				Detail: fmt.Sprintf("The variable %q has no default. Set it with -var '%s=…', in %s, or with %s%s=….",
 					v.name, v.name, defaultVarsFile, envPrefix, v.name),
 				Subject: v.tree.def.Ptr(), Extra: unset{},
 			})
@@ -309,7 +309,7 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	}
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagError,
-		Summary:  "Unsuitable value for a variable",
+		Summary:  "Invalid value for a variable",
 		Detail:   fmt.Sprintf("The variable %q must not be null.", v.name),
 		Subject:  &g.at,
 	})
@@ -321,7 +321,7 @@ func constant(expr hcl.Expression) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(nil)
 	for _, d := range diags {
 		if d.Summary == "Variables not allowed" || d.Summary == "Function calls not allowed" {
-			d.Detail = "The value of a variable has to be a constant. A string has to be in quotes."
+			d.Detail = "The value of a variable must be a constant. A string must be quoted."
 		}
 	}
 	return val, diags
@@ -350,12 +350,12 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 	converted, err := convert.Convert(val, v.ty)
 	if err != nil {
 		secret, at := v.decl.Sensitive || val.ContainsMarked(), v.from
-		detail := fmt.Sprintf("The %s of %q does not fit its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
+		detail := fmt.Sprintf("The %s of %q does not match its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
 		if secret {
-			detail = fmt.Sprintf("The %s of %q does not fit its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
+			detail = fmt.Sprintf("The %s of %q does not match its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
 			at = l.besides(v)
 		}
-		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Unsuitable value for a variable", Detail: detail, Subject: &at})
+		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value for a variable", Detail: detail, Subject: &at})
 		return unknownOf(v.ty)
 	}
 	if !l.meter.spendOn(converted) {

@@ -84,7 +84,7 @@ func TestVariableTypes(t *testing.T) {
 		{"object with optional", `variable "x" { type = object({ a = string, b = optional(number, 3), c = optional(string) }) }`, `{ a = "x" }`, `{"a":"x","b":3,"c":null}`, ""},
 		{"object without what it needs", `variable "x" { type = object({ a = string }) }`, `{}`, "", `attribute "a" is required`},
 		{"deep", `variable "x" { type = list(object({ n = number })) }`, `[{ n = 1 }, { n = "x" }]`, "", "[1].n: a number is required"},
-		{"not constant", `variable "x" { type = list(string) }`, `[foo]`, "", "A string has to be in quotes"},
+		{"not constant", `variable "x" { type = list(string) }`, `[foo]`, "", "A string must be quoted"},
 		{"syntax", `variable "x" { type = list(string) }`, `[`, "", "-var x"},
 		{"bad type", `variable "x" { type = strin }`, "a", "", "strin"},
 		{"null", "variable \"x\" {\n  type = list(string)\n  nullable = false\n}", "null", "", "must not be null"},
@@ -93,7 +93,7 @@ func TestVariableTypes(t *testing.T) {
 		{"rule kept", "variable \"x\" {\n  type = number\n  validation {\n    condition = var.x > 2\n    error_message = \"More than 2, not ${var.x}.\"\n  }\n}", "3", "3", ""},
 		{"rule broken", "variable \"x\" {\n  type = number\n  validation {\n    condition = var.x > 2\n    error_message = \"More than 2, not ${var.x}.\"\n  }\n}", "2", "", "More than 2, not 2."},
 		{"second rule broken", "variable \"x\" {\n  type = number\n  validation {\n    condition = true\n    error_message = \"First.\"\n  }\n  validation {\n    condition = var.x != 2\n    error_message = \"Second.\"\n  }\n}", "2", "", "Second."},
-		{"rule with unknown name", "variable \"x\" {\n  validation {\n    condition = var.y > 2\n    error_message = \"No.\"\n  }\n}", "2", "", `No variable is called "y"`},
+		{"rule with unknown name", "variable \"x\" {\n  validation {\n    condition = var.y > 2\n    error_message = \"No.\"\n  }\n}", "2", "", `There is no variable "y"`},
 		{"rule is no bool", "variable \"x\" {\n  validation {\n    condition = [var.x]\n    error_message = \"No.\"\n  }\n}", "2", "", "The condition must be true or false"},
 		{"default refers", "variable \"x\" { default = var.y }", "2", `"2"`, ""},
 	}
@@ -118,7 +118,7 @@ func TestVariableTypes(t *testing.T) {
 
 func TestDefaultMustBeConstant(t *testing.T) {
 	text := mustFail(t, "variable \"y\" { default = 1 }\nvariable \"x\" { default = var.y }\n"+inJob(""))
-	if !strings.Contains(text, "has to be a constant") {
+	if !strings.Contains(text, "must be a constant") {
 		t.Error(text)
 	}
 }
@@ -194,7 +194,7 @@ job "j" {
 	}
 }
 
-// TestErrorsKeepSecrets holds that no diagnostic quotes a sensitive value.
+// TestErrorsKeepSecrets checks that no diagnostic quotes a sensitive value.
 func TestErrorsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	decl := "variable \"s\" {\n  sensitive = true\n%RULE%}\n"
@@ -227,7 +227,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	}
 }
 
-// TestNoFileOfVariablesIsQuoted holds that of a file of variables nothing is shown but the place: where it does not parse, or sets
+// TestNoFileOfVariablesIsQuoted checks that of a file of variables nothing is shown but the place: where it does not parse, or sets
 // a misspelt name, nobody can tell what in it is sensitive. A default and a module's argument that do not fit are not quoted either.
 func TestNoFileOfVariablesIsQuoted(t *testing.T) {
 	const secret = "hunter2"
@@ -284,7 +284,7 @@ func TestOnlyJobsTakeSensitiveValues(t *testing.T) {
 	} {
 		cfg, diags := withVars(t, decl+src, Assignment{Name: "s", Value: secret})
 		text := render(cfg, diags)
-		if !diags.HasErrors() || !strings.Contains(text, where) || !strings.Contains(text, "Give it to a job") || strings.Contains(text, secret) {
+		if !diags.HasErrors() || !strings.Contains(text, where) || !strings.Contains(text, "Use it in a job") || strings.Contains(text, secret) {
 			t.Errorf("want an error about %s without the secret, got:\n%s", where, text)
 		}
 		if kept := fmt.Sprintf("%+v %+v", cfg.Settings, cfg.Providers); strings.Contains(kept, secret) {

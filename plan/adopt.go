@@ -6,7 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Import says that what runs under an ID is to be looked after as the job To, or as a slot of it. The ID is the UID
+// Import says that what runs under an ID is to be managed as the job To, or as a slot of it. The ID is the UID
 // of a job, or what the infrastructure calls one of its incarnations or what owns them all.
 type Import struct {
 	To job.Selector `json:"to"`
@@ -20,7 +20,7 @@ func (i Import) names(inc *job.Incarnation) bool { return inc.Name == i.ID || i.
 func (i Import) whole(inc *job.Incarnation) bool { return inc.UID == i.ID || inc.Group == i.ID }
 
 // adopt finds what import blocks name. A job that is recorded was imported, or begun, before: its block says nothing
-// any more. One for which nothing is found is refused and not begun: it was to be that one, and no other. Until it is
+// anymore. One for which nothing is found is refused and not begun: it was to be that one, and no other. Until it is
 // found nothing is stopped as a stray: it may be what was meant.
 func (p *pass) adopt() {
 	for _, i := range p.in.Imports {
@@ -60,7 +60,7 @@ type adopted struct {
 	launched string // the name by which its infrastructure knows it
 }
 
-// find gives the UID of what an import names, or why it cannot be had.
+// find returns the UID of what an import names, or why it cannot be had.
 func (p *pass) find(i Import) (uid string, why *Refusal) {
 	to := i.To.String()
 	provider := p.providerOf(i.To.Job)

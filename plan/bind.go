@@ -46,7 +46,7 @@ func (p *pass) hinted(w *work, s *job.Slot) bool {
 }
 
 // shownNode is the node of an incarnation. One that is not listed yet is none: nodes and incarnations are seen
-// by watches of their own, and a node that has just joined must not be taken for one that went.
+// by watches of their own, and a node that has just joined must not be mistaken for one that went.
 func (p *pass) shownNode(w *work, inc *job.Incarnation) string {
 	if p.schedules(w) && !p.nodesUnknown(w) && p.space(w.spec.Provider).listed[inc.Node] == nil {
 		return ""
@@ -71,7 +71,7 @@ func (p *pass) follow(w *work, s *job.Slot) {
 }
 
 // measureHints lets those that are not bound hold the places where they may come to, in the order in which jobs
-// are served. A hint that does not fit any more is given up: recover takes another.
+// are served. A hint that no longer fits is given up: recover takes another.
 func (p *pass) measureHints() {
 	for _, w := range p.turn {
 		sp := p.space(w.spec.Provider)
@@ -100,7 +100,7 @@ func (sp *space) has(s *job.Slot) bool {
 // that fell short: its slots go once they are not heard of either. Nobody waits for what ran there then, and its number
 // fences it.
 //
-// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
+// In a role of which a slot has succeeded nothing starts anymore: what still runs there runs to its end.
 func (p *pass) giveUpNode(w *work, s *job.Slot) {
 	if w.finished[s.Address.Role] && len(w.running(s)) > 0 {
 		return
@@ -135,7 +135,7 @@ func (p *pass) anyForsaken(w *work, s *job.Slot) bool {
 	return p.schedules(w) && slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool { return p.forsaken(w, inc) })
 }
 
-// leaving reports whether one of the slot's incarnations was asked to go and is on its way.
+// leaving reports whether one of the slot's incarnations was told to stop and is on its way.
 func (w *work) leaving(s *job.Slot) bool {
 	return slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool {
 		return inc.State != job.Gone && inc.Member != nil && inc.Member.State == job.MemberLeaving

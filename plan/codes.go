@@ -7,47 +7,47 @@ import "github.com/eltrain/eltrain/job"
 
 // Why a slot is started, stopped or replaced, or a job removed.
 const (
-	DeclarationChanged job.Code = "declaration_changed" // it is declared otherwise than it was started
+	DeclarationChanged job.Code = "declaration_changed" // it is declared differently than it was started
 	ReplaceRequested   job.Code = "replace_requested"   // a replacement was asked for
 	Edited             job.Code = "edited"              // somebody else edited it
 	EditedAttribute    job.Code = "edited_attribute"    // a part: one that was edited
 	Superseded         job.Code = "superseded"          // a newer incarnation has the slot
 	JobEnded           job.Code = "job_ended"           // its job has ended
-	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, and its agent has not ended by itself
-	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, and runs
+	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, but its agent has not exited
+	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, but still runs
 	EarlierDecision    job.Code = "earlier_decision"    // decided by an eltrain that did not record why
 	RoleSucceeded      job.Code = "role_succeeded"      // another slot of its role has succeeded
-	NotDeclared        job.Code = "not_declared"        // its job is not declared any more
-	DestroyRequested   job.Code = "destroy_requested"   // destroy was asked for
-	RoleNotDeclared    job.Code = "role_not_declared"   // its role is not declared any more
+	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
+	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
+	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its role may not have so many slots
-	GivesWay           job.Code = "gives_way"           // it waits in vain, and another job fits without it
+	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
 	MakesRoom          job.Code = "makes_room"          // its role shrinks so that another job fits
 	Shrunk             job.Code = "shrunk"              // its role is made smaller
 	Scaled             job.Code = "scaled"              // its role is made larger within its bounds
 	MemoryEnlarged     job.Code = "memory_enlarged"     // it gets more memory after it ran out of it
-	NoRoomToReturn     job.Code = "no_room_to_return"   // it starts anew once a node has room
+	NoRoomToReturn     job.Code = "no_room_to_return"   // it starts again once a node has room
 	NodeDrained        job.Code = "node_drained"        // its node is drained
-	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than it holds
+	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than its slots need
 	JobLimits          job.Code = "job_limits"          // the job's limits allow no more
 	RoleMax            job.Code = "role_max"            // the role's max allows no more
 	NoRoomForMore      job.Code = "no_room_for_more"    // no node has room for more
 	Stray              job.Code = "stray"               // it belongs to an earlier job of the name, or to none
-	NothingRuns        job.Code = "nothing_runs"        // nothing of the job runs any more
+	NothingRuns        job.Code = "nothing_runs"        // nothing of the job is running
 	Remains            job.Code = "remains"             // it is what is left of an earlier job
-	MoreReasons        job.Code = "more_reasons"        // there are more than are told
+	MoreReasons        job.Code = "more_reasons"        // there are more than are listed
 )
 
 // How a slot was lost. The code is the cause, where there is one.
 const (
-	LeaseLost     = job.Code(job.LeaseLost)     // it was silent for the whole lease
+	LeaseLost     = job.Code(job.LeaseLost)     // its lease expired
 	NodeGone      = job.Code(job.NodeGone)      // its node was removed
 	Preempted     = job.Code(job.Preemption)    // it was preempted
 	Evicted       = job.Code(job.Eviction)      // it was evicted
-	Deleted       = job.Code(job.Deletion)      // somebody deleted it
+	Deleted       = job.Code(job.Deletion)      // somebody else deleted it
 	NodeFailed    = job.Code(job.NodeFailed)    // its node could not start it
 	LaunchFailed  = job.Code(job.LaunchFailed)  // its agent did not register
-	AgentLeft     = job.Code(job.AgentLeft)     // its agent was asked to go
+	AgentLeft     = job.Code(job.AgentLeft)     // its agent was told to stop
 	AgentGone     = job.Code(job.AgentGone)     // its agent ended
 	OutOfMemory   = job.Code(job.OutOfMemory)   // it ran out of memory
 	StartFailed   = job.Code(job.StartFailed)   // it could not be started
@@ -60,8 +60,8 @@ const (
 // The evidence of an incident, or of what ended while nobody looked. NodeGone, Preempted, Evicted, Deleted, AgentLeft and
 // AgentGone are evidence as well.
 const (
-	SilentForLease   job.Code = "silent_for_lease"  // nothing was heard of it for the whole lease
-	NotRegistered    job.Code = "not_registered"    // its agent runs and has not registered
+	SilentForLease   job.Code = "silent_for_lease"  // no heartbeat for the whole lease
+	NotRegistered    job.Code = "not_registered"    // its agent is running but has not registered
 	NodeRemoved      job.Code = "node_removed"      // the named node was removed
 	NodeCannotStart  job.Code = "node_cannot_start" // the named node could not start it
 	CannotStart      job.Code = "cannot_start"      // its command could not be started
@@ -76,36 +76,36 @@ const (
 	AgentNotThere    job.Code = "agent_not_there"   // the world waits for its agent to register
 	NoPlace          job.Code = "no_place"          // the world waits for it, and it has no place
 	NotStarting      job.Code = "not_starting"      // the world waits for it, and its infrastructure says why it does not start
-	EndedWell        job.Code = "ended_well"        // it has ended well
-	Gone             job.Code = "gone"              // nothing of it is there any more
+	EndedWell        job.Code = "ended_well"        // it succeeded
+	Gone             job.Code = "gone"              // nothing of it is left
 	NotRecorded      job.Code = "not_recorded"      // an incarnation runs that is not recorded
 	NewerIncarnation job.Code = "newer_incarnation" // a newer incarnation runs than is recorded
 )
 
-// What is not as asked for, and why.
+// What is not as configured, and why.
 const (
 	NoRoom                job.Code = "no_room"                  // what is wanted and what is available
 	NeverFits             job.Code = "never_fits"               // it cannot run on these nodes even when they are empty
 	AboveLimits           job.Code = "above_limits"             // the job's limits leave no room for what is wanted
-	StillStopping         job.Code = "still_stopping"           // slots start anew once what ran in them has stopped
+	StillStopping         job.Code = "still_stopping"           // slots start again once what ran in them has stopped
 	ReplacementTooLarge   job.Code = "replacement_too_large"    // what is to replace its slots does not fit
-	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts anew once there is room
+	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts again once there is room
 	Queued                job.Code = "queued"                   // slots wait on their infrastructure
 	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and nobody has asked their agents how
 	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for what is on a drained one
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
-	ProviderRefuses       job.Code = "provider_refuses"         // its provider starts no job as things are
+	ProviderRefuses       job.Code = "provider_refuses"         // its provider starts no job at the moment
 	NameInUse             job.Code = "name_in_use"              // a job of this name runs there under another state
 	ImageMissing          job.Code = "image_missing"            // a role has no image, and its provider needs one
 	ImageUnsupported      job.Code = "image_unsupported"        // a role has an image, and its provider runs none
 	PodUnsupported        job.Code = "pod_unsupported"          // a role has a pod overlay, and its provider has no pods
 	MoveBlocked           job.Code = "move_blocked"             // a job of the new name is there already
 	AtOtherSite           job.Code = "at_other_site"            // it runs elsewhere than its provider looks
-	NotPruned             job.Code = "not_pruned"               // it is in the files no more, and jobs are not to be removed
+	NotPruned             job.Code = "not_pruned"               // it is no longer in the files, and jobs are not to be removed
 	EndsWhole             job.Code = "ends_whole"               // held back: a job ends as a whole
 	StartsWhole           job.Code = "starts_whole"             // held back: a job starts as a whole
 	RoleUpdatesWhole      job.Code = "role_updates_whole"       // held back: a role is updated as a whole
-	FailsWhole            job.Code = "fails_whole"              // held back: a job is given up as a whole
+	FailsWhole            job.Code = "fails_whole"              // held back: a failed job is stopped as a whole
 	NotRunningOutOfScope  job.Code = "not_running_out_of_scope" // held back: slots that do not run are not in scope
 )
 
@@ -118,35 +118,35 @@ const (
 	NodeClosed       job.Code = "node_closed"        // a node takes nothing new
 	NodeBarred       job.Code = "node_barred"        // a node can never take the slots
 	NotForRole       job.Code = "not_for_role"       // a node can never take those of one role
-	MoreNodes        job.Code = "more_nodes"         // there are more nodes than are told
-	MoreUselessNodes job.Code = "more_useless_nodes" // there are more nodes without use than are told
+	MoreNodes        job.Code = "more_nodes"         // there are more nodes than are listed
+	MoreUselessNodes job.Code = "more_useless_nodes" // there are more nodes without use than are listed
 )
 
-// Why what is asked for is refused.
+// Why a change is refused.
 const (
 	PreventDestroy           job.Code = "prevent_destroy"            // the job must not be destroyed
-	PreventDestroyUndeclared job.Code = "prevent_destroy_undeclared" // the same, as it was last applied; it is declared no more
-	PreventDestroyMove       job.Code = "prevent_destroy_move"       // it would be destroyed to begin under another provider
-	ImportConflict           job.Code = "import_conflict"            // imports to one job name two jobs that run
+	PreventDestroyUndeclared job.Code = "prevent_destroy_undeclared" // the same, as it was last applied; it is no longer declared
+	PreventDestroyMove       job.Code = "prevent_destroy_move"       // it would be destroyed to start under another provider
+	ImportConflict           job.Code = "import_conflict"            // imports to one job name two running jobs
 	ImportOtherProvider      job.Code = "import_other_provider"      // it runs under another provider
 	ImportJobToSlot          job.Code = "import_job_to_slot"         // a whole job is imported to a slot
 	ImportOtherSlot          job.Code = "import_other_slot"          // a slot is imported to another slot
-	ImportAmbiguous          job.Code = "import_ambiguous"           // two jobs have something of that name
+	ImportAmbiguous          job.Code = "import_ambiguous"           // the ID exists in two jobs
 	ImportNotFound           job.Code = "import_not_found"           // nothing runs with that ID
 	ImportManaged            job.Code = "import_managed"             // it is another job of this state
-	ImportDuplicate          job.Code = "import_duplicate"           // it is imported to another job already
+	ImportDuplicate          job.Code = "import_duplicate"           // it is already imported to another job
 )
 
 // What notices tell, and why a job failed.
 const (
 	PhaseEntered      job.Code = "phase_entered"        // the job entered a phase
-	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts anew
+	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts again
 	JobFailed         job.Code = "job_failed"           // the job failed
 	Incident          job.Code = "incident"             // an incident, and what is done about it
 	EventRejected     job.Code = "event_rejected"       // an event that a slot's phase does not take
-	SlotFailed        job.Code = "slot_failed"          // a slot failed for good
-	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role had succeeded
-	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another one of its role had succeeded
+	SlotFailed        job.Code = "slot_failed"          // a slot failed permanently
+	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
+	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another one of its role succeeded
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
-	RestartsSpent     job.Code = "restarts_spent"       // the budget of restarts is spent
+	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

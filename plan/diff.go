@@ -28,7 +28,7 @@ func (p *pass) settle(w *work) {
 }
 
 // closeRoles gives up what has not begun to train in a role of which a slot has succeeded: nothing starts in
-// it any more.
+// it anymore.
 func (p *pass) closeRoles(w *work) {
 	if len(w.finished) == 0 {
 		return
@@ -55,7 +55,7 @@ func (w *work) aboutToRun(s *job.Slot) bool {
 	return in && m.Incarnation == s.Incarnation && s.Phase == job.Registered && !w.world.Broken
 }
 
-// done reports whether every slot that has to has ended well: the ranked ones, or all if none is ranked.
+// done reports whether every slot that has to has succeeded: the ranked ones, or all if none is ranked.
 func (w *work) done() bool {
 	ranked := w.ranked()
 	any := false
@@ -72,7 +72,7 @@ func (w *work) done() bool {
 	return any
 }
 
-// broken reports whether a slot failed for good.
+// broken reports whether a slot failed permanently.
 func (w *work) broken() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Failed })
 }
@@ -89,7 +89,7 @@ func (p *pass) end(w *work, why job.Reason) {
 	}
 }
 
-// cancel begins to stop a slot for good. One of which nothing runs is stopped by that.
+// cancel begins to stop a slot permanently. One of which nothing runs is stopped by that.
 func (p *pass) cancel(w *work, s *job.Slot) {
 	if w.outside(s.Address) {
 		return
@@ -116,7 +116,7 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 	}
 }
 
-// remove takes out what is declared no more: the job, a role, or slots beyond what a role may have.
+// remove takes out what is no longer declared: the job, a role, or slots beyond what a role may have.
 func (p *pass) remove(w *work) {
 	if !w.declared {
 		if p.in.Keep {
@@ -149,7 +149,7 @@ func (p *pass) remove(w *work) {
 	}
 }
 
-// revise takes up what was edited: in place where no process is concerned, by replacing slots where one is.
+// revise applies what was edited: in place where no process is concerned, by replacing slots where one is.
 func (p *pass) revise(w *work) {
 	if !w.declared {
 		return
@@ -240,11 +240,11 @@ func (w *work) print(role *job.Role, index int) string {
 	return f(index)
 }
 
-// renew takes up a changed declaration in one slot. What runs is replaced later, all of a job together and
+// renew applies a changed declaration in one slot. What runs is replaced later, all of a job together and
 // only if it fits (see replaceAll); what never ran takes it up as it is.
 func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	if w.finished[role.Name] {
-		return // nothing starts in it any more
+		return // nothing starts in it anymore
 	}
 	if s.Phase != job.Pending && len(w.running(s)) > 0 {
 		w.renewed = append(w.renewed, s)
@@ -264,7 +264,7 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 }
 
 // replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old
-// ones are or elsewhere. Otherwise the old ones run on, and a Wait says so.
+// ones are or elsewhere. Otherwise the old ones keep running, and a Wait says so.
 func (p *pass) replaceAll(w *work) {
 	if len(w.renewed) == 0 {
 		return

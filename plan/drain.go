@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// drain moves slots off the nodes that are to be emptied: each is stopped with a checkpoint and started anew where there
+// drain moves slots off the nodes that are to be emptied: each is stopped with a checkpoint and started again where there
 // is room, all of a job's together, so that its world forms once. Where there is none, an elastic role gives up what it
 // has above its min; what is left stays, and a Wait says so.
 func (p *pass) drain() {
@@ -32,7 +32,7 @@ func (p *pass) drain() {
 	}
 }
 
-// onDrained lists the job's slots that are on drained nodes and may start anew, those first that go first. One that is
+// onDrained lists the job's slots that are on drained nodes and may start again, those first that go first. One that is
 // not heard of cannot save what it has: its lease decides.
 func (p *pass) onDrained(w *work) []*job.Slot {
 	sp := p.space(w.spec.Provider)
@@ -53,7 +53,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 	return slots
 }
 
-// putSome places those of the slots that fit on what is or soon will be free, in their order, and gives the others.
+// putSome places those of the slots that fit on what is or soon will be free, in their order, and returns the others.
 func (t *txn) putSome(slots []*job.Slot) (unplaced []*job.Slot) {
 	for _, s := range slots {
 		if !t.put(s, s.Reserved, "", nil, true) {

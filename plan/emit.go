@@ -76,8 +76,8 @@ func (p *pass) gate(w *work) {
 	}
 }
 
-// emitDrift mends what somebody else edited: the same incarnation is launched again. While the role is declared
-// differently than the slot was started, the slot's own settings are not known any more; it is replaced anyway.
+// emitDrift repairs what somebody else edited: the same incarnation is launched again. While the role is declared
+// differently than the slot was started, the slot's own settings are no longer known; it is replaced anyway.
 func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	inc := w.current(s)
 	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
@@ -115,7 +115,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	if len(stop) == 0 {
 		return
 	}
-	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and yet to be ended: a change of this plan does that
+	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and still to be ended: a change of this plan does that
 		s.Stopped, p.out.Dirty = true, true
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.runsOn(s),
@@ -212,7 +212,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 		c.Reasons = []job.Reason{why}
 	}
 	if p.schedules(w) && w.leaving(s) {
-		c.Grace = role.StopGrace // it was asked to go, and saves what it can
+		c.Grace = role.StopGrace // it was told to stop, and saves what it can
 	}
 	c.Launch = w.launch(s, role)
 	p.out.Changes = append(p.out.Changes, c)

@@ -39,7 +39,7 @@ func (in *Input) forgetting() map[string]bool {
 	return all
 }
 
-// Forgets reports whether a job is let go, should it be declared no more. address is what it was declared as, "" if nobody
+// Forgets reports whether a job is let go, should it be no longer declared. address is what it was declared as, "" if nobody
 // knows.
 func (b *Blocks) Forgets(name, address string) bool {
 	return b.Forget[name] ||
@@ -55,7 +55,7 @@ func (m *Module) has(name, address string) bool {
 	return job.Selector{Declared: m.Address}.Covers(address)
 }
 
-// forget takes the jobs out of the records that removed blocks let go. What of them runs, runs on: as long as it does
+// forget takes the jobs out of the records that removed blocks let go. What of them is running keeps running: as long as it does
 // the plan remembers their UIDs, so that it neither stops that as a stray nor takes it for a job of the same name that
 // is declared later.
 func (p *pass) forget() {
@@ -76,7 +76,7 @@ func (p *pass) forget() {
 			p.forgotten[name] = true
 			continue
 		}
-		// The state may have been lost, and it runs all the same.
+		// The state may have been lost, and it runs anyway.
 		unrecorded := p.unrecorded(name)
 		for _, uid := range slices.Sorted(maps.Keys(unrecorded)) {
 			p.release(name, uid, job.Released{Name: unrecorded[uid].Slot.Job, Provider: unrecorded[uid].Provider})

@@ -39,7 +39,7 @@ func TestStepsDoneAgainAreLost(t *testing.T) {
 }
 
 // A job may end while no master is there. What the ledger has as productive ends then, as those who saw it tell, and not when
-// the next master comes; what comes after it is lost, or no time of the job's any more.
+// the next master comes; what comes after it is lost, or no time of the job's anymore.
 func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	now := start.Add(time.Minute)

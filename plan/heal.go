@@ -9,10 +9,10 @@ import (
 )
 
 // verdictGrace is how long a job that is about to be failed is held back from it: its last fault may prove
-// to be the echo of a lost agent, whose news come a moment later than those of its peers' broken connections.
+// to be the echo of a lost agent, whose news arrives a moment later than those of its peers' broken connections.
 const verdictGrace = time.Second
 
-// attributionGrace is how much longer than its processes may take to stop an agent that was asked to go is waited for,
+// attributionGrace is how much longer than its processes may take to stop an agent that was told to stop is waited for,
 // where its infrastructure says why with its end: for its last word, and for the second or two after which a kubelet tells.
 const attributionGrace = 5 * time.Second
 
@@ -68,7 +68,7 @@ func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
 	return 0
 }
 
-// endsEarly reports whether what ends before it has registered by this cause, without a word of how, may go on to end so: its
+// endsEarly reports whether what ends before it has registered by this cause, without a word of how, may continue to end so: its
 // starts are spaced.
 func endsEarly(c job.Cause) bool {
 	switch c {
@@ -176,7 +176,7 @@ func weight(c job.Cause, e *job.Exit) int {
 }
 
 // collateral reports whether a member's processes failed because its world was being ended on purpose: a peer had stopped
-// before this member heard of the order. What failed before the order is a fault of its own, whenever its news come, and
+// before this member heard of the order. What failed before the order is a fault of its own, whenever its news arrives, and
 // so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, or by that of its error file, so a skew between
 // them moves the line by as much; what was reported before the order is a fault whatever the clocks say.
 func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
@@ -259,7 +259,7 @@ func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 }
 
 // sameRound reports whether a start failed as those of the newest incident did. Of a node's failures that is so while one of them
-// goes on. Failures that are charged are one for as long as a rendezvous may take, and a second one of the same slot begins a
+// continues. Failures that are charged are one for as long as a rendezvous may take, and a second one of the same slot begins a
 // round of its own: what never comes up spends the budget.
 func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	if !f.early || w.world.Formed.After(i.Time) {
@@ -277,7 +277,7 @@ func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	})
 }
 
-// enter adds an incident to the record. What is yet to be told of the one before is told first.
+// enter adds an incident to the record. What is still to be told of the one before is told first.
 func (p *pass) enter(w *work, i job.Incident) {
 	if n := len(w.rec.Incidents); n > 0 && !w.rec.Incidents[n-1].Added.IsZero() {
 		p.tellNewest(w)
@@ -317,7 +317,7 @@ func (p *pass) enterFaults(w *work) {
 	p.out.Dirty = p.out.Dirty || len(w.rec.Charges) != charged
 }
 
-// heal decides about every failing slot of the job, from cheap to dear.
+// heal decides about every failing slot of the job, from cheap to expensive.
 func (p *pass) heal(w *work) {
 	p.enterFaults(w)
 	var failing []*job.Slot
@@ -361,7 +361,7 @@ func (p *pass) heal(w *work) {
 	}
 }
 
-// readmit lets the agents go on whose processes failed as collateral: they take part in the next world, as if they had
+// readmit lets the agents continue whose processes failed as collateral: they take part in the next world, as if they had
 // been stopped in time. Nothing is wrong with these slots, so nothing is counted.
 func (p *pass) readmit(w *work) {
 	for _, s := range w.collateral {
@@ -397,7 +397,7 @@ func (p *pass) heldBack(w *work) bool {
 	return true
 }
 
-// failJob gives the job up: what failed is Failed, settle stops the rest.
+// failJob fails the job: what failed is Failed, settle stops the rest.
 func (p *pass) failJob(w *work, why job.Reason) {
 	if w.part != nil {
 		p.holdBack(w.name, "", job.Because(FailsWhole, "job", w.name).With(why))
@@ -512,14 +512,14 @@ func lost(s *job.Slot) (code job.Code, name, value string) {
 	}
 }
 
-// mend takes note that something is done about a slot, and so about the newest incident if it is a culprit of that.
+// repair records that something is done about a slot, and so about the newest incident if it is a culprit of that.
 func (w *work) mend(s *job.Slot) {
 	if n := len(w.rec.Incidents); n > 0 && slices.Contains(w.rec.Incidents[n-1].Culprits, s.Address) {
 		w.mending = true
 	}
 }
 
-// decided enters what was done about the newest incident, the dearest if several things were. An incident is over when a
+// decided enters what was done about the newest incident, the most expensive if several things were. An incident is over when a
 // world has formed since: what is done later is not about it, but for what is done to its culprits. A slot that waits for its
 // next start keeps the others from no world.
 func (p *pass) decided(w *work, a job.Action) {
@@ -539,9 +539,9 @@ func (p *pass) decided(w *work, a job.Action) {
 	p.out.Dirty = true
 }
 
-// tellIncident tells of the newest incident once it was decided, at once: what follows from it (a restart, the next world,
+// tellIncident reports the newest incident once it was decided, at once: what follows from it (a restart, the next world,
 // the end of the job) is told after it, and the next incident of a program that fails early comes within milliseconds. If
-// it proves to be the echo of another fault it is told again, with the heavier cause; and once more with all culprits when
+// it proves to be the echo of another fault it is reported again, with the heavier cause; and once more with all culprits when
 // no more have come for verdictGrace: a switch takes hundreds with it, one by one.
 func (p *pass) tellIncident(w *work) {
 	n := len(w.rec.Incidents)
@@ -555,7 +555,7 @@ func (p *pass) tellIncident(w *work) {
 	p.tellNewest(w)
 }
 
-// tellNewest tells of the newest incident as it is.
+// tellNewest reports the newest incident as it is.
 func (p *pass) tellNewest(w *work) {
 	n := len(w.rec.Incidents)
 	inc := w.rec.Incidents[n-1]

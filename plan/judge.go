@@ -73,7 +73,7 @@ func (w *work) phase() job.JobPhase {
 	return job.JobRunning
 }
 
-// spare reports whether the job trains without the slot, which its infrastructure keeps waiting, maybe for ever.
+// spare reports whether the job trains without the slot, which its infrastructure keeps waiting, maybe forever.
 func (w *work) spare(s *job.Slot) bool {
 	role, inc := w.spec.Role(s.Address.Role), w.current(s)
 	trains := w.world.Generation > 0 && !w.world.Broken
@@ -120,7 +120,7 @@ func (p *pass) account(w *work) {
 	p.out.Dirty = true
 }
 
-// worldEnd is when the job ceased to train, as those who saw its processes end, or its error files, tell it: when the last slot of a job that
+// worldEnd is when the job stopped training, as those who saw its processes end, or its error files, tell it: when the last slot of a job that
 // succeeded did, else when the first process failed of what was found to have failed in this pass. It is zero if nobody knows.
 // The hosts' clocks tell it.
 func (w *work) worldEnd() (end time.Time) {
@@ -146,7 +146,7 @@ func (w *work) worldEnd() (end time.Time) {
 	return end
 }
 
-// exitOf is how the slot's incarnation ended, by its agent's word or else by its provider's; nil if it is not known.
+// exitOf is how the slot's incarnation ended, according to its agent or else its provider; nil if it is not known.
 func (w *work) exitOf(s *job.Slot) *job.Exit {
 	inc := w.current(s)
 	switch {

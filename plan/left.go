@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Left are the jobs that are declared no more and go on only because of Keep, each with that as its reason.
+// Left are the jobs that are no longer declared and continue only because of Keep, each with that as its reason.
 func Left(in *Input) []Wait {
 	if !in.Keep || in.Destroy || in.Refresh {
 		return nil

@@ -10,8 +10,8 @@ import (
 // followMoves gives jobs the names that moved blocks ask for: in the records, and in what is seen of them. From here on the
 // pass knows them by these alone. What runs keeps the name that it was launched under; see job.Record.Launched.
 //
-// Where a job of the new name is there already, nobody can say which of the two is meant. Both go on as they are, and
-// a Wait tells: what runs is not destroyed for a mistake in a name.
+// Where a job of the new name is there already, nobody can say which of the two is meant. Both continue as they are, and
+// a Wait tells: what runs is not destroyed because of a mistake in a name.
 func (p *pass) followMoves() {
 	for _, from := range slices.Sorted(maps.Keys(p.in.Moved)) {
 		old, to := p.in.Records[from], p.in.Moved[from]
@@ -92,7 +92,7 @@ func (p *pass) nameInUse(name, uid string) bool {
 	return false
 }
 
-// emitJob writes what becomes of the job itself: its settings, its name, that it is looked after from now on.
+// emitJob writes what happens to the job itself: its settings, its name, that it is managed from now on.
 func (p *pass) emitJob(w *work) {
 	c := Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed, From: p.movedFrom[w.name], Import: w.imported}
 	if len(w.changed) == 0 || w.rec.Phase == "" || w.rec.Phase.Ended() {

@@ -85,7 +85,7 @@ type pass struct {
 	released    map[string]job.Released // forgotten jobs that run, by UID
 	letGo       map[string]bool         // UIDs of those forgotten in this pass
 	forgotten   map[string]bool         // the same by name, of those that were recorded
-	kept        map[string]bool         // not declared, and to go on
+	kept        map[string]bool         // not declared, and to continue
 	refusedJobs map[string]bool         // of which something must not be done
 	postponed   []Wait                  // jobs that failed, and for whose next try there is no room
 	reasons     map[string]job.Reason   // those of slots, of which many have the same; see why
@@ -98,7 +98,7 @@ type runsAt struct{ provider, job string }
 type work struct {
 	name     string
 	declared bool
-	spec     *job.Job // as declared; as last applied if it is not any more
+	spec     *job.Job // as declared; as last applied if it is not anymore
 	rec      *job.Record
 	slots    []*job.Slot // by address
 	index    map[string]map[int]*job.Slot
@@ -108,7 +108,7 @@ type work struct {
 	// collateral are the slots whose processes failed only because the world was being ended.
 	collateral []*job.Slot
 	decisions  map[*job.Slot]*decision      // made in this pass, by slot; see on
-	changed    []job.FieldChange            // settings taken up in place
+	changed    []job.FieldChange            // settings applied in place
 	differs    map[string][]job.FieldChange // what replaces slots, by role
 	renewed    []*job.Slot                  // running, and declared differently now
 	gone       bool                         // nothing of it is left: its record goes
@@ -120,9 +120,9 @@ type work struct {
 	frozen     bool                            // nothing of it is in scope: it stays as it is
 	part       *extent                         // what of it is in scope; nil is all
 	imported   string                          // the ID by which an import block found it; "" if none did in this pass
-	retried    bool                            // it had failed, and starts anew as it was
+	retried    bool                            // it had failed, and starts again as it was
 	mending    bool                            // a culprit of the newest incident was dealt with in this pass
-	finished   map[string]bool                 // roles of which a slot has ended well: no start follows in them
+	finished   map[string]bool                 // roles of which a slot has succeeded: no start follows in them
 	upCache    map[string]bool                 // by role, for ready
 	stopCache  map[string]bool                 // by role, for anyRunning
 	gated      map[string]bool                 // by role: what is launched waits for its gang
@@ -191,7 +191,7 @@ func newPass(in Input) *pass {
 		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.leave(name, in.Keep) {
 			continue
 		}
-		// It goes on as it was last applied, or ends.
+		// It continues as it was last applied, or ends.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
 	for _, w := range p.jobs {
@@ -293,7 +293,7 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	return w.retried
 }
 
-// editedSince reports whether a slot of a job that ended is declared otherwise by now in what it is started from. One that
+// editedSince reports whether a slot of a job that ended is declared differently by now in what it is started from. One that
 // ended by itself is held against what ran in it. One that was stopped may have been given up before an edit that the others
 // took up, so what ran in it says nothing: it is held against what was applied last, in what is its own.
 func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
@@ -478,7 +478,7 @@ func (w *work) admitted() bool {
 // active reports whether the job is to run at all.
 func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.Ended() }
 
-// succeeded reports whether a slot of the role has ended well: no start follows in it.
+// succeeded reports whether a slot of the role has succeeded: no start follows in it.
 func (w *work) succeeded(role string) bool {
 	return w.finished[role]
 }

@@ -23,7 +23,7 @@ type space struct {
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; nil until asked for
 	drained bool   // some of them are
-	// anyDevice: devices that no node names are there all the same, as many as are asked for.
+	// anyDevice: devices that no node names are there anyway, as many as are asked for.
 	anyDevice bool
 }
 
@@ -31,7 +31,7 @@ type space struct {
 type place struct {
 	node *job.Node
 	free amount // now
-	soon amount // once what is being stopped for good has gone
+	soon amount // once what is being stopped permanently has gone
 }
 
 // open reports whether new slots may come.

@@ -26,24 +26,24 @@ type Input struct {
 	Extra map[string]job.Resources `json:"extra,omitempty"`
 	// Since is when the master began: an agent that has not registered is not late before it had time to.
 	Since time.Time `json:"since,omitzero"`
-	// Destroy tells that jobs are left out because they are to be destroyed; it is a reason, nothing else.
+	// Destroy reports that jobs are left out because they are to be destroyed; it is a reason, nothing else.
 	Destroy bool `json:"destroy,omitempty"`
-	// NewUID gives the UIDs of jobs that are new; it must give the same for the same name within a plan.
+	// NewUID returns the UIDs of jobs that are new; it must give the same for the same name within a plan.
 	NewUID func(name string) string `json:"-"`
-	// Rerun names declared jobs that failed and are to start anew, as an explicit apply does it. The watch loop
+	// Rerun names declared jobs that failed and are to start again, as an explicit apply does it. The watch loop
 	// never does.
 	Rerun map[string]bool `json:"rerun,omitempty"`
-	// Once tells that the run ends when nothing is left to do: an elastic role gets what it begins with, and grows no
+	// Once reports that the run ends when nothing is left to do: an elastic role gets what it begins with, and grows no
 	// further. It would grow once its first world trains, which the plan that was approved does not show.
 	Once bool `json:"once,omitempty"`
 	// Scope bounds the plan to a part of the jobs.
 	Scope Scope `json:"scope,omitzero"`
 	// Refresh brings the records up to what is seen and changes nothing else.
 	Refresh bool `json:"refresh,omitempty"`
-	// Withheld are jobs that go on though the files may say otherwise by now, with the reason, by name. They are
+	// Withheld are jobs that continue though the files may say otherwise by now, with the reason, by name. They are
 	// Degraded, however well they run.
 	Withheld map[string]job.Reason `json:"withheld,omitempty"`
-	// Keep lets recorded jobs that are no longer declared go on as they were last applied, instead of
+	// Keep lets recorded jobs that are no longer declared continue as they were last applied, instead of
 	// destroying them.
 	Keep bool `json:"keep,omitempty"`
 	Blocks
@@ -56,20 +56,20 @@ type Input struct {
 
 // Blocks is what the files say of which job is which: their moved, removed and import blocks.
 type Blocks struct {
-	// Moved gives the names that jobs are to have, by those that they had. Chains were followed.
+	// Moved returns the names that jobs are to have, by those that they had. Chains were followed.
 	Moved map[string]string `json:"moved,omitempty"`
-	// Forget names jobs that are declared no more and are to run on, with nobody looking after them.
+	// Forget names jobs that are no longer declared and are to keep running, unmanaged.
 	Forget map[string]bool `json:"forget,omitempty"`
 	// ForgetDeclared says the same of all jobs that are recorded as declared under one of these addresses, of jobs. Where an
 	// address has no key it is all that a block with for_each stands for: job.gpt, module.eval.job.gpt.
 	ForgetDeclared []string `json:"forget_declared,omitempty"`
 	// ForgetWithin says the same of all jobs of modules.
 	ForgetWithin []Module `json:"forget_within,omitempty"`
-	// Imports are what runs and is to be looked after from now on.
+	// Imports are what runs and is to be managed from now on.
 	Imports []Import `json:"imports,omitempty"`
 }
 
-// Module is a module that is declared no more, with all its keys if it has no key here.
+// Module is a module that is no longer declared, with all its keys if it has no key here.
 type Module struct {
 	Address string `json:"address"` // module.eval, module.eval["de"], module.eval.module.deep
 	Begins  string `json:"begins"`  // what the names of its jobs begin with
@@ -78,11 +78,11 @@ type Module struct {
 // Plan is the outcome. With no Changes, what runs is what should run, as far as it can (see Waits).
 type Plan struct {
 	Changes []Change `json:"changes"`
-	Waits   []Wait   `json:"waits,omitempty"` // what is not as asked for, and why
+	Waits   []Wait   `json:"waits,omitempty"` // what is not as configured, and why
 	// Records are the input's, brought up to the snapshot and with every change's reservation and
 	// incarnation entered. They are stored before the changes are carried out.
 	Records job.Records `json:"records"`
-	// Dirty tells that Records differ from the input's: there is something to store.
+	// Dirty reports that Records differ from the input's: there is something to store.
 	Dirty bool `json:"dirty"`
 	// Wants is what the service is to form, by job.
 	Wants map[string]job.Want `json:"wants"`
@@ -101,7 +101,7 @@ type Plan struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Refusals are what is asked for and must not be done.
 	Refusals []Refusal `json:"refusals,omitempty"`
-	// Kept are recorded jobs, by name, that are not declared and go on all the same: they must not be destroyed, or
+	// Kept are recorded jobs, by name, that are not declared and continue anyway: they must not be destroyed, or
 	// could not be moved.
 	Kept []string `json:"kept,omitempty"`
 }
@@ -111,7 +111,7 @@ type Action string
 
 const (
 	Create  Action = "create"  // + start a slot's incarnation
-	Update  Action = "update"  // ~ take up a change in place: of a job's settings; or mend a slot that was edited
+	Update  Action = "update"  // ~ take up a change in place: of a job's settings; or repair a slot that was edited
 	Restart Action = "restart" // ~ restart the processes of a slot in place
 	Replace Action = "replace" // -/+ next incarnation: the old one is stopped first
 	Delete  Action = "delete"  // - stop a slot, or take away what is left of a job
@@ -131,7 +131,7 @@ type Change struct {
 	Reasons  []job.Reason `json:"reasons,omitempty"` // most telling first
 	// Fields are the attributes that differ, for Update, and for Replace when that is why; for Create all that is set.
 	Fields []job.FieldChange `json:"fields,omitempty"`
-	// From is the job's name so far, if it was moved; Import the ID by which it was found, if it is looked after from now
+	// From is the job's name so far, if it was moved; Import the ID by which it was found, if it is managed from now
 	// on. Only changes of jobs have them.
 	From   string `json:"from,omitempty"`
 	Import string `json:"import,omitempty"`
@@ -146,16 +146,16 @@ type Change struct {
 	Wave int `json:"wave,omitempty"`
 	// Launch is what to start, with Create and Replace. A Replace without it is a planned one: the old
 	// incarnation ends in its own time, with a checkpoint, and a later pass creates the next. With an Update of a
-	// slot it is the incarnation that runs: launching it again mends what was edited.
+	// slot it is the incarnation that runs: launching it again repairs what was edited.
 	Launch *job.Launch `json:"launch,omitempty"`
 }
 
-// Wait is something that is not as asked for and needs what is not there.
+// Wait is something that is not as configured and needs what is not there.
 type Wait struct {
 	Job     string       `json:"job"`
 	Role    string       `json:"role,omitempty"`
 	Reasons []job.Reason `json:"reasons"`
-	// Never: no waiting helps, the declaration has to change. A site that starts no job as things are, as by a closed queue,
+	// Never: no waiting helps, the declaration has to change. A site that starts no job at the moment, as by a closed queue,
 	// may do so later.
 	Never bool `json:"never,omitempty"`
 	// Passing: what was started is queued on its infrastructure, not yet for so long that it looks stuck.

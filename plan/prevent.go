@@ -22,7 +22,7 @@ func (p *pass) refuse(r Refusal) {
 	p.out.Refusals = append(p.out.Refusals, r)
 }
 
-// prevented reports whether a recorded job that is not to run any more must not be ended, and refuses it. One that has
+// prevented reports whether a recorded job that is not to run anymore must not be ended, and refuses it. One that has
 // ended has nothing left that could be lost.
 func (p *pass) prevented(name string, rec *job.Record) bool {
 	prevent, said := p.in.Prevent[name]
@@ -41,7 +41,7 @@ func (p *pass) prevented(name string, rec *job.Record) bool {
 	return true
 }
 
-// preventedMove reports whether a declared job would have to end where it runs, to begin under another provider, and must
+// preventedMove reports whether a declared job would have to end where it runs, to start under another provider, and must
 // not; it refuses that.
 func (p *pass) preventedMove(spec *job.Job, rec *job.Record) bool {
 	if !spec.Lifecycle.PreventDestroy || spec.Provider == rec.Spec.Provider || isOver(rec) {

@@ -347,7 +347,7 @@ func held(s job.Slot) bool {
 	return true
 }
 
-// reserved is what counts towards the limits: a slot that succeeded holds nothing any more, and one that lost its place, or
+// reserved is what counts towards the limits: a slot that succeeded holds nothing anymore, and one that lost its place, or
 // was edited, nothing until it has one that the limits allow.
 func reserved(s job.Slot) job.Resources {
 	if !s.Phase.Live() || s.Phase == job.Pending {
@@ -521,7 +521,7 @@ func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
 			t.Fatalf("%s.%s went from %d to %d slots, which is no legal size:\n%s%s", j.Name, r.Name, nWas, n, c.status(), c.shown)
 		}
 	}
-	limits := is.Spec.Limits // those in force: a scope with a part of the job leaves the declared ones out
+	limits := is.Spec.Limits // those in effect: a scope with a part of the job leaves the declared ones out
 	if limits != nil && was != nil && total.CPU > *limits.CPU && total.CPU > totalWas.CPU {
 		t.Fatalf("%s holds %s, over its limits:\n%s%s", j.Name, total, c.status(), c.shown)
 	}
@@ -547,7 +547,7 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 	}
 }
 
-// checkSpared: what was let go, or must not be destroyed, is not stopped for good; what was moved has the same UID and
+// checkSpared: what was let go, or must not be destroyed, is not stopped permanently; what was moved has the same UID and
 // the same incarnations as before.
 func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 	spared := map[string]bool{}
@@ -568,7 +568,7 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 		}
 		before, after := in.Records[ch.From], p.Records[ch.Job]
 		if after == nil && !declares(in, ch.Job) && !runs(in, before.UID) {
-			continue // declared no more under either name, it ends, and nothing of it has to be waited for
+			continue // declared no more under either name, it ends, and nothing of it must be waited for
 		}
 		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
 			t.Fatalf("%s was moved to %s, and is another job:\n%s", ch.From, ch.Job, c.shown)
@@ -632,13 +632,13 @@ func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 	}
 }
 
-// rest lets time go on with nothing more happening. In the end no plan has a change or anything to store, and
+// rest lets time continue with nothing more happening. In the end no plan has a change or anything to store, and
 // no number of passes and hours brings one.
 func (c *checker) rest(t *rapid.T) {
 	c.slowStop = false
 	c.scope = plan.Scope{}
 	c.stopped()
-	c.kind = true // where it disagrees with the planner for ever, jobs that do not come up are tried for ever
+	c.kind = true // where it disagrees with the planner forever, jobs that do not come up are tried forever
 	quiet := 0
 	for pass := 0; quiet < 4; pass++ {
 		if pass == 120 {
@@ -650,7 +650,7 @@ func (c *checker) rest(t *rapid.T) {
 			c.schedule()
 		}
 		c.serve()
-		due := slices.ContainsFunc(p.Changes, func(ch plan.Change) bool { return ch.Wave == 0 }) // later ones may wait for ever
+		due := slices.ContainsFunc(p.Changes, func(ch plan.Change) bool { return ch.Wave == 0 }) // later ones may wait forever
 		if due || p.Dirty || before != c.fingerprint() {
 			quiet = 0
 			continue

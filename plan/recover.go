@@ -68,7 +68,7 @@ func (p *pass) begin(s *job.Slot) {
 }
 
 // placed reports whether a slot that holds has a place, or needs none yet: its next start is held back. One that is still
-// being stopped needs one already, so that a plan says what becomes of it. One that is heard of has one: where the
+// being stopped needs one already, so that a plan says what happens to it. One that is heard of has one: where the
 // scheduler bound it is seen in a moment.
 func (w *work) placed(s *job.Slot) bool {
 	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && heard(w.current(s))

@@ -33,7 +33,7 @@ func (p *pass) asLastApplied() {
 	p.in.Scope.Replace = nil
 }
 
-// Drift is one object that runs otherwise than it was last applied, and by nothing that a plan has decided.
+// Drift is one object that runs differently than it was last applied, and by nothing that a plan has decided.
 type Drift struct {
 	Slot     job.Address `json:"slot"`
 	UID      string      `json:"uid"`
@@ -45,7 +45,7 @@ type Drift struct {
 	Fields []job.FieldChange `json:"fields,omitempty"`
 }
 
-// Drifted lists what runs otherwise than the records say, by address: what is seen of recorded jobs against what was
+// Drifted lists what runs differently than the records say, by address: what is seen of recorded jobs against what was
 // last applied. It reads facts and decides nothing.
 func Drifted(in *Input) []Drift {
 	type at struct {

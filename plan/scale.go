@@ -243,7 +243,7 @@ func (w *work) short() bool {
 }
 
 // regrowAfter is how long a slot whose pod was withdrawn before a scheduler had bound it stays so, before its role
-// grows into it again: where the scheduler sees room and the planner does not, or the other way round, pods come and go no
+// grows into it again: where the scheduler sees room and the planner does not, or the other way around, pods come and go no
 // faster than that.
 const regrowAfter = 30 * time.Second
 

@@ -38,10 +38,10 @@ import (
 //	advance 5s     lets time pass
 //	forget         loses the state
 //	rerun          the next pass is an explicit apply
-//	once, watch    plans are those of a run that ends, from now on; of one that goes on, as they are to begin with
+//	once, watch    plans are those of a run that ends, from now on; of one that continues, as they are to begin with
 //	slow, stopped  stops take until "stopped"
 //	lag, seen      what is launched is not in the snapshots until "seen"
-//	keep           the jobs that are not declared any more go on
+//	keep           the jobs that are no longer declared continue
 //	status         what runs
 //
 // and with a scheduler that places:
@@ -52,7 +52,7 @@ import (
 //	registers      one a line: SLOT: its agent has registered, and where it is bound is not seen yet
 //	waiting        one a line: SLOT TEXT: why it is not up yet
 //	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
-//	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none any more
+//	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none anymore
 //	stray          one a line: JOB UID [OWNER]: a slot of a job of that UID runs
 //	extra ROLE     cpu=, mem=, gpu=: what a pod of it takes beside what it reserves; without them nothing
 //	bars           one a line: ROLE NODE REASON; "open ROLE" takes them away
@@ -611,7 +611,7 @@ func (w *world) hurt(words []string) error {
 	if inc == nil || inc.Member == nil && words[1] != "agent" && key != "unstarted" && key != "init" && cause == "" {
 		return fmt.Errorf("%s does not run", a)
 	}
-	if cause != "" { // what the infrastructure ends was asked to go first, and exits with some code
+	if cause != "" { // what the infrastructure ends was told to stop first, and exits with some code
 		w.end(inc, job.EndLeft, &job.Exit{Code: 143, Signal: "terminated"})
 		inc.Cause = cause
 		if len(words) > 2 {

@@ -21,7 +21,7 @@ type Scope struct {
 	// Excludes are what may not be changed, together with the roles that depend on it; in a plan to destroy with those
 	// that it depends on.
 	Excludes []job.Selector `json:"excludes,omitempty"`
-	// Replace are slots that start anew though nothing is wrong with them.
+	// Replace are slots that start again though nothing is wrong with them.
 	Replace []Replacement `json:"replace,omitempty"`
 	// References are the roles that a role takes values of, by its address ("job.mnist.ps").
 	References map[string][]string `json:"references,omitempty"`
@@ -112,7 +112,7 @@ func (in *Input) Absent(sel job.Selector) []int {
 	return besides(sel, there)
 }
 
-// Unreplaced are the slots that a selector names by their numbers and that cannot start anew, because they do not run.
+// Unreplaced are the slots that a selector names by their numbers and that cannot start again, because they do not run.
 func (in *Input) Unreplaced(sel job.Selector) []int {
 	there := map[int]bool{}
 	for _, r := range Replacements(in.Records, []job.Selector{sel}) {
@@ -240,7 +240,7 @@ type extent struct {
 }
 
 // extent finds what of a job is in scope. specs are the job as declared and as last applied, slots those that it has:
-// they may be of roles that neither declares any more.
+// they may be of roles that neither declares anymore.
 func (s *Scope) extent(name string, specs []*job.Job, slots []job.Address, destroy bool) *extent {
 	needs, needed := s.dependencies(specs)
 	if destroy {
@@ -396,7 +396,7 @@ func (in Input) Effective() Input {
 	return p.in
 }
 
-// narrow makes of what is out of scope what stays as it is: a recorded job goes on as it was last applied and is not
+// narrow makes of what is out of scope what stays as it is: a recorded job continues as it was last applied and is not
 // looked at, a new one is left out. Of a job that is partly in scope the declaration holds for the roles that are
 // wholly.
 func (p *pass) narrow() {
@@ -530,13 +530,13 @@ func (w *work) outside(a job.Address) bool { return w.part != nil && !w.part.has
 // sizable reports whether the number of the role's slots is the plan's to decide.
 func (w *work) sizable(role string) bool { return w.part == nil || w.part.roles[role] }
 
-// askedFor reports whether the slot is to start anew though nothing is wrong with it.
+// askedFor reports whether the slot is to start again though nothing is wrong with it.
 func (p *pass) askedFor(w *work, s *job.Slot) bool {
 	r, asked := p.replacing[s.Address]
 	return asked && r.UID == w.rec.UID && s.Incarnation <= r.Incarnation
 }
 
-// allAskedFor reports whether a job that ended is to start anew: all slots that it had are.
+// allAskedFor reports whether a job that ended is to start again: all slots that it had are.
 func (p *pass) allAskedFor(rec *job.Record) bool {
 	for i := range rec.Slots {
 		s := &rec.Slots[i]

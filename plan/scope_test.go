@@ -104,7 +104,7 @@ func (c *checker) refresh(t *rapid.T) {
 	if !bytes.Equal(before, asJSON(t, in)) {
 		t.Fatalf("refreshing modified the input:\n%s", before)
 	}
-	// What is remembered of a job that was let go is a record too: it goes when nothing of it runs any more.
+	// What is remembered of a job that was let go is a record too: it goes when nothing of it is running.
 	same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released)
 	if len(p.Changes) > 0 || same == p.Dirty {
 		t.Fatalf("refreshing is dirty=%v and would do:\n%s", p.Dirty, render(p))
@@ -180,7 +180,7 @@ func (c *checker) inScope(in plan.Input, a job.Address) bool {
 }
 
 // reaches reports whether a selector names the slot, or a slot that depends on its role, or that its role depends on, back
-// being the other way round. Random jobs have two roles at most.
+// being the other way around. Random jobs have two roles at most.
 func (c *checker) reaches(in plan.Input, sel job.Selector, a job.Address, back bool) bool {
 	if sel.Matches(a) {
 		return true

@@ -82,7 +82,7 @@ func (p *pass) admit() {
 	}
 }
 
-// siteRefuses reports whether the job's provider can start no job as things are: a queue is closed, or there is no
+// siteRefuses reports whether the job's provider can start no job at the moment: a queue is closed, or there is no
 // namespace. That passes, and no declaration has to change for it.
 func (p *pass) siteRefuses(w *work) bool { return p.in.Capabilities[w.spec.Provider].Refused != "" }
 
@@ -139,7 +139,7 @@ func larger(a, b job.Resources) int {
 	return cmp.Or(cmp.Compare(devices(b), devices(a)), cmp.Compare(b.CPU, a.CPU), cmp.Compare(b.Memory, a.Memory))
 }
 
-// fresh gives the n lowest slots of a role that hold nothing, made if they are new; fewer if others are
+// fresh returns the n lowest slots of a role that hold nothing, made if they are new; fewer if others are
 // still being stopped. They are entered in the job only when they are granted.
 func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 	_, most := r.Bounds()
@@ -176,7 +176,7 @@ func (w *work) within(added []*job.Slot) bool {
 	if w.total == nil {
 		w.total = &job.Resources{}
 		for _, s := range w.slots {
-			if holds(s) && s.Phase.Live() { // one that succeeded holds nothing any more
+			if holds(s) && s.Phase.Live() { // one that succeeded holds nothing anymore
 				*w.total = w.total.Add(s.Reserved)
 			}
 		}
@@ -258,7 +258,7 @@ func mostOf(victims []*victim) *victim {
 	return best
 }
 
-// step takes the victim down to its next smaller legal size, and gives the slots that go.
+// step takes the victim down to its next smaller legal size, and returns the slots that go.
 func (v *victim) step() []*job.Slot {
 	before := len(v.given())
 	v.left = v.role.Floor(v.left - 1)

@@ -30,9 +30,9 @@ type world struct {
 	joined  map[string]time.Time
 	// stuck agents start but never register.
 	stuck map[job.Address]bool
-	// deaf members run on after their world was ended: they have not heard of it yet.
+	// deaf members keep running after their world was ended: they have not heard of it yet.
 	deaf map[job.Address]bool
-	// slowStop: what is asked to stop goes on until stopped.
+	// slowStop: what is asked to stop continues until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
 	// lag: what is launched is not in the next snapshots, until it is seen.
@@ -478,7 +478,7 @@ func (w *world) pass() plan.Plan {
 	return p
 }
 
-// settle goes on until neither the planner nor the service has anything to do. It tells of each plan.
+// settle continues until neither the planner nor the service has anything to do. It tells of each plan.
 func (w *world) settle(most int, told func(plan.Plan)) error {
 	before := ""
 	for range most {

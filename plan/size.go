@@ -6,7 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Size is how many slots an elastic role has that has begun before this plan. Its declared replicas are only where it
+// Size is how many slots an elastic role has that has started before this plan. Its declared replicas are only where it
 // began: its scaling owns the number since then, and nobody takes it back to what is declared. A role that has what is
 // declared, and keeps that, has no Size.
 type Size struct {
@@ -62,7 +62,7 @@ func (w *work) reasonsToGo(role string) []job.Reason {
 	return reasons
 }
 
-// onlyWhereItBegan reports whether a difference of the declaration is about where a role began that has begun: nothing is to
+// onlyWhereItBegan reports whether a difference of the declaration is about where a role began that has started: nothing is to
 // be done about it.
 func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {

@@ -7,9 +7,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// yield looks after jobs whose agents wait for a world that does not form. One that lacks places gives up
+// yield manages jobs whose agents wait for a world that does not form. One that lacks places gives up
 // those that it holds if another job can use them, and queues again by its age: so two jobs that each hold
-// half of what there is never wait for each other for ever.
+// half of what there is never wait for each other forever.
 func (p *pass) yield() {
 	var stalled []*work
 	for _, w := range p.turn {
@@ -102,7 +102,7 @@ func (w *work) unplaced() []*job.Slot {
 
 // giveWay stops all slots of w if what another job lacks then fits, and does not without.
 //
-// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
+// In a role of which a slot has succeeded nothing starts anymore: what still runs there runs to its end.
 func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
 	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })

@@ -51,7 +51,7 @@ func (p *pass) nodesOf(provider string) map[string]*job.Node {
 	return p.space(provider).listed
 }
 
-// loseNode takes a slot from a node that is not listed any more.
+// loseNode takes a slot from a node that is no longer listed.
 func (p *pass) loseNode(w *work, s *job.Slot) {
 	switch {
 	case s.Phase == job.Canceling && (p.schedules(w) || !s.Return):
@@ -135,7 +135,7 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 	}
 }
 
-// tellIdle tells of slots that ran when a master last knew of them, and whose processes have ended since. How they ended
+// tellIdle reports slots that ran when a master last knew of them, and whose processes have ended since. How they ended
 // their agents tell the next master.
 func (p *pass) tellIdle(w *work) {
 	if !w.active() {
@@ -233,7 +233,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 }
 
-// unattributed reports whether the infrastructure has yet to say why it asked an agent to go. A kubelet says so once all of
+// unattributed reports whether the infrastructure has yet to say why it told an agent to stop. A kubelet says so once all of
 // the pod has ended, and the cause decides on the place of the next start. Nothing is lost by the wait: that start is no
 // earlier than this end in any case.
 func (p *pass) unattributed(w *work, s *job.Slot, inc *job.Incarnation) bool {
@@ -270,10 +270,10 @@ func (p *pass) succeed(s *job.Slot) {
 	p.step(s, job.ExitedZero)
 }
 
-// displace moves a slot whose node is not there any more. If its agent still runs it ends in its own time,
+// displace moves a slot whose node is no longer there. If its agent still runs it ends in its own time,
 // with a checkpoint; the slot is then placed ahead of new work.
 //
-// In a role of which a slot has ended well nothing starts any more: what still runs there runs to its end.
+// In a role of which a slot has succeeded nothing starts anymore: what still runs there runs to its end.
 func (p *pass) displace(w *work, s *job.Slot) {
 	if w.finished[s.Address.Role] && len(w.running(s)) > 0 {
 		return

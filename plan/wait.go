@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// wait adds what is not as asked for.
+// wait adds what is not as configured.
 func (p *pass) wait(w *work, role string, why job.Reason) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []job.Reason{why}})
 }
@@ -57,7 +57,7 @@ func (sp *space) available(slots []*job.Slot) []job.Reason {
 	return append(sp.firstSupplies(have, roles, MoreNodes), sp.firstSupplies(not, roles, MoreUselessNodes)...)
 }
 
-// firstSupplies tells of the first of them, and how many nodes the others are.
+// firstSupplies reports the first of them, and how many nodes the others are.
 func (sp *space) firstSupplies(supplies []*supply, roles []*job.Slot, others job.Code) []job.Reason {
 	var told []job.Reason
 	more := 0
@@ -236,8 +236,8 @@ func (p *pass) never(w *work, gang []*job.Slot) bool {
 	return true
 }
 
-// queue tells what keeps incarnations from starting, or from being launched at all, in their infrastructure's own
-// words. They wait for ever: nothing is lost by it. For as long as a rendezvous may take it may pass by itself.
+// queue reports what keeps incarnations from starting, or from being launched at all, in their infrastructure's own
+// words. They wait forever: nothing is lost by it. For as long as a rendezvous may take it may pass by itself.
 func (p *pass) queue(w *work) {
 	if !w.active() {
 		return

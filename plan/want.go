@@ -38,7 +38,7 @@ func (p *pass) want(w *work) {
 			}
 		}
 		for _, s := range w.index[r.Name] {
-			// Of a job that goes, those train on that stop only after others have.
+			// Of a job that goes, those keep training that stop only after others have.
 			if s.Phase == job.Canceling && !s.Return && w.stopWave(s) > 0 {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
@@ -63,7 +63,7 @@ func (w *work) group(spec *job.Job) job.Group {
 }
 
 // gangOf is how many slots of the role are to start together. A role that waits for another one has no part
-// in the gang: the other would wait for it. Nor has one in which a slot has ended well: no start follows in it. Once
+// in the gang: the other would wait for it. Nor has one in which a slot has succeeded: no start follows in it. Once
 // the job runs, a min that was raised is not asked for before
 // so many are there, or what runs would count as a gang that is not whole.
 func (w *work) gangOf(r *job.Role) int {

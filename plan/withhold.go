@@ -7,8 +7,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Removals counts, by job, the slots that the plan stops because the job is declared otherwise than it was last
-// applied: those of jobs, roles and indices that are declared no more, and those that are replaced because they were
+// Removals counts, by job, the slots that the plan stops because the job is declared differently than it was last
+// applied: those of jobs, roles and indices that are no longer declared, and those that are replaced because they were
 // edited, also if that has to wait for room. What heals, drains or scales a job that is declared as before is not
 // among them. p is the plan that Make made of in.
 func Removals(in *Input, p *Plan) map[string]int {
@@ -68,7 +68,7 @@ func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) 
 	return s.Fingerprint != prints[role.Name](s.Address.Index)
 }
 
-// Withhold lets recorded jobs go on as they were last applied, whatever is declared of them now. why gives the
+// Withhold lets recorded jobs continue as they were last applied, whatever is declared of them now. why gives the
 // reason of each, by the name in the records.
 func Withhold(in Input, why map[string]job.Reason) Input {
 	in.Jobs, in.Moved, in.Withheld = slices.Clone(in.Jobs), maps.Clone(in.Moved), maps.Clone(in.Withheld)

@@ -19,9 +19,9 @@ type Observation struct {
 	Nodes        []job.Node
 	Incarnations []job.Incarnation // Member is nil: that part is the service's to say
 	// Held are the jobs of which nothing may be launched yet, by UID, with the reason in the infrastructure's own
-	// words: whoever admits there has not let them in.
+	// words: their queue has not admitted them.
 	Held map[string]string
-	// Delayed are the jobs of which something is being made and does not come about, by UID, with what it is and what the
+	// Delayed are the jobs of which something is being created and is delayed, by UID, with what it is and what the
 	// infrastructure says of it, in words that stay the same as long as it is so. It is tried on.
 	Delayed map[string]string
 	Places  Places // never nil
@@ -74,9 +74,9 @@ type Service struct {
 }
 
 // Provider is one infrastructure. Every method is safe for concurrent use. Methods that wait obey their
-// context. Publish, Prepare, Launch, Stop and Forget are not tried again in here: an error that may pass by itself is a
+// context. Publish, Prepare, Launch, Stop and Forget are not retried in here: an error that may pass by itself is a
 // TransientError, and after any error the whole call can be repeated. Errors of Launch and Stop leave it to their caller to
-// name the slot: what many slots hear in common can then be told once. Implementations pass providertest.Run.
+// name the slot: what many slots hear in common can then be reported once. Implementations pass providertest.Run.
 type Provider interface {
 	Capabilities() job.Capabilities
 
@@ -95,13 +95,13 @@ type Provider interface {
 	Prepare(ctx context.Context, g job.Group) (token string, err error)
 
 	// Launch starts one incarnation. It is idempotent by (UID, slot, incarnation): once it was started, a
-	// second call starts nothing, even when it has ended since; it mends what Drift showed. It returns when the
-	// start is under way; what becomes of it is for Observe. Older incarnations of the slot are to be stopped before.
+	// second call starts nothing, even when it has ended since; it repairs what Drift showed. It returns when the
+	// start is under way; what happens to it is for Observe. Older incarnations of the slot are to be stopped before.
 	Launch(ctx context.Context, l job.Launch) error
 
 	// Stop ends one incarnation and everything that it started: politely first, by force after grace. It
 	// returns nil once nothing of it runs, also when nothing did. Without a grace it is given up: where its end
-	// cannot be known, as on a node that is silent, Stop returns once the end is ordered for good, and what may
+	// cannot be known, as on a node that is silent, Stop returns once the end is ordered permanently, and what may
 	// still run is fenced by its number.
 	Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error
 
@@ -109,10 +109,10 @@ type Provider interface {
 	// and on as they come if follow is set, until the context ends.
 	Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error)
 
-	// Forget removes what is kept for a job of which nothing runs any more: token, records, directories.
+	// Forget removes what is kept for a job of which nothing runs: token, records, directories.
 	// Logs and checkpoints stay.
 	Forget(ctx context.Context, uid, name string) error
 
-	// Close releases what the provider holds in this process. What it launched runs on.
+	// Close releases what the provider holds in this process. What it launched keeps running.
 	Close() error
 }

@@ -11,7 +11,7 @@ go=${GO:-go}
 # A package that is not named here is in tier 3.
 pure=(. ./job/... ./lang/... ./plan/... ./elastic/... ./kube/... ./cmd/view ./cmd/planfile ./bench/internal/...)
 deterministic=(./providers/sim/...)
-contract=(./deploy ./e2e/faults ./e2e/kubernetes ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
+contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
 
 adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)

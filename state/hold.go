@@ -58,7 +58,7 @@ func (h *Hold) Lose(why error) {
 type Renewal struct {
 	Lease time.Duration // how long the lock outlives its last renewal
 	Every time.Duration // how long after the begin of one renewal the next begins
-	// Renew renews once. ErrFenced says that the lock is another's; after other errors it is tried again until the lease
+	// Renew renews once. ErrFenced says that the lock is another's; after other errors it is retried until the lease
 	// is up.
 	Renew func(ctx context.Context) error
 	// Place is what renewals go to, for people: "the file system".
@@ -66,7 +66,7 @@ type Renewal struct {
 }
 
 // Keep renews the lock until Halt, or until it is lost. The lease counts from began, a time before the lock was taken:
-// nobody can have seen it earlier. Between two calls there has to be a Halt.
+// nobody can have seen it earlier. Between two calls there must be a Halt.
 func (h *Hold) Keep(r Renewal, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,11 +93,11 @@ func (h *Hold) Halt(ctx context.Context) error {
 
 // expire is when the lease is up.
 func (h *Hold) expire(r Renewal) {
-	why := fmt.Errorf("%s does not answer, or this process was stopped", r.Place)
+	why := fmt.Errorf("%s does not answer, or this process was paused", r.Place)
 	if failed := h.failed.Load(); failed != nil {
 		why = *failed
 	}
-	h.Lose(fmt.Errorf("it could not be renewed for %v: %w", r.Lease, why))
+	h.Lose(fmt.Errorf("not renewed for %v: %w", r.Lease, why))
 }
 
 func (h *Hold) renew(ctx context.Context, r Renewal, began time.Time, expiry *time.Timer, done chan<- struct{}) {

@@ -75,7 +75,7 @@ func TestAHoldThatCannotBeRenewedIsLostWhenItsLeaseIsUp(t *testing.T) {
 	}{
 		"no answer at all":         {nil, lease, "the moon does not answer", nil},
 		"no answer after the last": {[]error{nil, nil}, 2*every + lease, "the moon does not answer", nil},
-		"errors":                   {[]error{nil, full, full, full}, every + lease, "could not be renewed for 15s: the disk is full", full},
+		"errors":                   {[]error{nil, full, full, full}, every + lease, "not renewed for 15s: the disk is full", full},
 		"an error that is over":    {[]error{full, nil, nil}, 3*every + lease, "the moon does not answer", nil},
 		"one that says why stands": {[]error{nil, full, late, late}, every + lease, "the disk is full", full},
 		"none that says why":       {[]error{late, late}, lease, "deadline exceeded", context.DeadlineExceeded},

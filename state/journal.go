@@ -59,7 +59,7 @@ func (d Damage) String() string {
 
 // JournalOptions adjust a Journal. Zero values are the defaults.
 type JournalOptions struct {
-	FileSize int64 // bytes, at which a new file is begun
+	FileSize int64 // bytes, at which a new file is started
 	Files    int   // how many are kept, with the one that is written
 	// Epoch is that of the lock under which the journal is written. A newer one takes the journal over from a
 	// writer of an older one that has not let go of it: that one may be stopped, and not know yet that it lost
@@ -80,7 +80,7 @@ type Journal struct {
 	active *os.File
 	size   int64
 	next   uint64 // sequence number of the next record
-	broken error  // why nothing can be appended any more
+	broken error  // why nothing can be appended anymore
 }
 
 // JournalBusyError is returned when another process, or another Journal of this one, writes the journal, and
@@ -88,7 +88,7 @@ type Journal struct {
 type JournalBusyError struct{ Dir string }
 
 func (e *JournalBusyError) Error() string {
-	return fmt.Sprintf("the journal %s is being written by another process: there can be one writer only", e.Dir)
+	return fmt.Sprintf("the journal %s is being written by another process: only one writer is possible", e.Dir)
 }
 
 // OpenJournal makes this process the journal's writer. The directory is made if need be. What a crash left
@@ -101,7 +101,7 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 		o.Files = DefaultJournalFiles
 	}
 	if o.FileSize < 0 || o.Files < 1 {
-		return nil, fmt.Errorf("journal %s: %d files of %d bytes cannot hold anything", dir, o.Files, o.FileSize)
+		return nil, fmt.Errorf("journal %s: %d files of %d bytes are too small", dir, o.Files, o.FileSize)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -196,7 +196,7 @@ func replaceWriter(path string, epoch uint64) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		os.Remove(f.Name())
-		return nil, fmt.Errorf("take over from the writer: %w", err)
+		return nil, fmt.Errorf("take over from the previous writer: %w", err)
 	}
 	return f, nil
 }
@@ -211,7 +211,7 @@ func (j *Journal) fenced() bool {
 	return err == nil && !os.SameFile(own, named)
 }
 
-// resume goes on writing the newest file, behind its last whole record.
+// resume continues writing the newest file, behind its last whole record.
 func (j *Journal) resume(name string, damaged func(Damage)) error {
 	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -230,10 +230,10 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 		return nil
 	}
 	if err := f.Truncate(j.size); err != nil {
-		return fmt.Errorf("cut off the torn tail: %w", err)
+		return fmt.Errorf("remove the incomplete tail: %w", err)
 	}
 	if damaged != nil {
-		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "the end was torn by a crash and has been cut off"})
+		damaged(Damage{File: f.Name(), Offset: j.size, Bytes: torn, Reason: "a crash left an incomplete entry at the end; it was removed"})
 	}
 	return f.Sync()
 }
@@ -324,7 +324,7 @@ func (j *Journal) Append(entries ...Entry) error {
 	return nil
 }
 
-// rotate begins a new file and removes the oldest. When that fails the current file goes on.
+// rotate begins a new file and removes the oldest. When that fails the current file continues.
 func (j *Journal) rotate() error {
 	old := j.active
 	if err := old.Sync(); err != nil {

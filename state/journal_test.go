@@ -65,7 +65,7 @@ func entry(text string) Entry {
 	return Entry{Time: noon, Kind: NoticeEntry, Data: data}
 }
 
-// readAll gives each entry as "SEQ DATA", and the damage.
+// readAll returns each entry as "SEQ DATA", and the damage.
 func readAll(t testing.TB, dir string, from uint64) (entries []string, damage []Damage) {
 	t.Helper()
 	r := Reader{Dir: dir, Damaged: func(d Damage) { damage = append(damage, d) }}
@@ -315,7 +315,7 @@ func TestOneDamagedByteCostsOneRecordAtMost(t *testing.T) {
 	}
 }
 
-// without gives what of all is not in some.
+// without returns what of all is not in some.
 func without(all, some []string) (rest []string) {
 	in := map[string]bool{}
 	for _, s := range some {
@@ -558,7 +558,7 @@ func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {
 			if seq < from || seq%2 > 0 {
 				continue
 			}
-			// Now and then the follower is at the very end while this goes on.
+			// Now and then the follower is at the very end while this continues.
 			for want := max(from, seq-1); want <= seq; want++ {
 				if e := <-got; e != fmt.Sprintf(`%d "%d"`, want, want) {
 					t.Fatalf("followed %q, want %d", e, want)
@@ -693,7 +693,7 @@ func TestJournalAgainstAModel(t *testing.T) {
 }
 
 // FuzzJournal: no content of a journal file makes a reader or a writer panic or hang, every record that is
-// read stands in the file with its checksum, and a writer goes on behind it.
+// read stands in the file with its checksum, and a writer continues behind it.
 func FuzzJournal(f *testing.F) {
 	dir := memoryDir(f)
 	j := openJournal(f, dir, JournalOptions{})

@@ -20,7 +20,7 @@ func Parse(text []byte) (State, error) {
 	case head.Version > Version:
 		return State{}, &VersionError{head.Version}
 	case head.Version < 1:
-		return State{}, errors.New("it is not a state as eltrain state pull writes it: it has no version")
+		return State{}, errors.New("it is not a state as written by eltrain state pull: it has no version")
 	}
 	var s State
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -41,9 +41,9 @@ func Parse(text []byte) (State, error) {
 func noState(err error) error {
 	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
 		if misfit.Field == "" {
-			return fmt.Errorf("it is not a state: it is of the JSON type %s, and a state is an object", misfit.Value)
+			return fmt.Errorf("it is not a state: its JSON type is %s, but a state is an object", misfit.Value)
 		}
-		return fmt.Errorf("it is not a state: what %s has is of the JSON type %s, which does not fit there", misfit.Field, misfit.Value)
+		return fmt.Errorf("it is not a state: %s has the wrong JSON type %s", misfit.Field, misfit.Value)
 	}
 	return fmt.Errorf("it is not a state: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
@@ -54,7 +54,7 @@ func Encode(s State) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// CheckPush reports whether given may replace stored: it has to be of its lineage and no older. An empty state may be
+// CheckPush reports whether given may replace stored: it must be of its lineage and no older. An empty state may be
 // replaced by any. The rules, and their words, are Terraform's.
 func CheckPush(stored, given State) error {
 	switch {

@@ -49,7 +49,7 @@ func TestParseRefuses(t *testing.T) {
 		"a typo":                {edited(`"serial"`, `"serail"`), "serail"},
 		"no lineage":            {`{"version":1,"serial":1,"jobs":{}}`, "no lineage"},
 		"a slot of another job": {edited(`"address": "job.gpt.`, `"address": "job.other.`), "has the slot job.other."},
-		"a slot twice":          {edited(`worker[1]"`, `worker[0]"`), "is there twice"},
+		"a slot twice":          {edited(`worker[1]"`, `worker[0]"`), "appears twice"},
 		"another name":          {edited(`"gpt": {`, `"bert": {`), "the specification of job.gpt"},
 	} {
 		if _, err := state.Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.why) {

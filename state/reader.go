@@ -34,7 +34,7 @@ func (r Reader) Read(from uint64, fn func(Entry) error) error {
 	return nil
 }
 
-// Follow does what Read does and then goes on with what is appended, until ctx ends, which is no error.
+// Follow does what Read does and then continues with what is appended, until ctx ends, which is no error.
 func (r Reader) Follow(ctx context.Context, from uint64, fn func(Entry) error) error {
 	if err := r.follow(ctx, from, fn); err != nil {
 		return fmt.Errorf("follow journal %s: %w", r.Dir, err)
@@ -102,7 +102,7 @@ func (c *cursor) advance(fn func(Entry) error) error {
 }
 
 // readFile delivers what is whole behind c.offset. In the newest file, what follows the last whole record may
-// be one that is being written right now; only in an older one, to which nothing is added any more, is it damage.
+// be one that is being written right now; only in an older one, to which nothing is added anymore, is it damage.
 func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 	path := filepath.Join(c.reader.Dir, c.file)
 	f, err := os.Open(path)
@@ -157,12 +157,12 @@ func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) er
 // deliver hands one record on. place is where it is.
 func (c *cursor) deliver(r rawRecord, place Damage, fn func(Entry) error) error {
 	if c.last > 0 && r.seq <= c.last {
-		place.Reason = fmt.Sprintf("record %d comes after record %d", r.seq, c.last)
+		place.Reason = fmt.Sprintf("record %d follows record %d", r.seq, c.last)
 		c.damaged(place)
 		return nil
 	}
 	if c.last > 0 && r.seq > c.last+1 {
-		c.damaged(Damage{File: place.File, Offset: place.Offset, Reason: fmt.Sprintf("records %d to %d are missing before this place", c.last+1, r.seq-1)})
+		c.damaged(Damage{File: place.File, Offset: place.Offset, Reason: fmt.Sprintf("records %d to %d are missing before it", c.last+1, r.seq-1)})
 	}
 	c.last = r.seq
 	if r.seq < c.from {

@@ -48,7 +48,7 @@ func appendRecord(b []byte, e Entry) ([]byte, error) {
 	p := payload{Time: e.Time, Kind: e.Kind, Data: e.Data}
 	switch {
 	case len(e.Data) > maxData:
-		return nil, fmt.Errorf("%d bytes of data are more than the %d that an entry may have", len(e.Data), maxData)
+		return nil, fmt.Errorf("%d bytes of data exceed the limit of %d for an entry", len(e.Data), maxData)
 	case len(e.Data) > compressAbove:
 		if !json.Valid(e.Data) {
 			return nil, errors.New("the data is not JSON")
@@ -172,7 +172,7 @@ func newScanner(f io.ReaderAt, offset int64) *scanner {
 	return &scanner{r: io.NewSectionReader(f, offset, 1<<62), at: offset, whole: offset}
 }
 
-// next gives the next whole record and how many bytes before it were none. ok is false at the end of the file,
+// next returns the next whole record and how many bytes before it were none. ok is false at the end of the file,
 // or when it cannot be read; behind s.whole there may then be a torn record.
 func (s *scanner) next() (r rawRecord, skipped int64, ok bool) {
 	for s.err == nil {

@@ -81,8 +81,8 @@ func Accept(stored, next State, epoch uint64) (State, error) {
 
 // Store is one place that keeps one State. Implementations pass statetest.Run.
 type Store interface {
-	// Read gives the newest state; a zero State (Serial 0) when there is none yet. A state that cannot be
-	// read is an error that says why and what to do; it is never taken for an empty one.
+	// Read returns the newest state; a zero State (Serial 0) when there is none yet. A state that cannot be
+	// read is an error that says why and what to do; it is never mistaken for an empty one.
 	Read(ctx context.Context) (State, error)
 
 	// Write replaces the state, atomically and durably: after a crash either the old or the new one is read.
@@ -97,10 +97,10 @@ type Store interface {
 	// than that may end before.
 	Lock(ctx context.Context, info LockInfo, timeout time.Duration) (Lock, error)
 
-	// Holder tells who holds the lock now; nil if nobody.
+	// Holder reports who holds the lock now; nil if nobody.
 	Holder(ctx context.Context) (*LockInfo, error)
 
-	// Break takes the lock away from the holder whose lock has the given ID, alive or not, and gives it to nobody. That
+	// Break takes the lock away from the holder whose lock has the given ID, alive or not. Nobody holds it then. That
 	// holder's writes fail with ErrFenced from then on, and its Lost is closed with its next renewal at the latest. The
 	// error is a *NotHeldError, and nothing is changed, if no lock of that ID is held.
 	Break(ctx context.Context, id string) (LockInfo, error)
@@ -126,7 +126,7 @@ func NewKey() []byte {
 // CheckKey reports whether what a store keeps is a key.
 func CheckKey(key []byte) error {
 	if len(key) != KeySize {
-		return fmt.Errorf("the key for sensitive values has %d bytes, and should have %d. Remove it, and another is made: jobs that use sensitive values are then replaced once", len(key), KeySize)
+		return fmt.Errorf("the key for sensitive values has %d bytes instead of %d. Remove it to have a new one created: jobs that use sensitive values are then replaced once", len(key), KeySize)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ var ErrFenced = errors.New("the state's lock was taken over by another process: 
 type VanishedError struct{ Path string }
 
 func (e *VanishedError) Error() string {
-	return fmt.Sprintf("%s is not there any more: it, or a directory that it was in, was moved or removed", e.Path)
+	return fmt.Sprintf("%s no longer exists: it, or one of its parent directories, was moved or removed", e.Path)
 }
 
 // Is makes it an ErrFenced.
@@ -193,7 +193,7 @@ func (e *VanishedError) Is(target error) bool { return target == ErrFenced }
 type VersionError struct{ Version int }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the state is of format version %d, and this eltrain knows versions up to %d: use the newer eltrain that wrote it", e.Version, Version)
+	return fmt.Sprintf("the state has format version %d, but this eltrain supports versions up to %d: use the newer eltrain that wrote it", e.Version, Version)
 }
 
 // LineageError is returned by a write of a state that does not descend from the stored one.
@@ -203,7 +203,7 @@ func (e *LineageError) Error() string {
 	if e.Given == "" {
 		return "the state to write has no lineage: nothing was written"
 	}
-	return fmt.Sprintf("the state to write is of lineage %s, the stored one of lineage %s: they belong to different job directories; nothing was written", e.Given, e.Stored)
+	return fmt.Sprintf("the state to write has lineage %s, the stored one lineage %s: they belong to different job directories; nothing was written", e.Given, e.Stored)
 }
 
 // SerialError is returned by a write of a state that is not the direct successor of the stored one:
@@ -211,5 +211,5 @@ func (e *LineageError) Error() string {
 type SerialError struct{ Stored, Given uint64 }
 
 func (e *SerialError) Error() string {
-	return fmt.Sprintf("the state to write has serial %d, but the stored one has serial %d and only %d may follow it: it was changed in between; nothing was written", e.Given, e.Stored, e.Stored+1)
+	return fmt.Sprintf("the state to write has serial %d, but the stored one has serial %d and only %d may follow it: it was changed in the meantime; nothing was written", e.Given, e.Stored, e.Stored+1)
 }

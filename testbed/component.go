@@ -72,7 +72,7 @@ func (c *Component) Pause(t T) {
 	}
 }
 
-// paused tells whether the kernel counts every thread of the component as stopped. The news stay to be asked for again.
+// paused reports whether the kernel counts every thread of the component as stopped. The news stay to be asked for again.
 func (c *Component) paused(t T) bool {
 	t.Helper()
 	var info unix.Siginfo

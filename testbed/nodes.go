@@ -94,7 +94,7 @@ func (c *Cluster) addNodes(ctx context.Context, count int, node KWOKNode) ([]str
 	return names, nil
 }
 
-// schedulable tells whether a new node can be used: it is Ready, and the controller manager has seen so and
+// schedulable reports whether a new node can be used: it is Ready, and the controller manager has seen so and
 // has taken away the taint that it gives to those that are not.
 func schedulable(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {

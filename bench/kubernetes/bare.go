@@ -69,7 +69,7 @@ func (c *crew) pod(i int) *corev1.Pod {
 	return p
 }
 
-// each calls do for n numbers from first on, from all writers, and gives the first error.
+// each calls do for n numbers from first on, from all writers, and returns the first error.
 func (c *crew) each(ctx context.Context, first, n int, do func(context.Context, int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -146,7 +146,7 @@ func (b *bed) clear(ctx context.Context, p place) error {
 	return pause(ctx, restTime)
 }
 
-// serverTime begins to count the processor time of the API server, and gives what counts it: the milliseconds per
+// serverTime begins to count the processor time of the API server, and returns what counts it: the milliseconds per
 // pod since. What else the machine does changes rates, not this.
 func (b *bed) serverTime() (perPod func(pods int) (float64, error), err error) {
 	pid := b.cluster.APIServer.Pid()

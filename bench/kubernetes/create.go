@@ -173,6 +173,10 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 				if err := one.run(size); err != nil {
 					return err
 				}
+				made := (*one.all)[len(*one.all)-1]
+				if err := cfg.samples.Add(fmt.Sprintf("Create/%s/%d", one.name, size), made.whole, "pods/s"); err != nil {
+					return err
+				}
 			}
 			slices.Reverse(contest) // each is first as often as the other
 		}

@@ -43,7 +43,7 @@ func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, m.close(), b.clear(ctx, b.ours), b.clear(ctx, b.bare)) }()
-	if _, err := b.ascended(ctx, m, w); err != nil {
+	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return err
 	}
 	c, err := b.crewOf(ctx, 1)
@@ -78,6 +78,11 @@ func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (e
 		name string
 		ms   []float64
 	}{{"eltrain", ours}, {"floor", floor}} {
+		for _, ms := range row.ms {
+			if err := cfg.samples.Add("Decide/"+row.name, ms/1000, "sec/op"); err != nil {
+				return err
+			}
+		}
 		t.add(row.name, fmt.Sprintf("%.1f", percentile(row.ms, 50)), fmt.Sprintf("%.1f", percentile(row.ms, 90)),
 			fmt.Sprintf("%.1f", percentile(row.ms, 99)), fmt.Sprintf("%.1f", percentile(row.ms, 100)))
 	}

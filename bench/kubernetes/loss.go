@@ -87,13 +87,13 @@ func (b *bed) lose(ctx context.Context, w workload, lost int) (r relaunch, err e
 	if b.provider == withVolcano {
 		kind.gang = r.pods
 	}
-	bare, err := b.ascendBare(ctx, r.pods, kind)
+	bare, err := b.rampBare(ctx, r.pods, kind)
 	r.ceiling = bare.bound
 	return r, err
 }
 
 func (b *bed) losing(ctx context.Context, m *master, w workload, lost int) (r relaunch, err error) {
-	if _, err := b.ascended(ctx, m, w); err != nil {
+	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return r, err
 	}
 	if err := pause(ctx, restTime); err != nil {

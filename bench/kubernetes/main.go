@@ -30,6 +30,7 @@ type config struct {
 	eltrain  string
 	roles    string
 	out      string
+	samples  report.Samples
 	figures  []figure
 	sizes    []int // pods, of the figure create
 	n        int
@@ -78,6 +79,7 @@ func main() {
 	flag.StringVar(&cfg.eltrain, "eltrain", "bin/eltrain", "the eltrain binary to measure")
 	flag.StringVar(&cfg.roles, "roles", "deploy/base/rbac.yaml", "the manifest with the rights that it gets")
 	flag.StringVar(&cfg.out, "out", "", "file for the report (Markdown); the standard output if empty")
+	flag.StringVar((*string)(&cfg.samples), "samples", "", "file to which each sample of the figures decide and create is added for benchstat")
 	flag.StringVar(&cfg.provider, "provider", "kubernetes", "of the jobs: kubernetes, or volcano with its scheduler")
 	flag.StringVar(&names, "figures", "", "which, by comma-separated names; empty: all of the provider")
 	flag.StringVar(&sizes, "sizes", "1000,5000,10000", "numbers of pods of the figure create")

@@ -34,7 +34,7 @@ type observer struct {
 	present int                  // that are there now
 	bound   int                  // of all that were seen
 	running int
-	changed chan struct{} // closed and made anew with every change
+	changed chan struct{} // closed and recreated with every change
 }
 
 // sighting is what was seen of one pod. Times are of the bench's own clock, zero until it was so.

@@ -48,7 +48,7 @@ func beBare(ctx context.Context, in io.Reader) error {
 	return c.each(ctx, 0, o.Pods, c.create)
 }
 
-// program is a crew that makes n pods, as a program that is yet to start.
+// program is a crew that makes n pods, as a program that has yet to start.
 func (c *crew) program(kubeconfig string, n int) (func(context.Context) error, error) {
 	text, err := json.Marshal(order{Kubeconfig: kubeconfig, Namespace: c.namespace, Template: c.template, Writers: c.writers, Pods: n})
 	if err != nil {

@@ -31,8 +31,8 @@ func readinessOf(o *observer, began time.Time) readiness {
 	return readiness{created: since(created), bound: since(bound), running: since(running)}
 }
 
-// ascend has eltrain bring a workload up until all its pods run.
-func (b *bed) ascend(ctx context.Context, w workload) (a readiness, err error) {
+// ramp has eltrain bring a workload up until all its pods run.
+func (b *bed) ramp(ctx context.Context, w workload) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	perPod, err := b.serverTime()
@@ -43,14 +43,14 @@ func (b *bed) ascend(ctx context.Context, w workload) (a readiness, err error) {
 	if err != nil {
 		return a, err
 	}
-	if a, err = b.ascended(ctx, m, w); err == nil {
+	if a, err = b.awaitRamp(ctx, m, w); err == nil {
 		a.cost, err = perPod(w.total())
 	}
 	return a, errors.Join(err, m.close(), b.clear(ctx, b.ours))
 }
 
-// ascended waits until all pods of a master that was started run.
-func (b *bed) ascended(ctx context.Context, m *master, w workload) (readiness, error) {
+// awaitRamp waits until all pods of a master that was started run.
+func (b *bed) awaitRamp(ctx context.Context, m *master, w workload) (readiness, error) {
 	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= w.total() }); err != nil {
 		return readiness{}, fmt.Errorf("eltrain, %s: %w", w.name, err)
 	}
@@ -66,7 +66,7 @@ func (b *bed) ascended(ctx context.Context, m *master, w workload) (readiness, e
 
 // bareKind is how the bare client makes its pods.
 type bareKind struct {
-	gated      bool // under gates, which are lifted when all are made,
+	gated      bool // under gates, which are removed when all are made,
 	parts      int  // or when all of so many equal parts are each, while the next is made; 0: of one
 	surrounded bool // with a Service and a PodDisruptionBudget
 	gang       int  // in PodGroups of so many each; 0: in none
@@ -75,7 +75,7 @@ type bareKind struct {
 // gangWriters is a parallelism that is among the best on any machine that this was tried on.
 const gangWriters = 64
 
-func (b *bed) ascendBare(ctx context.Context, n int, kind bareKind) (a readiness, err error) {
+func (b *bed) rampBare(ctx context.Context, n int, kind bareKind) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	c, err := b.crewOf(ctx, gangWriters)
@@ -136,21 +136,21 @@ const manyJobs = 10
 var variants = []variant{
 	{"bare", "bare client", bareVariant(bareKind{})},
 	{"elastic", fmt.Sprintf("eltrain, %d elastic jobs, min 1", manyJobs), func(ctx context.Context, b *bed, n int) (readiness, error) {
-		return b.ascend(ctx, workload{name: "elastic", jobs: manyJobs, pods: n / manyJobs, min: 1})
+		return b.ramp(ctx, workload{name: "elastic", jobs: manyJobs, pods: n / manyJobs, min: 1})
 	}},
 	{"bare-surrounded", "bare client, with a Service and a budget", bareVariant(bareKind{surrounded: true})},
 	{"gang", "eltrain, one gang", func(ctx context.Context, b *bed, n int) (readiness, error) {
-		return b.ascend(ctx, workload{name: "gang", jobs: 1, pods: n})
+		return b.ramp(ctx, workload{name: "gang", jobs: 1, pods: n})
 	}},
 	{"bare-gated", "bare client, gated until all are made", bareVariant(bareKind{gated: true})},
 	{"bare-gated-parts", fmt.Sprintf("bare client, gated in %d parts, each until all of it are made", manyJobs), bareVariant(bareKind{gated: true, parts: manyJobs})},
 	{"gangs", fmt.Sprintf("eltrain, %d gangs", manyJobs), func(ctx context.Context, b *bed, n int) (readiness, error) {
-		return b.ascend(ctx, workload{name: "gangs", jobs: manyJobs, pods: n / manyJobs})
+		return b.ramp(ctx, workload{name: "gangs", jobs: manyJobs, pods: n / manyJobs})
 	}},
 }
 
 func bareVariant(kind bareKind) func(context.Context, *bed, int) (readiness, error) {
-	return func(ctx context.Context, b *bed, n int) (readiness, error) { return b.ascendBare(ctx, n, kind) }
+	return func(ctx context.Context, b *bed, n int) (readiness, error) { return b.rampBare(ctx, n, kind) }
 }
 
 func variantNames() []string {

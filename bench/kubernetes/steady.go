@@ -32,7 +32,7 @@ func measureSteady(ctx context.Context, b *bed, cfg config, out io.Writer) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, m.close(), b.clear(ctx, b.ours)) }()
-	if _, err := b.ascended(ctx, m, w); err != nil {
+	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return err
 	}
 	if err := pause(ctx, settleTime); err != nil {

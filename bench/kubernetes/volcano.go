@@ -62,13 +62,13 @@ func measureGangs(ctx context.Context, b *bed, cfg config, out io.Writer) error 
 	} {
 		var ours, bare []readiness
 		for range cfg.n {
-			a, err := b.ascendBare(ctx, w.total(), bareKind{gang: w.pods})
+			a, err := b.rampBare(ctx, w.total(), bareKind{gang: w.pods})
 			if err != nil {
 				return fmt.Errorf("bare client, %s: %w", w.name, err)
 			}
 			bare = append(bare, a)
 			fmt.Fprintf(os.Stderr, "gangs %-18s bare:    created %.1f s, bound %.1f s, running %.1f s\n", w.name, a.created, a.bound, a.running)
-			if a, err = b.ascend(ctx, w); err != nil {
+			if a, err = b.ramp(ctx, w); err != nil {
 				return err
 			}
 			ours = append(ours, a)

@@ -29,6 +29,7 @@ type config struct {
 	scenarios    string
 	launchers    string
 	out          string
+	samples      report.Samples
 	eltrain      string
 	installTorch bool
 	python       string // of the training process, for all launchers
@@ -46,6 +47,7 @@ func main() {
 	flag.StringVar(&cfg.scenarios, "scenarios", "*", "which, by comma-separated names or patterns: "+strings.Join(scenarioNames(), ", "))
 	flag.StringVar(&cfg.launchers, "launchers", "*", "which, by comma-separated names or patterns: torchrun-1.13 and torchrun-2, each also with -tuned and -ka; eltrain, eltrain-3s")
 	flag.StringVar(&cfg.out, "out", "", "file for the report (Markdown); the standard output if empty")
+	flag.StringVar((*string)(&cfg.samples), "samples", "", "file to which each recovery is added for benchstat")
 	flag.StringVar(&cfg.eltrain, "eltrain", "", "the eltrain binary to measure; without it eltrain is left out")
 	flag.BoolVar(&cfg.installTorch, "install-torch", false, "download PyPI's current PyTorch into the user's cache if it is not there: 3 GB, 5 GB unpacked")
 	flag.StringVar(&cfg.python, "python", "/usr/bin/python3", "Python of the training process, whoever launches it")
@@ -101,6 +103,11 @@ func bench(ctx context.Context, cfg config) (err error) {
 					continue
 				}
 				res.add(l, sc, s)
+				if s.ended() {
+					if err := cfg.samples.Add("Recovery/"+sc.name+"/"+l.Name(), s.total, "sec/op"); err != nil {
+						return err
+					}
+				}
 				outcome := fmt.Sprintf("not within %v", cfg.bound)
 				if s.ended() {
 					outcome = fmt.Sprintf("%.2f s, %.2f less import, world %d", s.total, s.launcher, s.size)

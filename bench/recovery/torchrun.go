@@ -29,7 +29,7 @@ type torchrun struct {
 	mended   bool // goes through torchrun113.py
 }
 
-// minMaxNodes is the elastic range: torchrun may go on with what is left of four.
+// minMaxNodes is the elastic range: torchrun may continue with what is left of four.
 const minMaxNodes = "1:4"
 
 // torchruns are the variants for one PyTorch: as it comes, with the waits that its options
@@ -175,7 +175,7 @@ func currentTorch(ctx context.Context, install bool) (python, version string, er
 			{python, "-m", "pip", "install", "--quiet", "torch", "numpy"},
 		} {
 			if err := runBounded(ctx, 20*time.Minute, argv...); err != nil {
-				_ = os.RemoveAll(venv) // half an installation would be taken for a whole one
+				_ = os.RemoveAll(venv) // half an installation would be mistaken for a whole one
 				return "", "", err
 			}
 		}

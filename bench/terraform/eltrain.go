@@ -80,7 +80,7 @@ func (e eltrain) unsettle(ctx context.Context, dir string) error {
 	return e.in(dir, 0, "destroy", "-auto-approve").run(ctx)
 }
 
-// multiplyState makes n slots of the only one, and gives the job's UID.
+// multiplyState makes n slots of the only one, and returns the job's UID.
 func multiplyState(ctx context.Context, path string, n int) (uid string, err error) {
 	store, err := file.New(path, file.Options{})
 	if err != nil {

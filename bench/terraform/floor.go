@@ -40,7 +40,7 @@ func (p part) source() string {
 	return b.String()
 }
 
-// measure builds the program as `make build` does, and gives the least that a process needs that is linked from these
+// measure builds the program as `make build` does, and returns the least that a process needs that is linked from these
 // parts: the peak of its resident memory in bytes. It tells that itself: what the kernel tells its parent is no less than
 // the parent's own.
 func (p part) measure(ctx context.Context, dir string) (peak int64, err error) {

@@ -124,7 +124,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 	return report.Write(cfg.out, res.write)
 }
 
-// buildTerraform makes the terraform that testbed/terraform pins, once, and gives its path. Package testbed is not
+// buildTerraform makes the terraform that testbed/terraform pins, once, and returns its path. Package testbed is not
 // linked into this program: what a process has in memory when it is forked counts as the child's (see forget).
 func buildTerraform(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", "./build", "terraform")

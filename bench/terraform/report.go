@@ -83,7 +83,7 @@ func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
 	}
 }
 
-// floorTable tells what of a start is there before eltrain does anything.
+// floorTable reports what of a start is there before eltrain does anything.
 func (r *result) floorTable(b *strings.Builder) {
 	whole := median(r.samples[key{r.tools[1], showVersion, 1}], mebibytes)
 	fmt.Fprintf(b, "\nA Go program that does nothing, by what of eltrain is linked into it:\n\n| linked | MiB | of %s's version |\n|---|---|---|\n", r.tools[1])
@@ -96,7 +96,7 @@ func (r *result) floorTable(b *strings.Builder) {
 func seconds(s sample) float64   { return s.took.Seconds() }
 func mebibytes(s sample) float64 { return float64(s.peak) / (1 << 20) }
 
-// verdict tells which of what is wanted of a figure is met, by its median.
+// verdict reports which of what is wanted of a figure is met, by its median.
 func verdict(f figure, n int, ours, other []sample) string {
 	say := func(what string, met bool) string {
 		if met {

@@ -90,7 +90,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// What this program has needed is not taken for what the next process needs.
+// What this program has needed is not mistaken for what the next process needs.
 func TestForget(t *testing.T) {
 	const size = 128 << 20
 	func() {

@@ -13,13 +13,13 @@ import (
 // it. It belongs to no agent's configuration.
 const copyTo = "-copy-to="
 
-// copyAsked gives the path of -copy-to=PATH, which stands alone.
+// copyAsked returns the path of -copy-to=PATH, which stands alone.
 func copyAsked(args []string) (path string, asked bool, err error) {
 	if len(args) == 0 {
 		return "", false, nil
 	}
 	if path, asked = strings.CutPrefix(args[0], copyTo); asked && (path == "" || len(args) > 1) {
-		return "", false, errors.New(copyTo + "PATH takes one path, and nothing else")
+		return "", false, errors.New(copyTo + "PATH takes exactly one path")
 	}
 	return path, asked, nil
 }

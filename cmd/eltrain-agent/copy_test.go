@@ -40,7 +40,7 @@ func TestItCopiesItself(t *testing.T) {
 	}{
 		"no such directory": {[]string{"-copy-to=" + filepath.Join(dir, "no", "eltrain-agent")}, "no such file"},
 		"no path":           {[]string{"-copy-to="}, "one path"},
-		"more than that":    {[]string{"-copy-to=" + path, "-job=gpt"}, "nothing else"},
+		"more than that":    {[]string{"-copy-to=" + path, "-job=gpt"}, "exactly one path"},
 	} {
 		stderr.Reset()
 		if code := run(c.args, &stderr); code == 0 || !strings.Contains(stderr.String(), c.says) {

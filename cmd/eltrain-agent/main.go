@@ -35,7 +35,7 @@ func run(args []string, stderr io.Writer) int {
 	return agent.Run(context.Background(), config, slog.New(slog.NewTextHandler(stderr, nil)))
 }
 
-// failed says what went wrong, if anything did, and gives the exit code.
+// failed reports an error, if there is one, and returns the exit code.
 func failed(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0

@@ -17,12 +17,12 @@ func agentCommand() *command {
 	return &command{
 		name: "agent", usage: "[options] -- COMMAND [args]",
 		internal: true,
-		synopsis: "Run in a slot, started by a provider",
+		synopsis: "Run in a slot; started by a provider",
 		about: `Runs in every slot: joins worlds, runs COMMAND as the slot's training processes, and reports to the
-elastic training service. Providers start it; people have no need to.`,
+elastic training service. Providers start it; users never do.`,
 		exits: []string{
-			"The training processes have ended well.",
-			"Any from 1: that of theirs which failed, or the agent had to leave its slot. Its log says why.",
+			"The training processes have succeeded.",
+			"Any from 1: the exit code of the process that failed, or the agent had to leave its slot. Its log says why.",
 		},
 		options: agentOptions,
 		run:     runAgent,

@@ -29,18 +29,18 @@ type applyArgs struct {
 
 func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
-	fs.BoolVar(&a.input, "input", true, "Ask nothing. What would have to be asked is an error.")
-	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, as 127.0.0.1:7000, instead of what service { listen } says.")
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
-	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider takes: 10 locally.")
+	fs.BoolVar(&a.input, "input", true, "Do not prompt. What would need an answer is an error.")
+	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of the one in service { listen }.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
+	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider allows: 10 locally.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
 }
 
 func (a *applyArgs) declareApply(fs *flags) {
-	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, as the command destroy.")
+	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, like the command destroy.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there was nothing to do, 1 after an error, 2 if something was done.")
-	fs.Func("max-destroy", "If the files would have more than `N` slots removed or replaced at once, leave their jobs as they are, and say so. By default there is no bound.", func(text string) error {
+	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, leave their jobs unchanged and report them. By default there is no limit.", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
 			return errors.New("write -max-destroy=N with a number of slots from 0")
@@ -49,9 +49,9 @@ func (a *applyArgs) declareApply(fs *flags) {
 		return nil
 	})
 	declarePrune(fs, &a.prune)
-	fs.BoolVar(&a.watch, "watch", false, "Go on for ever: take up changes of the files, heal, scale.")
+	fs.BoolVar(&a.watch, "watch", false, "Run until interrupted: apply changes of the files, heal, scale.")
 	a.declare(fs)
-	a.declareRest(fs, "Only find out what runs otherwise than it was last applied, and record that. Nothing that runs is changed.")
+	a.declareRest(fs, "Only find out what differs from what was last applied, and record that. Nothing that is running changes.")
 }
 
 func parseApply(s *session, args []string) (applyArgs, error) {
@@ -69,22 +69,22 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 		return a, err
 	}
 	if a.destroy && a.maxDestroy != nil {
-		return a, errors.New("-destroy and -max-destroy exclude each other: a destroy removes everything")
+		return a, errors.New("-max-destroy cannot be used with -destroy, which removes everything")
 	}
 	if err := a.scoping.check(a.destroy); err != nil {
 		return a, err
 	}
 	if option := a.scoping.given(); a.watch && option != "" {
-		return a, fmt.Errorf("-watch and %s exclude each other: a watch looks after all that the files say, for ever", option)
+		return a, fmt.Errorf("%s cannot be used with -watch, which applies everything in the files", option)
 	}
 	if a.watch && a.detailedExitCode {
-		return a, errors.New("-watch and -detailed-exitcode exclude each other: a watch has no end of which it could tell")
+		return a, errors.New("-detailed-exitcode cannot be used with -watch")
 	}
 	if a.refreshOnly && a.maxDestroy != nil {
-		return a, errors.New("-max-destroy does not go with -refresh-only, which removes nothing")
+		return a, errors.New("-max-destroy cannot be used with -refresh-only, which removes nothing")
 	}
 	if a.watch && a.destroy {
-		return a, errors.New("-watch and -destroy exclude each other: a destroy ends when nothing is left")
+		return a, errors.New("-destroy cannot be used with -watch: a destroy ends when nothing is left")
 	}
 	a.keep = !a.prune
 	// A master that is started again, by a supervisor perhaps, must not give a job that failed another budget.
@@ -104,30 +104,30 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	return a, a.check(s)
 }
 
-// checkSaved tells what does not go with a saved plan: it holds all that was decided. Nobody is asked for approval,
-// who gives the plan has approved it.
+// checkSaved reports what cannot be used with a saved plan: the plan contains all decisions, and was approved when it was
+// reviewed.
 func (a *applyArgs) checkSaved() error {
 	switch {
 	case len(a.vars) > 0:
-		return errors.New("-var and -var-file go with no saved plan: it was made with its variables. Plan again with others")
+		return errors.New("-var and -var-file cannot be used with a saved plan: its variables are set. Plan again to change them")
 	case a.destroy:
-		return errors.New("-destroy goes with no saved plan: make one with eltrain plan -destroy -out=FILE")
+		return errors.New("-destroy cannot be used with a saved plan: make one with eltrain plan -destroy -out=FILE")
 	case a.scoping.given() != "":
-		return fmt.Errorf("%s goes with no saved plan: what it is about is in it. Plan again with that option, and -out", a.scoping.given())
+		return fmt.Errorf("%s cannot be used with a saved plan: its scope is set. Plan again with that flag and -out", a.scoping.given())
 	case a.watch:
-		return errors.New("-watch goes with no saved plan: a watch follows the files")
+		return errors.New("-watch cannot be used with a saved plan: a watch follows the files")
 	case a.maxDestroy != nil:
-		return errors.New("-max-destroy goes with no saved plan: what it removes is in it, and was approved")
+		return errors.New("-max-destroy cannot be used with a saved plan: what it removes was approved")
 	case !a.prune:
-		return errors.New("-prune=false goes with no saved plan: what becomes of each job is in it")
+		return errors.New("-prune=false cannot be used with a saved plan: plan again with that flag and -out")
 	}
 	return a.checkRun()
 }
 
-// checkRun tells what does not go with any apply.
+// checkRun reports what cannot be used with any apply.
 func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
-		return errors.New("-parallelism takes a number from 1, or 0 for as many as the provider takes")
+		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")
 	}
 	return a.formats.check()
 }
@@ -137,10 +137,10 @@ func (a *applyArgs) check(s *session) error {
 		return err
 	}
 	if !a.autoApprove && a.json {
-		return errors.New("nobody can be asked for approval in JSON: apply a saved plan, or use -auto-approve")
+		return errors.New("-json cannot prompt for approval: apply a saved plan, or use -auto-approve")
 	}
 	if !a.autoApprove && !a.input {
-		return errors.New("nobody can be asked for approval with -input=false. Look at eltrain plan, then use -auto-approve")
+		return errors.New("-input=false cannot prompt for approval: review eltrain plan, then use -auto-approve")
 	}
 	return nil
 }
@@ -148,37 +148,36 @@ func (a *applyArgs) check(s *session) error {
 func applyCommand() *command {
 	return &command{
 		name: "apply", usage: "[options] [FILE]",
-		synopsis: "Make what runs match the files",
-		about: `Shows the plan, asks for approval, and carries the plan out until nothing is left to do and the worlds
-have formed. Training goes on after that, but nothing heals it until a next apply.
+		synopsis: "Start, change and stop jobs as the files say",
+		about: `Shows the plan, asks for approval, and carries it out until nothing is left to do and all worlds have
+formed. Training continues after that, but nothing heals it until the next apply.
 
-With the FILE of a saved plan (eltrain plan -out=FILE) it does what that plan says and asks nothing. If the state was
-written since, or anything that the plan touches is not as it was, it changes nothing and exits with 1. What happened
-elsewhere does not matter. Sensitive values are not in the file: they have to be set as they were for the plan.
+With the FILE of a saved plan (eltrain plan -out=FILE) it applies that plan without asking. If the state, or anything
+that the plan touches, has changed since, it changes nothing and exits with 1. Other changes do not matter. Sensitive
+values are not in the file: set them as for the plan.
 
-With -watch it goes on for ever and is the jobs' master: it takes up changes of the files, heals what
-breaks, and grows and shrinks elastic jobs with the capacity that there is. A file with an error leaves the
-last good configuration in force, and its jobs are Degraded until it is mended. A job that has failed is started anew by
-a plain apply, if there is room for it, and by a watch only with an edit that replaces its slots. A changed eltrain block
-takes effect with the next start.
+With -watch it runs until interrupted and is the jobs' master: it applies changes of the files, heals failures, and
+grows and shrinks elastic jobs with the available capacity. If a file has an error, the last valid configuration stays
+in effect, and its jobs are Degraded until the file is fixed. A plain apply starts a failed job again if there is room
+for it, a watch only after an edit that replaces its slots. A changed eltrain block takes effect at the next start.
 
-Without -watch an elastic role gets the replicas that it is declared with, as the plan shows, and grows no further.
+Without -watch an elastic role gets the replicas that it is declared with, as the plan shows, and does not grow.
 
-What is declared no more is stopped. -prune=false leaves jobs alone that are not in the files any more;
--max-destroy=N those of which a change of the files would have more than N slots, of all jobs together, removed or
-replaced at once: they go on as they were last applied, and are Degraded. What heals or scales a job does not count.
+Jobs that are no longer declared are stopped. -prune=false keeps them. -max-destroy=N keeps jobs unchanged, and
+Degraded, if a change of the files would remove or replace more than N slots of all jobs at once. Healing and scaling
+do not count.
 
-With -watch and a long -lock-timeout, as 8760h, it is a standby for the master that holds the state's lock:
-its service answers /healthz and not yet /readyz, and when it gets the lock it reads the files and the state
-anew. A provider that cannot be reached at the start for 30 seconds is an error, with -watch too: run it under a
-supervisor that starts it again. One that is lost later is waited for.
+With -watch and a long -lock-timeout, such as 8760h, it is a standby for the master that holds the state's lock: its
+service answers /healthz but not yet /readyz, and when it gets the lock it reads the files and the state again. If a
+provider cannot be reached for 30 seconds at the start, it exits with an error, also with -watch: run it under a
+supervisor that restarts it. If a provider is lost later, it waits.
 
-The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves the rest running; the second
-exits at once.`,
+The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves the rest running; the second exits at
+once.`,
 		exits: []string{
-			"All jobs run as asked for, or have succeeded. Or a watch was interrupted.",
-			"They do not, or an error.",
-			"With -detailed-exitcode, in the place of 0: something was done.",
+			"All jobs are running as configured or have succeeded, or a watch was interrupted.",
+			"They are not, or an error occurred.",
+			"With -detailed-exitcode, instead of 0: something was done.",
 		},
 		declare: new(applyArgs).declareApply,
 		run: func(s *session, args []string) int {
@@ -195,11 +194,11 @@ func destroyCommand() *command {
 	return &command{
 		name: "destroy", usage: "[options]",
 		synopsis: "Stop all jobs of this directory",
-		about: `Shows what would be stopped, asks for approval, and stops it, in the reverse of the start order. Logs and
-checkpoints stay. It is a short form of apply -destroy.`,
+		about: `Shows what would be stopped, asks for approval, and stops it in reverse start order. Logs and checkpoints
+stay. Short for apply -destroy.`,
 		exits: []string{
-			"Nothing is left.",
-			"Something is, or an error.",
+			"Everything is destroyed.",
+			"Something is left, or an error occurred.",
 		},
 		declare: new(applyArgs).declare,
 		run: func(s *session, args []string) int {
@@ -223,7 +222,7 @@ func (a *applyArgs) operation() string {
 	return "apply"
 }
 
-// title is what a person is told of a run that has not reached its end.
+// title names a run in messages about its early end.
 func (a *applyArgs) title() string {
 	if a.destroy {
 		return "Destroy"
@@ -240,7 +239,7 @@ func (s *session) apply(a applyArgs) int {
 	defer release()
 	finish, err := s.speak(ctx, a.formats, linesMost)
 	if err != nil {
-		return s.fail("The JSON cannot be written", err)
+		return s.fail("Cannot write the JSON", err)
 	}
 	carryOut := s.applyFiles
 	if a.planFile != "" {
@@ -248,7 +247,7 @@ func (s *session) apply(a applyArgs) int {
 	}
 	code := carryOut(ctx, a)
 	if err := finish(); err != nil {
-		return s.fail("The JSON cannot be written", err)
+		return s.fail("Cannot write the JSON", err)
 	}
 	return code
 }
@@ -256,7 +255,7 @@ func (s *session) apply(a applyArgs) int {
 // applyFiles shows the plan, has it approved, and carries it out under the state's lock.
 func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if a.watch && !s.awaitGit(ctx) {
-		return s.interruptedEarly(a, "while git was at work on the files")
+		return s.interruptedEarly(a, "while git was changing the files")
 	}
 	cfg, ok := s.readFor(a.planning)
 	if !ok {
@@ -272,7 +271,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	facts, untouched, err := s.untouched(ctx, *cfg, a)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return s.interruptedEarly(a, "while it looked at what runs")
+		return s.interruptedEarly(a, "while observing what is running")
 	case err != nil:
 		return s.fail("Planning failed", err)
 	case untouched:
@@ -281,18 +280,18 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return m.conclude(ctx, facts.Plan, nil)
 	}
 	if err := m.attend(); err != nil {
-		return s.fail("The elastic training service cannot start", err)
+		return s.fail("Cannot start the elastic training service", err)
 	}
 	lock, waited, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return s.interruptedEarly(a, "while another held the state's lock")
+		return s.interruptedEarly(a, "while waiting for the state's lock")
 	case err != nil:
-		return s.fail("The state cannot be locked", err)
+		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
 	if waited && a.watch && !s.awaitGit(ctx) {
-		return s.interruptedEarly(a, "while git was at work on the files")
+		return s.interruptedEarly(a, "while git was changing the files")
 	}
 	if waited && !s.reread(d, a.planning) || !a.offline() && !s.connect(d) {
 		return exitError
@@ -309,7 +308,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	case errors.Is(err, errTold):
 		return exitError
 	case err != nil && ctx.Err() != nil:
-		return s.interruptedEarly(a, "while it looked at what runs")
+		return s.interruptedEarly(a, "while observing what is running")
 	case errors.As(err, new(*planfile.StaleError)):
 		return s.notApplied(a, err)
 	case err != nil:
@@ -324,7 +323,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if model.Applyable && !a.autoApprove {
 		yes, err := s.approved(ctx, a.question())
 		if err != nil {
-			return s.fail("Nobody has answered", err)
+			return s.fail("Approval not received", err)
 		}
 		if !yes {
 			fmt.Fprintln(s.streams.Out, a.title()+" cancelled.")
@@ -347,11 +346,11 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// untouched reports whether a destroy finds a place in which nothing was ever applied, nothing runs and nobody is at work. It
+// untouched reports whether a destroy finds a place in which nothing was ever applied and nothing runs. It
 // needs no lock, for which there would be files from then on.
 //
 // It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would
-// wait for as long once more; what else goes wrong is told by that run.
+// wait for as long once more; what else goes wrong is reported by that run.
 func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool, err error) {
 	if !a.destroy || a.scoping.given() != "" {
 		return facts, false, nil
@@ -375,7 +374,7 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0, err
 }
 
-// awaitGit waits until git is not at work on the files, so that a master that is started then does not take half a
+// awaitGit waits until git has finished with the files, so that a master that starts then does not take half a
 // checkout for all that is wanted. It is false after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
 	return apply.AwaitGit(ctx, s.home(), func(why string) {
@@ -384,10 +383,10 @@ func (s *session) awaitGit(ctx context.Context) bool {
 }
 
 // errTold is of what was shown already.
-var errTold = errors.New("it was told")
+var errTold = errors.New("already reported")
 
 // lookAtStart is firstLook. A watch that finds jobs gone from the files that the state has believes that as late as one that
-// is at work (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
+// is running (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
 // does not wait.
 func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 	facts, err := m.firstLook(ctx)
@@ -410,16 +409,16 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 		if !m.reread(m.directory, m.args.planning) {
 			return facts, errTold
 		}
-		m.directory.close(m.session) // the files may have others by now
+		m.directory.close(m.session) // the files may declare others by now
 		if !m.connect(m.directory) {
 			return facts, errTold
 		}
 		facts, err = m.firstLook(ctx)
 	}
-	return facts, errors.New("jobs are in the files no more, and the files change each time that they are read")
+	return facts, errors.New("jobs are no longer in the files, and the files change each time they are read")
 }
 
-// lost are the jobs, by name, that the plan ends because they are in the files no more.
+// lost are the jobs, by name, that the plan ends because they are no longer in the files.
 func (m *master) lost(facts *view.PlanFacts) []string {
 	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
 		return !facts.Input.Withheld[name].IsZero() || slices.Contains(facts.Plan.Kept, name)
@@ -429,7 +428,7 @@ func (m *master) lost(facts *view.PlanFacts) []string {
 // goneFromFiles says what a start waits for. lost are jobs by name.
 func goneFromFiles(lost []string) view.Diagnostic {
 	return view.Caution("Jobs of the state are not in the files", severalJobs(lost)+
-		" would be destroyed. A checkout may be half done, so that is believed once nobody has written there for some seconds.")
+		" would be destroyed. In case a checkout is in progress, eltrain waits until the files have not changed for some seconds.")
 }
 
 // firstLook makes the plan that is to be approved. One that was made without asking the providers is carried out as a
@@ -465,7 +464,7 @@ func (s *session) interruptedEarly(a applyArgs, when string) int {
 		fmt.Fprintf(s.streams.Out, "Interrupted %s.\n", when)
 		return exitDone
 	}
-	return s.fail(a.title()+" was interrupted", fmt.Errorf("it was %s; nothing was done", when))
+	return s.fail(a.title()+" was interrupted", fmt.Errorf("it was interrupted %s; nothing was done", when))
 }
 
 func (a *applyArgs) question() question {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// question is what has to be approved before something is done.
+// question asks for approval before something is done.
 type question struct {
 	ask, explain string
-	instead      string // the option with which nobody is asked
+	instead      string // the flag that skips the prompt
 }
 
 var (
@@ -48,7 +48,7 @@ func (s *session) approved(ctx context.Context, q question) (yes bool, err error
 	case given := <-answers:
 		fmt.Fprintln(s.streams.Out)
 		if given.err != nil && given.line == "" {
-			return false, fmt.Errorf("the input ended without an answer (%w). Where nobody can be asked, use %s", given.err, q.instead)
+			return false, fmt.Errorf("the input ended without an answer (%w). To run without a prompt, use %s", given.err, q.instead)
 		}
 		return strings.TrimSpace(given.line) == "yes", nil
 	case <-ctx.Done():

@@ -30,7 +30,7 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 	return b
 }
 
-// letGo enters what a removed block says. What is declared no more is ended anyway, so one with destroy = true says nothing new.
+// letGo enters what a removed block says. What is no longer declared is ended anyway, so one with destroy = true says nothing new.
 func letGo(b *plan.Blocks, r lang.Removed) {
 	for _, was := range r.Was {
 		letGo(b, was)
@@ -73,7 +73,7 @@ func (a planning) prevent(cfg *lang.Config) map[string]bool {
 type RefusedPlanError struct{ Refusals []plan.Refusal }
 
 func (e *RefusedPlanError) Error() string {
-	return fmt.Sprintf("the plan asks for what must not be done to %d jobs", len(e.Refusals))
+	return fmt.Sprintf("the plan is not allowed for %d jobs", len(e.Refusals))
 }
 
 // refused shows what is asked for and must not be done, each where the files ask for it, and reports whether there is
@@ -108,7 +108,7 @@ func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 	return at
 }
 
-// misnamed tells of the first removed block that is to let something go on and names none of the jobs that there are, while
+// misnamed reports the first removed block that is to let something continue and names none of the jobs that there are, while
 // others are ended: a mistake in its address would end what it was to keep. there has those jobs, as they are declared, by name.
 func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail string, at job.Source) {
 	if len(ended) == 0 || cfg.Invalid {
@@ -120,8 +120,8 @@ func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail
 		if r.Destroy || slices.ContainsFunc(slices.Collect(maps.Keys(there)), func(name string) bool { return b.Forgets(name, there[name]) }) {
 			continue
 		}
-		return fmt.Sprintf("The removed block at %s:%d is to let %s go on, and nothing that there is has that address. Destroyed, because the files have it no more: %s. "+
-			"If that is what was meant, mend the address. If the block has done its work, take it out.", r.Source.File, r.Source.Line, r.Address, severalJobs(ended)), r.Source
+		return fmt.Sprintf("The removed block at %s:%d keeps %s running, but nothing has that address. Destroyed, because no longer in the files: %s. "+
+			"If the block was meant to keep it, correct the address. If the block is no longer needed, remove it.", r.Source.File, r.Source.Line, r.Address, severalJobs(ended)), r.Source
 	}
 	return "", at
 }
@@ -164,7 +164,7 @@ func declaredAs(records job.Records) map[string]string {
 	return addresses
 }
 
-// forgetting is told of a plan that lets jobs go, as Terraform does.
+// forgetting warns about a plan that forgets jobs, as Terraform does.
 func forgetting(p *plan.Plan) []view.Diagnostic {
 	var objects strings.Builder
 	for i := range p.Changes {

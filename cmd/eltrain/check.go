@@ -30,14 +30,14 @@ func (s *session) read(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	return cfg, diags
 }
 
-// validator is a provider's configuration that lists its own mistakes.
+// validator is a provider's configuration that lists its own errors.
 type validator interface{ Validate() []error }
 
 // checker is a provider's configuration that knows which roles it cannot run.
 type checker interface{ Check(r *job.Role) error }
 
 // misfits are mistakes that only a provider knows: in its block, and in the roles that are to run on it. It is not shown
-// what is made of a variable without a value, or it would take what is missing for a mistake.
+// what is derived from a variable without a value, or it would take what is missing for a mistake.
 func misfits(cfg *lang.Config) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	report := func(summary string, err error, at *hcl.Range) {
@@ -51,7 +51,7 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 		}
 		if v, ok := p.Value.(validator); ok {
 			for _, err := range v.Validate() {
-				report("Wrong block of provider "+p.Name, err, lineOf(cfg, p.Source))
+				report("Invalid block of provider "+p.Name, err, lineOf(cfg, p.Source))
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 	return diags
 }
 
-// each takes misfits apart that were found together. Other errors are told as one.
+// each takes misfits apart that were found together. Other errors are reported as one.
 func each(err error) []error {
 	if err == nil {
 		return nil

@@ -30,7 +30,7 @@ func TestKubernetesConfiguration(t *testing.T) {
 		want  []string
 	}{
 		"no block":        {"", []string{"Unknown provider", "Add a block: provider", "main.hcl line 2"}},
-		"a mistake in it": {"provider \"kubernetes\" {\n  image      = \"train:1\"\n  agent_path = \"bin/eltrain-agent\"\n}\n", []string{"Wrong block of provider kubernetes", "is not absolute", "kube.hcl line 1"}},
+		"a mistake in it": {"provider \"kubernetes\" {\n  image      = \"train:1\"\n  agent_path = \"bin/eltrain-agent\"\n}\n", []string{"Invalid block of provider kubernetes", "is not absolute", "kube.hcl line 1"}},
 	} {
 		dir := directoryWith(t, map[string]string{"main.hcl": onKubernetes, "kube.hcl": c.block})
 		for _, command := range []string{"validate", "plan"} {
@@ -48,7 +48,7 @@ func TestKubernetesConfiguration(t *testing.T) {
 	eltrain(t, dir, "validate").check(t, exitDone)
 	// A supervisor starts a watch again, so it may end too.
 	for _, args := range [][]string{{"plan"}, {"apply", "-auto-approve"}, {"apply", "-watch", "-auto-approve"}} {
-		eltrain(t, dir, args...).check(t, exitError, "A provider cannot be used", "no-such-file")
+		eltrain(t, dir, args...).check(t, exitError, "Cannot use a provider", "no-such-file")
 	}
 	eltrain(t, dir, "apply", "-help").check(t, exitDone, "supervisor")
 }
@@ -76,7 +76,7 @@ func TestLocalRunsNeitherImagesNorPods(t *testing.T) {
 `})
 	for _, command := range []string{"validate", "plan", "apply"} {
 		o := eltrain(t, dir, command).check(t, exitError,
-			"Role worker cannot run on provider local", "main.hcl line 7", `image   = "train:1"`, "leave image out", "main.hcl line 8", "leave pod out")
+			"Role worker cannot run on provider local", "main.hcl line 7", `image   = "train:1"`, "remove image", "main.hcl line 8", "remove pod")
 		if strings.Count(o.err, "Error:") != 2 {
 			t.Errorf("%s says\n%s", command, o.err)
 		}

@@ -18,7 +18,7 @@ import (
 // programName is the name that completion is installed for, whatever this file is called.
 const programName = "eltrain"
 
-// completionLine and completionPoint are the environment variables in which a shell gives what is typed so far, and how
+// completionLine and completionPoint are the environment variables in which a shell passes what is typed so far, and how
 // many characters of it stand before the cursor (bash before 4.2: bytes). Then it asks for what may follow, a line for each.
 //
 // bash takes the answers as they are for what stands behind the last "=". The settings of other shells set
@@ -133,10 +133,10 @@ func usageWords(usage string) []string {
 	return strings.FieldsFunc(usage, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// predictor gives the values of which so much has been typed, and perhaps others.
+// predictor returns the values that start with what was typed, and perhaps others.
 type predictor func(begun string) []string
 
-// unpredictable is a value of which nothing is known.
+// unpredictable is a value that cannot be completed.
 func unpredictable(string) []string { return nil }
 
 // optionsOf are a command's options, and what completes the values of those that have one: that goes by the word that

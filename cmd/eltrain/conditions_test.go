@@ -101,20 +101,20 @@ func TestConditions(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: Job postcondition failed", "It has 2 workers.", "main.hcl line")
 	out := watch(t, dir, func(said func() string) {
 		eventually(t, "it tells of the postcondition", func() bool { return strings.Contains(said(), "It has 2 workers.") })
-		time.Sleep(time.Second) // a turn or two: what holds on is told once
+		time.Sleep(time.Second) // a turn or two: what holds on is reported once
 	})
 	if n := strings.Count(out, "It has 2 workers."); n != 1 {
 		t.Errorf("the watch told of the postcondition %d times:\n%s", n, out)
 	}
 }
 
-// Outputs are shown with what becomes of them, remembered when they are applied, and shown again.
+// Outputs are shown with what happens to them, remembered when they are applied, and shown again.
 func TestOutputs(t *testing.T) {
 	file := func(value string) string {
 		return "output \"size\" {\n  value = " + value + "\n}\noutput \"token\" {\n  value = \"hunter2hunter2\"\n  sensitive = true\n}\n"
 	}
 	dir := directoryWith(t, map[string]string{"main.hcl": file("[1, 2]")})
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Changes to Outputs:", "  + size  = [", "  + token = (sensitive value)", "without changing anything that runs")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Changes to Outputs:", "  + size  = [", "  + token = (sensitive value)", "without changing anything that is running")
 	o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 0 added", "\nOutputs:\n\nsize = [", "token = <sensitive>")
 	if strings.Contains(o.out, "hunter2") || strings.Contains(read(t, dir+"/eltrain.state"), "hunter2") {
 		t.Error("a sensitive output is shown or stored")
@@ -141,7 +141,7 @@ func TestOutputs(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "  + size  = \"big\"")
 }
 
-// Terraform does not ask preconditions when it destroys: what the files say of prevent_destroy counts as ever.
+// Terraform does not ask preconditions when it destroys: what the files say of prevent_destroy counts as usual.
 func TestAFailingPreconditionStopsNoDestroy(t *testing.T) {
 	t.Parallel()
 	files := func(n, prevent string) string {
@@ -184,7 +184,7 @@ func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 	}
 }
 
-// What a check came to is in every face of a plan, in a saved one too, and is told again when that is applied.
+// What a check came to is in every face of a plan, in a saved one too, and is reported again when that is applied.
 func TestChecksAreInEveryFaceOfAPlan(t *testing.T) {
 	t.Parallel()
 	const says = "1 is not enough."

@@ -21,17 +21,17 @@ func (a *consoleArgs) declare(fs *flags) { a.vars.declare(fs) }
 func consoleCommand() *command {
 	return &command{
 		name: "console", usage: "[options]",
-		synopsis: "Try expressions against the files",
-		about: `Evaluates expressions of the language, one a line, with the variables, local values, modules, jobs (job.NAME) and
-functions of the job directory; where that has no files, with the functions alone. An expression with an open bracket goes on in the next line. Nothing is contacted and
-nothing is changed.
+		synopsis: "Try expressions interactively",
+		about: `Evaluates expressions, one per line, with the variables, local values, modules, jobs (job.NAME) and functions
+of the job directory; without files there, with the functions only. An expression with an open bracket continues on the
+next line. Nothing is contacted or changed.
 
-A variable without a value and a default is an unknown value of its type: "(not known)".
+A variable without a value or default is an unknown value of its type: "(not known)".
 
-"exit", Ctrl-C and the end of the input (Ctrl-D) end it. From a pipe each line is evaluated, and the first error ends it.`,
+"exit", Ctrl-C or Ctrl-D ends it. Lines from a pipe are evaluated until the first error.`,
 		exits: []string{
-			"All went well.",
-			"The files are invalid, or an expression from a pipe is.",
+			"No expression failed.",
+			"The files are invalid, or an expression from a pipe is invalid.",
 		},
 		declare: new(consoleArgs).declare,
 		run:     runConsole,
@@ -55,7 +55,7 @@ func runConsole(s *session, args []string) int {
 	}
 	keyboard, ok := s.streams.In.(*os.File)
 	if !ok {
-		return s.fail("The console cannot be used", errors.New("the standard input is no terminal"))
+		return s.fail("Cannot use the console", errors.New("the standard input is not a terminal"))
 	}
 	return c.converse(newPrompter(keyboard, s.streams.Out))
 }
@@ -66,13 +66,12 @@ type console struct {
 	config *lang.Config
 }
 
-const consoleHelp = `Expressions of the language are evaluated here, with what the files of this directory
-define:
+const consoleHelp = `Evaluates expressions with what the files of this directory define:
 
   var.NAME, local.NAME, module.NAME.OUTPUT, job.NAME.role.NAME.replicas
   ceil(7 / 2), jsonencode(job.NAME), [for r in job.NAME.role : r.replicas]
 
-Nothing that is written here changes anything. To leave: exit, Ctrl-C or Ctrl-D.`
+Nothing here changes anything. To leave: exit, Ctrl-C or Ctrl-D.`
 
 // answer evaluates one entry and shows its value, or what is wrong with it.
 func (c *console) answer(entry string) (ok bool) {
@@ -131,10 +130,10 @@ const (
 	promptRest = ": "
 )
 
-// maxEntryLines bounds one expression: with each line of it, it is looked through anew for what is still open.
+// maxEntryLines bounds one expression: with each line of it, it is looked through again for what is still open.
 const maxEntryLines = 1000
 
-// entryOf reads lines until they are a whole expression. There is no more after the last.
+// entryOf reads lines until they form a complete expression.
 func entryOf(line func(prompt string) (string, error)) (entry string, more bool, err error) {
 	ask := prompt
 	for range maxEntryLines {
@@ -153,7 +152,7 @@ func entryOf(line func(prompt string) (string, error)) (entry string, more bool,
 		}
 		ask = promptRest
 	}
-	return "", false, fmt.Errorf("an expression goes on after %d lines: a bracket of it may not be closed", maxEntryLines)
+	return "", false, fmt.Errorf("an expression is longer than %d lines: a bracket may not be closed", maxEntryLines)
 }
 
 // prompter reads lines from a terminal, with editing and history.

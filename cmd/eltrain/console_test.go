@@ -62,7 +62,7 @@ func TestConsoleFromAPipe(t *testing.T) {
 		"nothing":       {input: ""},
 		"an error ends": {input: "1\nvar.m\n2\n", out: "1\n", err: `Did you mean "n"?`, code: exitError},
 		"an open end":   {input: "[1,\n", err: "<console-input>", code: exitError},
-		"no end":        {input: "[\n" + strings.Repeat("1,\n", 5000), err: "after 1000 lines", code: exitError},
+		"no end":        {input: "[\n" + strings.Repeat("1,\n", 5000), err: "longer than 1000 lines", code: exitError},
 		"an argument":   {args: []string{"1"}, err: "not expected", code: exitError},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestConsoleNeedsNoFiles(t *testing.T) {
 	}
 }
 
-// A person's mistake ends nothing, an expression may go on in the next line, and Ctrl-D ends it.
+// A person's mistake ends nothing, an expression may continue in the next line, and Ctrl-D ends it.
 func TestConsoleAtATerminal(t *testing.T) {
 	jobDir(t, consoleJobs)
 	keys, screen := terminal(t)

@@ -33,7 +33,7 @@ func TestAPlanCountsWhatApplyDoes(t *testing.T) {
 	}{
 		{"the command is edited", nodes("n1=2") + edited, exitDone, "# forces replacement", "2 added, 0 changed, 2 destroyed"},
 		{"there is room elsewhere", nodes("n2=2") + edited, exitDone, "nodes = n1 (2 slots) -> n2 (2 slots)", "2 added, 0 changed, 2 destroyed"},
-		{"there is none for one of two", nodes("n3=1") + edited, exitError, "(no node has room for it: it starts anew once one has)", "1 added, 0 changed, 2 destroyed"},
+		{"there is none for one of two", nodes("n3=1") + edited, exitError, "(no node has room for it: it starts again once one does)", "1 added, 0 changed, 2 destroyed"},
 		{"there is again", nodes("n3=1", "n4=1") + edited, exitDone, "+ nodes         = n4", "1 added, 0 changed, 0 destroyed"},
 		{"it is edited, and may have less", nodes("n3=1", "n4=1") + elastic, exitDone, "# forces replacement", "2 added, 1 changed, 2 destroyed"},
 		{"it has less", nodes("n4=1") + elastic, exitDone, "(no node has room for more: 2 -> 1 slots)", "0 added, 0 changed, 1 destroyed"},

@@ -66,7 +66,7 @@ func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 	return cfg, !diags.HasErrors()
 }
 
-// readAnyway reads the configuration for a command that shows what is there. It has to work while somebody
+// readAnyway reads the configuration for a read-only command. It must work while somebody
 // is in the middle of editing the files, so it makes do with what of them can be understood.
 func (s *session) readAnyway(vars assignments) *lang.Config {
 	cfg, diags := s.read(vars)
@@ -88,7 +88,7 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
-		s.fail("The state cannot be opened", err)
+		s.fail("Cannot open the state", err)
 		return nil, false
 	}
 	return &directory{config: cfg, sealer: new(job.Sealer), store: store}, true
@@ -98,13 +98,13 @@ func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 func (s *session) connect(d *directory) (ok bool) {
 	var err error
 	if d.providers, err = s.openProviders(d.config); err != nil {
-		s.fail("A provider cannot be used", err)
+		s.fail("Cannot use a provider", err)
 		return false
 	}
 	return true
 }
 
-// reread takes up what the files say by now, but for the eltrain block, by which the state was opened.
+// reread applies the current files, except the eltrain block, with which the state was opened.
 func (s *session) reread(d *directory, a planning) (ok bool) {
 	cfg, ok := s.readFor(a)
 	if !ok {
@@ -115,7 +115,7 @@ func (s *session) reread(d *directory, a planning) (ok bool) {
 	return true
 }
 
-// seal puts seals in the place of the sensitive values of the directory's jobs. What is planned, compared, recorded and
+// seal puts seals instead of the sensitive values of the directory's jobs. What is planned, compared, recorded and
 // told has no others from then on.
 func (d *directory) seal(ctx context.Context) error {
 	jobs, err := d.sealed(ctx, d.config.Jobs)
@@ -126,7 +126,7 @@ func (d *directory) seal(ctx context.Context) error {
 	return nil
 }
 
-// sealed are the jobs with seals in the place of their sensitive values, which the directory's sealer knows then.
+// sealed are the jobs with seals instead of their sensitive values, which the directory's sealer knows then.
 func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
 	if slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Sensitive() }) && !d.sealer.Keyed() {
 		key, err := d.key(ctx)
@@ -233,7 +233,7 @@ func closeAll(opened map[string]providers.Provider) error {
 	return errors.Join(errs...)
 }
 
-// close releases what the directory holds in this process. What runs, runs on.
+// close releases what the directory holds in this process. What is running keeps running.
 func (d *directory) close(s *session) {
 	if err := closeAll(d.providers); err != nil {
 		s.log.Warn("closing", "error", err)

@@ -143,8 +143,8 @@ func TestHelpAndTypos(t *testing.T) {
 	}
 	eltrain(t, dir, "plna").check(t, exitError, `eltrain has no command named "plna". Did you mean "plan"?`, "eltrain -help")
 	eltrain(t, dir, "frobnicate").check(t, exitError, `eltrain has no command named "frobnicate".`)
-	eltrain(t, dir, "status", "-jsn").check(t, exitError, `There is no option -jsn. Did you mean "-json"?`, "eltrain status -help")
-	eltrain(t, dir, "-json", "plan").check(t, exitError, "There is no option -json of eltrain itself", "eltrain -help")
+	eltrain(t, dir, "status", "-jsn").check(t, exitError, `Unknown flag -jsn. Did you mean "-json"?`, "eltrain status -help")
+	eltrain(t, dir, "-json", "plan").check(t, exitError, "Unknown global flag -json", "eltrain -help")
 	eltrain(t, dir, "state", "lst").check(t, exitError, `eltrain state has no command named "lst". Did you mean "list"?`, "eltrain state -help")
 	for _, args := range [][]string{{"plan", "-json", "-h"}, {"-help", "plan"}} {
 		if again := eltrain(t, dir, args...).check(t, exitDone); again.out != o.out {
@@ -152,7 +152,7 @@ func TestHelpAndTypos(t *testing.T) {
 		}
 	}
 	eltrain(t, dir, "fmt", "--", "-h").check(t, exitError, "-h")
-	subcommands := eltrain(t, dir, "state", "-help").check(t, exitDone, "    list    List what is in the state", "    mv      Give")
+	subcommands := eltrain(t, dir, "state", "-help").check(t, exitDone, "    list    List what is in the state", "    mv      Rename")
 	if o := eltrain(t, dir, "state").check(t, exitError); o.out != "" || o.err != subcommands.out {
 		t.Errorf("state alone shows %q and %q", o.out, o.err)
 	}
@@ -333,11 +333,11 @@ func TestNothingAppliedYet(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
 	eltrain(t, dir, "status", "job.tiny").check(t, exitError, `no job "tiny"`)
 	eltrain(t, dir, "logs", "job.tiny").check(t, exitError, `no job "tiny"`)
-	eltrain(t, dir, "logs").check(t, exitError, "An address is needed")
+	eltrain(t, dir, "logs").check(t, exitError, "An address is missing")
 	if o := eltrain(t, dir, "events", "-json").check(t, exitDone); o.out != "" {
 		t.Errorf("events: %q", o.out)
 	}
-	eltrain(t, dir, "apply").check(t, exitError, "Nobody has answered", "-auto-approve")
+	eltrain(t, dir, "apply").check(t, exitError, "Approval not received", "-auto-approve")
 }
 
 // A reader that goes away is no reason for a stack trace.
@@ -381,7 +381,7 @@ func terminal(t *testing.T) (*os.File, *os.File) {
 	return master, slave
 }
 
-// onTerminal runs the binary on a terminal, with input typed, and gives its exit code and the screen.
+// onTerminal runs the binary on a terminal, with input typed, and returns its exit code and the screen.
 func onTerminal(t *testing.T, cmd *exec.Cmd, input string) outcome {
 	t.Helper()
 	master, slave := terminal(t)
@@ -394,7 +394,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, input string) outcome {
 	if _, err := io.WriteString(master, input); err != nil {
 		t.Fatal(err)
 	}
-	screen, _ := io.ReadAll(master) // ends with EIO when the last process lets go of the terminal
+	screen, _ := io.ReadAll(master) // ends with EIO when the last process releases the terminal
 	_ = cmd.Wait()                  // its exit code is in ProcessState
 	return outcome{code: cmd.ProcessState.ExitCode(), out: strings.ReplaceAll(string(screen), "\r\n", "\n")}
 }
@@ -417,7 +417,7 @@ func TestColourOnATerminal(t *testing.T) {
 	}
 }
 
-// What goes into a pipe has no colours, and moves no cursor, whatever terminal the user has.
+// What goes into a pipe has no colors, and moves no cursor, whatever terminal the user has.
 func TestNoColourIntoPipes(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "bad/main.hcl": "job {"})
@@ -438,7 +438,7 @@ func TestApplyCancelled(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	onTerminal(t, commandIn(dir, "apply", "-no-color"), "no\n").check(t, exitError, "Plan: 2 to add", "Only 'yes' will be accepted to approve.", "Apply cancelled.")
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
-	onTerminal(t, commandIn(dir, "apply", "-input=false"), "").check(t, exitError, "Nobody can be asked for approval with -input=false")
+	onTerminal(t, commandIn(dir, "apply", "-input=false"), "").check(t, exitError, "-input=false cannot prompt for approval")
 	piped := func(answer string, args ...string) *exec.Cmd {
 		cmd := commandIn(dir, args...)
 		cmd.Stdin = strings.NewReader(answer)
@@ -504,8 +504,8 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	if phase != "Running" || running != 2 || len(before) != 2 || before[0] == 0 {
 		t.Errorf("after apply the job is %s with %d running, agents %v", phase, running, before)
 	}
-	eltrain(t, dir, "status").check(t, exitDone, "No master is watching: training is shown as it was last seen, nobody asks its agents, and nothing heals it.")
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes. What runs matches the configuration.")
+	eltrain(t, dir, "status").check(t, exitDone, "No master is running: training is shown as last seen, and nothing heals it.")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes. What is running matches the configuration.")
 	eltrain(t, dir, "logs", "job.tiny.worker[1]").check(t, exitDone, "[rank 1] step 1\n")
 	eltrain(t, dir, "logs", "-rank=0", "job.tiny").check(t, exitDone, "[rank 0] step 0\n")
 	eltrain(t, dir, "logs", "job.tiny").check(t, exitDone, "worker[0] [rank 0] step 0\n", "worker[1] [rank 1] step 1\n")
@@ -545,7 +545,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 		}
 	}
 	eltrain(t, dir, "apply", "-auto-approve", "-lock-timeout=600ms").check(t, exitError,
-		"Acquiring state lock.", "Waiting for it, up to 600ms", "The state cannot be locked", "apply -watch")
+		"Acquiring state lock.", "Waiting for it, up to 600ms", "Cannot lock the state", "apply -watch")
 	if err := watch.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ type eventsArgs struct {
 }
 
 func (a *eventsArgs) declare(fs *flags) {
-	fs.BoolVar(&a.follow, "f", false, "Go on with what comes, until interrupted.")
+	fs.BoolVar(&a.follow, "f", false, "Keep printing new entries until interrupted.")
 	fs.BoolVar(&a.json, "json", false, "Print each event as one line of JSON.")
 	a.vars.declare(fs)
 }
@@ -28,10 +28,9 @@ func (a *eventsArgs) declare(fs *flags) {
 func eventsCommand() *command {
 	return &command{
 		name: "events", usage: "[options]",
-		synopsis: "Show what happened, and why",
-		about: `Shows what the journal has of this directory's jobs, oldest first: phases entered, worlds formed,
-incidents with their evidence and what was done about them, what was removed, replaced or destroyed and why, and what
-was refused.`,
+		synopsis: "Show what happened and why",
+		about: `Shows the journal of this directory's jobs, oldest first: phases, worlds, incidents with their evidence and the
+action taken, what was removed, replaced or destroyed and why, and what was refused.`,
 		declare: new(eventsArgs).declare,
 		run:     runEvents,
 	}
@@ -52,7 +51,7 @@ func runEvents(s *session, args []string) int {
 		return nil
 	}
 	journal := state.Reader{Dir: journalDirectory, Damaged: func(d state.Damage) {
-		s.diagnose(view.Caution("Part of the journal cannot be read", d.String()))
+		s.diagnose(view.Caution("Cannot read part of the journal", d.String()))
 	}}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -63,7 +62,7 @@ func runEvents(s *session, args []string) int {
 		err = journal.Read(0, eachNotice(show))
 	}
 	if err != nil {
-		return s.fail("The events cannot be shown", err)
+		return s.fail("Cannot show the events", err)
 	}
 	return exitDone
 }

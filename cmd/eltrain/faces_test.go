@@ -28,13 +28,13 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 		before[name] = read(t, filepath.Join(dir, name))
 	}
 	for name, text := range before {
-		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitError, "The JSON cannot be written", "is there and")
-		eltrain(t, dir, "plan", "-out="+name).check(t, exitError, "The plan cannot be saved", "is there and")
+		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitError, "Cannot write the JSON", "exists and")
+		eltrain(t, dir, "plan", "-out="+name).check(t, exitError, "Cannot save the plan", "exists and")
 		if read(t, filepath.Join(dir, name)) != text {
 			t.Errorf("%s was written to", name)
 		}
 	}
-	eltrain(t, dir, "plan", "-out=/dev/stdout").check(t, exitError, `"/dev/stdout" is no regular file`) // a pipe
+	eltrain(t, dir, "plan", "-out=/dev/stdout").check(t, exitError, `"/dev/stdout" is not a regular file`) // a pipe
 	for _, name := range []string{"new", "new", "empty"} {
 		eltrain(t, dir, "plan", "-json-into="+name).check(t, exitDone)
 		if lines := read(t, filepath.Join(dir, name)); strings.Count(lines, `"type":"version"`) != 1 {
@@ -110,14 +110,14 @@ func TestFaithfully(t *testing.T) {
 			fmt.Fprint(s.streams.Out, "second")
 			return exitChanges
 		})
-		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "cannot be written") != (c.want == exitError) {
+		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "Cannot write the output") != (c.want == exitError) {
 			t.Errorf("%v: code %d, want %d; %q arrived; %s", c.with, code, c.want, out.got.String(), s.err.String())
 		}
 	}
 }
 
 // An apply whose reader leaves ends as after an interrupt, wherever that is: nothing is left half done or locked, and the
-// next apply goes on from there.
+// next apply continues from there.
 func TestAnApplyWhoseReaderLeavesEndsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

@@ -27,7 +27,7 @@ func newFlags(name string, declare func(*flags)) *flags {
 	fs := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
 	fs.SetOutput(io.Discard) // errors are shown as diagnostics, usage by -help
 	declare(fs)
-	fs.BoolVar(&fs.noColor, "no-color", false, "No colours in the output.")
+	fs.BoolVar(&fs.noColor, "no-color", false, "No colors in the output.")
 	return fs
 }
 
@@ -71,7 +71,7 @@ func (fs *flags) addressVar(to *string, name, usage string) {
 			_, err = strconv.ParseUint(port, 10, 16)
 		}
 		if err != nil {
-			return errors.New("write a host, which may be left out, and a port from 0 to 65535, as 127.0.0.1:7000 or :7000")
+			return errors.New("write an optional host and a port from 0 to 65535, such as 127.0.0.1:7000 or :7000")
 		}
 		*to = text
 		return nil
@@ -86,7 +86,7 @@ func (w *wait) String() string { return time.Duration(*w).String() }
 func (w *wait) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return errors.New("write a time with its unit, as 30s or 5m, from 0s")
+		return errors.New("write a duration with its unit, such as 30s or 5m, from 0s")
 	}
 	*w = wait(d)
 	return nil
@@ -98,14 +98,14 @@ func hinted(err error, fs *flags) error {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		var names []string
 		fs.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-		return fmt.Errorf("there is no option -%s%s", name, didYouMean("-"+name, names))
+		return fmt.Errorf("unknown flag -%s%s", name, didYouMean("-"+name, names))
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		value, _ := flag.UnquoteUsage(fs.Lookup(name))
-		return fmt.Errorf("the option -%s needs a value: write -%s=%s", name, name, value)
+		return fmt.Errorf("the flag -%s needs a value: write -%s=%s", name, name, value)
 	}
 	if typed, ok := strings.CutPrefix(text, "bad flag syntax: "); ok {
-		return fmt.Errorf("%s is no option", typed)
+		return fmt.Errorf("%s is not a flag", typed)
 	}
 	wrong := wrongValue.FindStringSubmatch(text)
 	if wrong == nil {
@@ -115,7 +115,7 @@ func hinted(err error, fs *flags) error {
 	if f := fs.Lookup(name); f != nil {
 		why = expected(f, why)
 	}
-	return fmt.Errorf("the value %s does not suit the option -%s: %s", typed, name, why)
+	return fmt.Errorf("invalid value %s for -%s: %s", typed, name, why)
 }
 
 // wrongValue are the flag package's errors on a value: it in quotes, the option's name, and why.
@@ -223,7 +223,7 @@ func (asksNothing) IsBoolFlag() bool { return true }
 
 func (asksNothing) Set(text string) error {
 	if ask, err := strconv.ParseBool(text); err != nil || ask {
-		return errors.New("write -input=false: this command asks nothing")
+		return errors.New("write -input=false: this command never prompts")
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func indent(text string, by int) string {
 type assignments []lang.Assignment
 
 func (a *assignments) declare(fs *flags) {
-	fs.Func("var", "Set a variable: `NAME=VALUE`. May be given several times; the last one wins, also over -var-file.", func(text string) error {
+	fs.Func("var", "Set a variable: `NAME=VALUE`. Can be given several times; the last one wins, also over -var-file.", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return errors.New("NAME= is missing: write -var=NAME=VALUE")
@@ -245,7 +245,7 @@ func (a *assignments) declare(fs *flags) {
 		*a = append(*a, lang.Assignment{Name: name, Value: value})
 		return nil
 	})
-	fs.Func("var-file", "Set variables from `FILE`, besides eltrain.vars and *.auto.vars.", func(file string) error {
+	fs.Func("var-file", "Set variables from `FILE`, in addition to eltrain.vars and *.auto.vars.", func(file string) error {
 		if file == "" {
 			return errors.New("write -var-file=FILE")
 		}

@@ -28,8 +28,8 @@ func (a *fmtArgs) declare(fs *flags) {
 	fs.BoolVar(&a.check, "check", false, "Change nothing; exit with 3 if a file is not in canonical format.")
 	fs.BoolVar(&a.diff, "diff", false, "Show the changes.")
 	fs.BoolVar(&a.list, "list", true, "Do not list the files that change.")
-	fs.BoolVar(&a.recursive, "recursive", false, "Take the directories below, too.")
-	fs.BoolVar(&a.write, "write", true, "Change no file.")
+	fs.BoolVar(&a.recursive, "recursive", false, "Format subdirectories as well.")
+	fs.BoolVar(&a.write, "write", true, "Do not change files.")
 }
 
 func parseFmt(s *session, args []string) (fmtArgs, error) {
@@ -52,11 +52,11 @@ func fmtCommand() *command {
 		name: "fmt", usage: "[options] [FILE, DIR or -]",
 		synopsis: "Write the files in canonical format",
 		about: `Rewrites files in eltrain's canonical format: all *.hcl, eltrain.vars and *.auto.vars of a directory,
-the current one by default, or one file. With "-" the standard input is formatted to the standard output.
-The names of the files that change are listed.`,
+the current one by default, or one file. With "-" it formats the standard input to the standard output.
+Lists the files that change.`,
 		exits: []string{
 			"Done.",
-			"An error: a file cannot be read or written, or there is none.",
+			"A file cannot be read or written, or there is none.",
 			"A file does not parse.",
 			"With -check: a file is not in canonical format.",
 		},
@@ -102,7 +102,7 @@ type formatter struct {
 func (f *formatter) cannot(what string, err error) error {
 	f.failed = true
 	if errors.As(err, new(*lostOutput)) {
-		return nil // it is told at the end: see faithfully
+		return nil // it is reported at the end: see faithfully
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
 }
@@ -129,12 +129,12 @@ func (f *formatter) input() error {
 	return nil
 }
 
-// path formats a file, or the files of a directory. It goes on after an error with the other files.
+// path formats a file, or the files of a directory. It continues after an error with the other files.
 func (f *formatter) path(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return f.cannot("format "+path, fmt.Errorf("there is no file or directory %s", path))
+		return f.cannot("format "+path, fmt.Errorf("the file or directory %s does not exist", path))
 	case err != nil:
 		return f.cannot("format "+path, err)
 	case !info.IsDir():

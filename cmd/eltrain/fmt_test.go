@@ -12,7 +12,7 @@ import (
 // Errors have a title and a paragraph, as everywhere, and an exit code of their own; what was not written is not listed.
 func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"ugly.hcl": "a=1\n", "bad/bad.hcl": "job {"})
-	none := eltrain(t, dir, "fmt", "nofile").check(t, exitError, "Error: Cannot format nofile\n\nThere is no file or directory nofile.")
+	none := eltrain(t, dir, "fmt", "nofile").check(t, exitError, "Error: Cannot format nofile\n\nThe file or directory nofile does not exist.")
 	eltrain(t, dir, "fmt", "bad").check(t, exitParse, "Error: ")
 	// A link to nowhere is there, and cannot be read.
 	if err := os.Symlink("nowhere", filepath.Join(dir, "bad", "link.hcl")); err != nil {

@@ -20,12 +20,12 @@ func (a *forceUnlockArgs) declare(fs *flags) {
 func forceUnlockCommand() *command {
 	return &command{
 		name: "force-unlock", usage: "[options] LOCK_ID",
-		synopsis: "Take the state's lock from who holds it",
-		about: `Takes the lock with the ID LOCK_ID from its holder, and gives it to nobody. The message that the state is locked
-tells the ID, and who holds it. A holder that is alive can write nothing any more and ends; what runs is not touched.
+		synopsis: "Release a stuck state lock",
+		about: `Releases the lock with the ID LOCK_ID. The message that the state is locked shows the ID and the holder. A
+holder that is still alive can no longer write and exits; what is running is not touched.
 
-That is hardly ever needed: a holder that died loses the lock by itself, at once on the same machine, and after 15
-seconds elsewhere.`,
+Rarely needed: the lock of a holder that died expires by itself, at once on the same machine, and after 15 seconds
+elsewhere.`,
 		declare: new(forceUnlockArgs).declare,
 		run:     runForceUnlock,
 	}
@@ -43,7 +43,7 @@ func runForceUnlock(s *session, args []string) int {
 	switch {
 	case err != nil:
 	case len(others) == 0:
-		err = errors.New("the ID of the lock is needed: the message that the state is locked tells it")
+		err = errors.New("the ID of the lock is missing: the message that the state is locked shows it")
 	}
 	if err != nil {
 		return s.misused("force-unlock", err)
@@ -59,7 +59,7 @@ func runForceUnlock(s *session, args []string) int {
 	if !a.force {
 		yes, err := s.approved(ctx, unlockQuestion)
 		if err != nil {
-			return s.fail("Nobody has answered", err)
+			return s.fail("Approval not received", err)
 		}
 		if !yes {
 			fmt.Fprintln(s.streams.Out, "force-unlock cancelled.")

@@ -20,14 +20,14 @@ type formats struct {
 }
 
 func (a *formats) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print what happens as JSON, one object a line, in the form of Terraform's machine-readable UI.")
-	fs.StringVar(&a.jsonInto, "json-into", "", "Write that JSON to `FILE`, besides the text.")
+	fs.BoolVar(&a.json, "json", false, "Print events as JSON, one object per line, in the format of Terraform's machine-readable UI.")
+	fs.StringVar(&a.jsonInto, "json-into", "", "Also write that JSON to `FILE`.")
 }
 
-// check tells what does not go together.
+// check reports flags that cannot be used together.
 func (a *formats) check() error {
 	if a.json && a.jsonInto != "" {
-		return errors.New("-json and -json-into exclude each other: both give the same")
+		return errors.New("-json and -json-into cannot be used together: they write the same")
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 	switch {
 	case a.json:
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
-		s.streams.Out.Writer = io.Discard // what is told to people
+		s.streams.Out.Writer = io.Discard // output for people
 	case a.jsonInto != "":
 		f, err := openLines(ctx, a.jsonInto, most, func(why string) { s.linesLost(a.jsonInto, why) })
 		if err != nil {
@@ -52,8 +52,8 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 
 // linesLost says that the rest of the JSON goes nowhere. It is for people alone: the other face is what was lost.
 func (s *session) linesLost(path, why string) {
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("The JSON is not written any more",
-		fmt.Sprintf("%s: %s. What follows is not in it; the run goes on.", path, why))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("JSON output stopped",
+		fmt.Sprintf("%s: %s. Later events are not in it; the run continues.", path, why))}))
 }
 
 // lostOutput is the error of a write to an output that was lost.
@@ -81,7 +81,7 @@ func (f *faithful) Write(b []byte) (int, error) {
 	return n, &lostOutput{err}
 }
 
-// faithfully gives the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.
+// faithfully returns the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.
 func (s *session) faithfully(carryOut func() int) int {
 	out := &faithful{Writer: s.streams.Out.Writer}
 	s.streams.Out.Writer = out
@@ -92,6 +92,6 @@ func (s *session) faithfully(carryOut func() int) int {
 		return code
 	}
 	// The other face of errors is the output that failed.
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("The output cannot be written", sentence(out.lost))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", sentence(out.lost))}))
 	return exitError
 }

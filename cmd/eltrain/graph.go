@@ -15,26 +15,26 @@ type graphArgs struct {
 }
 
 func (a *graphArgs) declare(fs *flags) {
-	fs.StringVar(&a.plan, "plan", "", "Draw what the plan in `FILE`, of plan -out=FILE, does: what it creates is green, what it updates or restarts yellow, what it replaces orange, what it deletes red.")
+	fs.StringVar(&a.plan, "plan", "", "Draw the plan in `FILE`, saved by plan -out=FILE: created is green, updated or restarted yellow, replaced orange, deleted red.")
 	a.vars.declare(fs)
 }
 
 func graphCommand() *command {
 	return &command{
 		name: "graph", usage: "[options]",
-		synopsis: "Draw the jobs, in Graphviz's language",
+		synopsis: "Print a graph of the jobs for Graphviz",
 		about: `Prints a graph of the jobs in the DOT language, for Graphviz:
 
 eltrain graph | dot -Tsvg > graph.svg
 
-A solid arrow leads from a role to one that it starts after (depends_on). A dashed arrow leads from a role, or a job, to
-a role of whose values one of its arguments is made, with the names of both. The two have nothing to do with each other:
-a ps whose number follows the workers' may well start before them. A plan has values only, and no dashed arrows.
+A solid arrow points from a role to one that it starts after (depends_on). A dashed arrow points from a role or job to
+a role whose values one of its arguments uses, labeled with both names. They are independent: a ps role whose replicas
+follow the workers' may start before them. A plan contains values only, so its graph has no dashed arrows.
 
-Variables need no values here. How many slots a role has is "?" if it is made of one without a value, and a block of
-jobs whose for_each is appears once, as job.NAME-*.
+Variables need no values here. A role's number of slots is "?" if it depends on an unset variable, and jobs whose
+for_each does appear once, as job.NAME-*.
 
-Nothing is contacted and nothing is changed.`,
+Nothing is contacted or changed.`,
 		declare: new(graphArgs).declare,
 		run:     runGraph,
 	}
@@ -46,7 +46,7 @@ func parseGraph(s *session, args []string) (graphArgs, error) {
 		return a, err
 	}
 	if a.plan != "" && len(a.vars) > 0 {
-		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
+		return a, errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
 	}
 	return a, nil
 }
@@ -65,7 +65,7 @@ func runGraph(s *session, args []string) int {
 		return exitError
 	}
 	if err := view.WriteGraph(s.streams.Out, g); err != nil {
-		return s.fail("The graph cannot be shown", err)
+		return s.fail("Cannot show the graph", err)
 	}
 	return exitDone
 }
@@ -91,10 +91,10 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 	return g, true
 }
 
-// notKnown is in the place of how many slots a role has, or of further roles.
+// notKnown stands for how many slots a role has, or of further roles.
 const notKnown = "?"
 
-// markUnknown takes back what the graph says of a job and is not known: of a count that is made of a variable without a
+// markUnknown takes back what the graph says of a job and is not known: of a count that is derived from a variable without a
 // value the job has a zero.
 func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
 	for i := range j.Roles {
@@ -115,7 +115,7 @@ func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
 func (s *session) planGraph(a graphArgs) (g *view.Graph, ok bool) {
 	f, err := planfile.Read(a.plan, version)
 	if err != nil {
-		s.fail("The plan cannot be drawn", err)
+		s.fail("Cannot draw the plan", err)
 		return nil, false
 	}
 	return view.NewPlanGraph(f.Facts, view.NewPlan(f.Facts, view.NewRedactor(nil))), true

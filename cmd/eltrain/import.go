@@ -21,7 +21,7 @@ type importArgs struct {
 }
 
 func (a *importArgs) declare(fs *flags) {
-	fs.StringVar(&a.out, "out", "", "Write the jobs to `FILE`, which must not be there yet, instead of to the standard output.")
+	fs.StringVar(&a.out, "out", "", "Write the jobs to `FILE`, which must not exist yet, instead of the standard output.")
 }
 
 func parseImport(s *session, args []string) (importArgs, error) {
@@ -29,7 +29,7 @@ func parseImport(s *session, args []string) (importArgs, error) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args, a.command = args[:i], args[i+1:]
 		if len(a.command) == 0 {
-			return a, errors.New("a command line is needed after --")
+			return a, errors.New("a command line is missing after --")
 		}
 	}
 	others, err := s.parse(newFlags("import", a.declare), args, 1)
@@ -37,16 +37,16 @@ func parseImport(s *session, args []string) (importArgs, error) {
 	case err != nil:
 		return a, launcherHint(err, args)
 	case len(others) == 1 && a.command != nil:
-		return a, fmt.Errorf("either a file or a command line is imported: %q is one too many", others[0])
+		return a, fmt.Errorf("import takes either a file or a command line: %q is one argument too many", others[0])
 	case len(others) == 1:
 		a.file = others[0]
 	case a.command == nil:
-		return a, errors.New("a file is needed, or - for the standard input, or a command line after --")
+		return a, errors.New("a file is missing: write its name, - for the standard input, or a command line after --")
 	}
 	return a, nil
 }
 
-// launcherHint tells how a command line is imported, if that is what the arguments look like: "--" is easily left out.
+// launcherHint reports how a command line is imported, if that is what the arguments look like: "--" is easily left out.
 func launcherHint(err error, args []string) error {
 	if !slices.ContainsFunc(args, importer.Launches) {
 		return err
@@ -57,16 +57,16 @@ func launcherHint(err error, args []string) error {
 func importCommand() *command {
 	return &command{
 		name: "import", usage: "[options] FILE, - or -- COMMAND...",
-		synopsis: "Turn other tools' jobs into the language",
-		about: `Turns jobs that were written for others into eltrain's language: the manifests of a DLRover ElasticJob, a
-Kubeflow PyTorchJob or TrainJob, a Volcano Job or a Kubernetes Indexed Job, in a FILE with one or several YAML
-documents or on the standard input ("-"); or, after "--", the command line of torchrun or dlrover-run.
+		synopsis: "Convert other tools' jobs to eltrain's language",
+		about: `Converts jobs of other tools: the manifest of a DLRover ElasticJob, a Kubeflow PyTorchJob or TrainJob, a
+Volcano Job or a Kubernetes Indexed Job, in a FILE with one or more YAML documents or on the standard input ("-"); or,
+after "--", the command line of torchrun or dlrover-run.
 
-What comes of it is valid and in canonical format. What cannot be said in the language is a warning on standard
-error with the field and its line. Nothing is contacted, and what runs already is left alone.`,
+The result is valid and in canonical format. What has no equivalent is a warning on standard error with the field and
+its line. Nothing is contacted, and running jobs are not touched.`,
 		exits: []string{
-			"All jobs were imported, with or without warnings.",
-			"One of them was not, or none.",
+			"All jobs were imported, possibly with warnings.",
+			"Not all jobs were imported, or none was found.",
 		},
 		declare: new(importArgs).declare,
 		run:     runImport,

@@ -32,9 +32,9 @@ func TestParseImport(t *testing.T) {
 		{"-out=x.hcl job.yaml", ""},
 		{"-- torchrun -out=1 train.py", ""},
 		{"-out x.hcl -- torchrun train.py", ""},
-		{"", "a file is needed"},
-		{"--", "a command line is needed"},
-		{"job.yaml -- torchrun train.py", "one too many"},
+		{"", "a file is missing"},
+		{"--", "a command line is missing"},
+		{"job.yaml -- torchrun train.py", "one argument too many"},
 		{"a.yaml b.yaml", `"b.yaml" is not expected`},
 		{"-outt=x job.yaml", `Did you mean "-out"?`},
 		{"torchrun", ""}, // a file may be called so
@@ -138,7 +138,7 @@ func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
 	valid(t, s.out.Bytes())
 }
 
-// valid holds that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
+// valid checks that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
 func valid(t rapid.TB, src []byte) {
 	t.Helper()
 	if err := os.WriteFile("job.hcl", src, 0o644); err != nil {
@@ -187,7 +187,7 @@ func TestImportIntoAFileOverwritesNone(t *testing.T) {
 		t.Fatalf("%s is written: %v", before, err)
 	}
 	s = newScreenless("")
-	if code := s.run([]string{"import", "-out=" + out, "--", "torchrun", "train.py"}); code != exitError || !strings.Contains(s.err.String(), "there already") {
+	if code := s.run([]string{"import", "-out=" + out, "--", "torchrun", "train.py"}); code != exitError || !strings.Contains(s.err.String(), "already exists") {
 		t.Errorf("import ends with %d: %s", code, s.err.String())
 	}
 	if after, _ := os.ReadFile(out); string(after) != string(before) {

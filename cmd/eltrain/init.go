@@ -20,11 +20,10 @@ var sample []byte
 func initCommand() *command {
 	return &command{
 		name: "init", usage: "[options]",
-		synopsis: "Write a sample job to begin with",
-		about: `Writes job.hcl with a small job that runs on any machine as it is, to be changed into yours. No other command
-needs this one to have been run.
+		synopsis: "Write a sample job to start from",
+		about: `Writes job.hcl with a small job that runs on any machine, to be adapted. No other command requires it.
 
-A directory that has *.hcl files already is left as it is: nothing is ever overwritten, and that is no error.`,
+A directory that already has *.hcl files is left unchanged, without an error: nothing is ever overwritten.`,
 		declare: func(*flags) {},
 		run:     runInit,
 	}
@@ -40,14 +39,14 @@ func runInit(s *session, args []string) int {
 		return s.fail("Cannot read the directory", err)
 	}
 	if len(there) > 0 {
-		fmt.Fprintf(s.streams.Out, "Nothing is written: %s is there already. eltrain plan shows what it would do.\n", there[0])
+		fmt.Fprintf(s.streams.Out, "Nothing written: %s already exists. eltrain plan shows what it would do.\n", there[0])
 		return exitDone
 	}
 	err = writeNew(filepath.Join(jobDirectory, sampleFile), sample)
 	if err != nil {
 		return s.fail("Cannot write the sample", err)
 	}
-	view.WriteSuccess(s.streams.Out, sampleFile+" is written. To see what it would do, run eltrain plan; to run it, eltrain apply.")
+	view.WriteSuccess(s.streams.Out, sampleFile+" written. To see what it would do, run eltrain plan; to run it, eltrain apply.")
 	return exitDone
 }
 
@@ -55,7 +54,7 @@ func runInit(s *session, args []string) int {
 func writeNew(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: remove it first, or name another file", path)
+		return fmt.Errorf("%s already exists: remove it first, or name another file", path)
 	}
 	if err != nil {
 		return err

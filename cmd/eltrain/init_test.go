@@ -12,7 +12,7 @@ func TestTheSampleValidatesAndPlans(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"init"}, "job.hcl is written"},
+		{[]string{"init"}, "job.hcl written"},
 		{[]string{"validate"}, "The configuration is valid."},
 		{[]string{"fmt", "-check"}, ""},
 		{[]string{"plan"}, "Plan: 2 to add, 0 to change, 0 to destroy."},
@@ -30,7 +30,7 @@ func TestInitOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newScreenless("")
-	if code := s.run([]string{"init"}); code != exitDone || !strings.Contains(s.out.String(), "mine.hcl is there already") {
+	if code := s.run([]string{"init"}); code != exitDone || !strings.Contains(s.out.String(), "mine.hcl already exists") {
 		t.Errorf("init ends with %d: %s%s", code, s.out.String(), s.err.String())
 	}
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 1 {

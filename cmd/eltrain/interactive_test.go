@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and in the place of
+// interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and instead of
 // eltrain a function that prints what it is called with.
 var interactiveShells = []struct{ name, file, settings string }{
 	{"bash", ".bashrc", "PS1='ready> '\neltrain() { echo \"<$*>\"; }\n"},
@@ -91,7 +91,7 @@ type interactive struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	screen *os.File
-	ended  chan struct{} // closed when nobody has the terminal any more
+	ended  chan struct{} // closed when nobody has the terminal anymore
 
 	mu   sync.Mutex
 	text bytes.Buffer // since what was found last
@@ -115,7 +115,7 @@ func startShell(t *testing.T, cmd *exec.Cmd) *interactive {
 			sh.mu.Lock()
 			sh.text.Write(b[:n])
 			sh.mu.Unlock()
-			if err != nil { // EIO when the last process lets go of the terminal
+			if err != nil { // EIO when the last process releases the terminal
 				return
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// interruptible gives a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
-// and the rest keeps running. The second one ends the process at once. stop gives the signals back; it is
+// interruptible returns a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
+// and the rest keeps running. The second one ends the process at once. stop restores the signals; it is
 // called once.
 func (s *session) interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,21 +29,21 @@ func (s *session) interruptible() (ctx context.Context, stop func()) {
 	}
 }
 
-// What a first interrupt is told, and what it is told where somebody is asked for approval: nothing was begun there.
+// The replies to a first interrupt, in general and at the approval prompt, where nothing was started.
 const (
 	interruptedAtWork = `
 Interrupt received.
-Please wait for eltrain to finish what is in flight; the rest keeps running.
+Please wait for eltrain to finish what is in flight; everything else keeps running.
 A second interrupt exits at once.
 
 `
-	interruptedAsking = "\n\nInterrupt received. Nothing was begun.\n"
+	interruptedAsking = "\n\nInterrupt received. Nothing was started.\n"
 )
 
-// toldMost is how long an interrupt waits until it was told that it was received.
+// toldMost is how long an interrupt waits until its receipt was printed.
 const toldMost = time.Second
 
-// acknowledge tells that an interrupt was received, before what follows from it is told. It is obeyed though nobody reads: a
+// acknowledge prints that an interrupt was received, before its consequences. It is obeyed even if nobody reads: a
 // write that is blocked cannot be ended, and is left to the end of the process.
 func (s *session) acknowledge(text string) {
 	told := make(chan struct{})
@@ -100,13 +100,13 @@ func (s *session) detached(ctx context.Context) (run context.Context, release fu
 	}
 }
 
-// outlive is detached for what needs no interrupt: it is done soon. The function it gives is called once, at the end.
+// outlive is detached for short work that needs no interrupt. Call the returned function once, at the end.
 func (s *session) outlive() (release func()) {
 	_, release = s.detached(context.Background())
 	return release
 }
 
-// pipe calls broken when nobody reads any more, and then swallows what is written.
+// pipe calls broken when nobody reads anymore, and then swallows what is written.
 type pipe struct {
 	io.Writer
 	broken func()

@@ -28,7 +28,7 @@ func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScreenless("")
 		terminal := make(unread)
-		defer close(terminal) // lets go of the writes that an interrupt cannot end
+		defer close(terminal) // releases the writes that an interrupt cannot end
 		s.streams.Err.Writer = terminal
 		signals := make(chan os.Signal, 2)
 		signals <- syscall.SIGTERM
@@ -41,7 +41,7 @@ func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 	})
 }
 
-// A reader that takes nothing any more, as a pager that was left open, keeps neither a watch from ending nor the lock from the
+// A reader that takes nothing anymore, as a pager that was left open, keeps neither a watch from ending nor the lock from the
 // next. A second interrupt ends the process.
 func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": "provider \"local\" {\n}\n"})
@@ -138,7 +138,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	case <-time.After(hang.Bound):
 		t.Fatalf("it goes on to ask:\n%s", said.String())
 	}
-	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was begun.", "Apply cancelled.")
+	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was started.", "Apply cancelled.")
 	if read(t, filepath.Join(dir, defaultState)) != before {
 		t.Error("what was seen is recorded")
 	}
@@ -148,7 +148,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 func TestAnEarlyInterruptOfADestroyNamesIt(t *testing.T) {
 	for want, a := range map[string]applyArgs{"Destroy was interrupted": {planning: planning{destroy: true}}, "Apply was interrupted": {}} {
 		s := newScreenless("")
-		if code := s.interruptedEarly(a, "while it looked at what runs"); code != exitError || !strings.Contains(s.err.String(), want) {
+		if code := s.interruptedEarly(a, "while observing what is running"); code != exitError || !strings.Contains(s.err.String(), want) {
 			t.Errorf("code %d, want %q: %s", code, want, &s.err)
 		}
 	}

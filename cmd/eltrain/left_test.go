@@ -11,14 +11,14 @@ func TestWhatPruneLeavesIsNamed(t *testing.T) {
 	dir, _ := started(t, sleeper("a", ""))
 	rewrite(t, dir, strings.ReplaceAll(sleeper("b", ""), "replicas   = 2", "replicas   = 1"))
 	eltrain(t, dir, "plan").check(t, exitDone, "1 to add, 0 to change, 2 to destroy")
-	const left = "job.a is not in the files any more"
-	eltrain(t, dir, "plan", "-prune=false").unwrapped().check(t, exitDone, "1 to add, 0 to change, 0 to destroy", "Left as it is", left)
-	eltrain(t, dir, "plan", "-prune=false", "-markdown").unwrapped().check(t, exitDone, "Left as it is", left)
+	const left = "job.a is no longer in the files"
+	eltrain(t, dir, "plan", "-prune=false").unwrapped().check(t, exitDone, "1 to add, 0 to change, 0 to destroy", "Left unchanged", left)
+	eltrain(t, dir, "plan", "-prune=false", "-markdown").unwrapped().check(t, exitDone, "Left unchanged", left)
 	eltrain(t, dir, "plan", "-prune=false", "-out=p").check(t, exitDone)
 	eltrain(t, dir, "show", "-json", "p").check(t, exitDone, `"left":`)
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 1 added, 0 changed, 0 destroyed.")
-	applied := eltrain(t, dir, "apply", "-prune=false", "-auto-approve").unwrapped().check(t, exitDone, left, "What is in the configuration runs as it says")
-	if strings.Contains(applied.out, "What runs matches") || strings.Count(applied.out, left) != 1 {
+	applied := eltrain(t, dir, "apply", "-prune=false", "-auto-approve").unwrapped().check(t, exitDone, left, "apart from jobs that -prune=false keeps")
+	if strings.Contains(applied.out, "What is running matches the configuration.") || strings.Count(applied.out, left) != 1 {
 		t.Errorf("apply says\n%s", applied.out)
 	}
 	eltrain(t, dir, "events").unwrapped().check(t, exitDone, "left job.a", "only because of -prune=false")

@@ -20,7 +20,7 @@ const (
 	// openAgain is how often it is looked for.
 	openAgain = 20 * time.Millisecond
 	// linesMost is how long a run that changes something waits for a reader that takes nothing. It is well below the time
-	// after which such a run leaves out what it tells people meanwhile.
+	// after which such a run drops output for people.
 	linesMost = 10 * time.Second
 	// linesInterrupted is how long any run waits after an interrupt.
 	linesInterrupted = time.Second
@@ -31,7 +31,7 @@ const (
 type lineFile struct {
 	*os.File
 	most   time.Duration     // that a write waits for the reader; 0 for until an interrupt
-	tell   func(why string)  // is told once if the rest is left out and the run goes on
+	tell   func(why string)  // is reported once if the rest is left out and the run continues
 	settle func() (was bool) // ends the watch for the interrupt
 
 	mu          sync.Mutex
@@ -68,12 +68,12 @@ func openForWriting(ctx context.Context, path string) (*os.File, error) {
 			return f, err
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("nobody reads the pipe %q. Start its reader first", path)
+			return nil, fmt.Errorf("the pipe %q has no reader. Start the reader first", path)
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("nobody read the pipe %q yet when the run was interrupted", path)
+			return nil, fmt.Errorf("the pipe %q had no reader yet when the run was interrupted", path)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func isPipe(path string) bool {
 	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
 }
 
-// checkLines holds that the first line of a file is one of a view.Stream.
+// checkLines checks that the first line of a file is one of a view.Stream.
 func checkLines(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func checkLines(path string) error {
 	defer f.Close()
 	begin := make([]byte, len(view.StreamBegin))
 	if _, err := io.ReadFull(f, begin); err != nil || string(begin) != view.StreamBegin {
-		return fmt.Errorf("%q is there and has other things in it than -json-into writes, so it is left as it is. Name another file, or remove that one", path)
+		return fmt.Errorf("%q exists and was not written by -json-into, so it is left unchanged. Name another file, or remove that one", path)
 	}
 	return nil
 }
@@ -112,9 +112,9 @@ func (l *lineFile) Write(b []byte) (int, error) {
 	switch {
 	case l.most == 0:
 	case errors.Is(err, syscall.EPIPE):
-		l.tell("its reader has gone")
+		l.tell("its reader is gone")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		l.tell("its reader takes nothing")
+		l.tell("its reader is blocked")
 	}
 	return n, err
 }
@@ -154,7 +154,7 @@ func (l *lineFile) finish() error {
 	case errors.Is(err, syscall.EPIPE), late && l.most > 0:
 		err = nil
 	case late:
-		err = fmt.Errorf("the run was interrupted before the reader of %q had taken all", l.Name())
+		err = fmt.Errorf("the run was interrupted before the reader of %q had read everything", l.Name())
 	}
 	return errors.Join(err, l.Close())
 }

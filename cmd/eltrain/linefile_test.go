@@ -56,7 +56,7 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	pipe := pipeIn(t, dir)
-	eltrain(t, dir, "plan", "-json-into=pipe").check(t, exitError, `Nobody reads the pipe "pipe"`, "Start its reader first")
+	eltrain(t, dir, "plan", "-json-into=pipe").check(t, exitError, `The pipe "pipe" has no reader`, "Start the reader first")
 
 	planning := commandIn(dir, "plan", "-json-into=pipe")
 	if err := planning.Start(); err != nil {
@@ -95,7 +95,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 		says string
 	}{
 		{[]string{"plan", "-detailed-exitcode"}, exitChanges, ""},
-		{[]string{"apply", "-auto-approve"}, exitDone, "its reader has gone"},
+		{[]string{"apply", "-auto-approve"}, exitDone, "its reader is gone"},
 	} {
 		r := readerOf(t, pipe)
 		fill(t, pipe) // so that no line has been written when it goes
@@ -108,7 +108,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 		awaitWriter(t, cmd.Process.Pid, pipe)
 		r.Close()
 		cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != c.code || strings.Count(errs.String(), "The JSON") != strings.Count(c.says, "reader") || !strings.Contains(errs.String(), c.says) {
+		if code := cmd.ProcessState.ExitCode(); code != c.code || strings.Count(errs.String(), "JSON output stopped") != strings.Count(c.says, "reader") || !strings.Contains(errs.String(), c.says) {
 			t.Errorf("%v: code %d, want %d; it says %q", c.args, code, c.code, errs.String())
 		}
 		if !strings.Contains(out.String(), "2 to add") {
@@ -163,7 +163,7 @@ func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 	}
 }
 
-// A watch goes on healing, and telling people, when the reader of its JSON takes nothing, or has gone.
+// A watch keeps healing, and telling people, when the reader of its JSON takes nothing, or has gone.
 func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
 	t.Parallel()
 	for _, goes := range []bool{false, true} {
@@ -193,7 +193,7 @@ func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
 		if code := w.code(t); code != exitDone {
 			t.Errorf("it ends with %d", code)
 		}
-		if n := strings.Count(w.out.String(), "The JSON is not written any more"); n != 1 {
+		if n := strings.Count(w.out.String(), "JSON output stopped"); n != 1 {
 			t.Errorf("with a reader that goes (%t) it says %d times that the JSON is lost", goes, n)
 		}
 		r.Close()

@@ -20,7 +20,7 @@ const (
 	unlockTimeout = 5 * time.Second
 )
 
-// lock takes the state's lock for an operation. Where another has it, that is told once, and waited for as long as the
+// lock takes the state's lock for an operation. Where another has it, that is reported once, and waited for as long as the
 // user said. waited: whatever was read before may be old by now.
 func (s *session) lock(ctx context.Context, store state.Store, operation string, timeout time.Duration) (lock state.Lock, waited bool, err error) {
 	info := state.LockInfo{Operation: operation, Who: whoami()}
@@ -33,28 +33,28 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 		lock, err = store.Lock(ctx, info, timeout)
 	}
 	if errors.As(err, &locked) {
-		wait := "Wait for the other to end, with -lock-timeout for example."
+		wait := "Wait for the other run to end, for example with -lock-timeout."
 		if view.Watching(&locked.Holder) {
-			wait = "That one is a watch, which does not end by itself: it takes up what is changed in its own files, which are those of this directory or of wherever it runs. For what they cannot say, end it first. Another watch can stand by, with -lock-timeout."
+			wait = "The other run is a watch, which does not end by itself: it applies changes of its own files, in this directory or wherever it runs. For anything else, end it first. Another watch can stand by with -lock-timeout."
 		}
-		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at once would undo each other's work. "+wait+" A holder that died loses the lock by itself; eltrain force-unlock takes it from one that lives and cannot be reached", err)
+		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at the same time would undo each other's work. "+wait+" The lock of a holder that died expires by itself; eltrain force-unlock takes it from one that is alive but cannot be reached", err)
 	}
 	return lock, waited, makeRoom(err)
 }
 
-// makeRoom says how to get on after an error that came of a full disk. Others it gives back as they are.
+// makeRoom adds advice to an error of a full disk. It returns others unchanged.
 func makeRoom(err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
-	return fmt.Errorf("%w.\n\nWhat cannot be recorded is not done; what runs, runs on. Make room on that disk, a few MiB will do, and run the command again. Of what eltrain keeps there itself, logs of jobs that are gone (in %s) can be removed", err, filepath.Join(runDirectory, "logs"))
+	return fmt.Errorf("%w.\n\nNothing changes until it can be recorded; jobs keep running. Free a few MiB on that disk and run the command again. Of eltrain's own files, the logs of jobs that are gone (in %s) can be removed", err, filepath.Join(runDirectory, "logs"))
 }
 
 func (s *session) unlock(lock state.Lock) {
 	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
 	if err := lock.Unlock(ctx); err != nil {
-		s.log.Warn("giving the state's lock back", "error", err)
+		s.log.Warn("Cannot release the state's lock", "error", err)
 	}
 }
 

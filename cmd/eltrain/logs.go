@@ -32,9 +32,9 @@ type logsArgs struct {
 
 func (a *logsArgs) declare(fs *flags) {
 	a.rank, a.tail = -1, -1
-	fs.BoolVar(&a.follow, "f", false, "Go on with what comes, until interrupted.")
+	fs.BoolVar(&a.follow, "f", false, "Keep printing new entries until interrupted.")
 	fs.Func("rank", "Only the process with RANK `N` in the newest world.", fromZero(&a.rank))
-	fs.Func("tail", "Begin with the last `N` lines of each slot instead of all.", fromZero(&a.tail))
+	fs.Func("tail", "Start with the last `N` lines of each slot instead of all.", fromZero(&a.tail))
 	a.vars.declare(fs)
 }
 
@@ -57,7 +57,7 @@ func parseLogs(s *session, args []string) (logsArgs, error) {
 		return a, err
 	}
 	if len(others) == 0 {
-		return a, fmt.Errorf("an address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+		return a, fmt.Errorf("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
 	}
 	a.selector, err = job.ParseSelector(others[0])
 	return a, err
@@ -67,12 +67,12 @@ func logsCommand() *command {
 	return &command{
 		name: "logs", usage: "[options] ADDRESS",
 		synopsis: "Show the output of training processes",
-		about: `Shows what the training processes of the slots that ADDRESS names have written, all incarnations of them.
+		about: `Shows the output of the training processes in the slots that ADDRESS names, of all incarnations.
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Lines of several slots begin
 with the slot's address.
 
-Sensitive values are hidden in it that the files and variables give now; if those are not the ones that the job was
-started with, or which those were is not known, a warning says so.`,
+Sensitive values of the current files and variables are hidden. If the job was started with others, or with unknown
+ones, a warning says so.`,
 		declare: new(logsArgs).declare,
 		run:     runLogs,
 	}
@@ -92,7 +92,7 @@ func runLogs(s *session, args []string) int {
 	defer d.close(s)
 	records, err := d.records(ctx)
 	if err != nil {
-		return s.fail("The state cannot be read", err)
+		return s.fail("Cannot read the state", err)
 	}
 	record := records[a.selector.Job]
 	if record == nil {
@@ -101,7 +101,7 @@ func runLogs(s *session, args []string) int {
 		}
 	}
 	if !a.follow && !slices.ContainsFunc(record.Slots, launched) {
-		return s.fail("Nothing to show", fmt.Errorf("nothing of job.%s has started; eltrain status says what it waits for", a.selector.Job))
+		return s.fail("No output yet", fmt.Errorf("no slot of job.%s has started; eltrain status shows what it is waiting for", a.selector.Job))
 	}
 	sources, err := logSources(record, a)
 	if err != nil {
@@ -119,7 +119,7 @@ func runLogs(s *session, args []string) int {
 		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
 	}
 	if err := s.cautionUnsearched(ctx, d, record); err != nil {
-		return s.fail("The key of sensitive values cannot be read", err)
+		return s.fail("Cannot read the key of sensitive values", err)
 	}
 	out := s.redactor.Writer(s.streams.Out)
 	var mute []job.Address
@@ -130,11 +130,11 @@ func runLogs(s *session, args []string) int {
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:
-		return s.fail("The output cannot be read", err)
+		return s.fail("Cannot read the output", err)
 	case len(mute) > 0 && len(mute) == len(sources):
-		return s.fail("Nothing to show", errors.New(whyMute(record, mute)))
+		return s.fail("No output yet", errors.New(whyMute(record, mute)))
 	case len(mute) > 0:
-		s.diagnose(view.Caution("Not all slots have written something", whyMute(record, mute)))
+		s.diagnose(view.Caution("Some slots have no output", whyMute(record, mute)))
 	}
 	return exitDone
 }
@@ -150,8 +150,8 @@ func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*j
 	}
 	record, err := findJob(name, facts)
 	if err == nil && facts.Records[name] == nil {
-		s.diagnose(view.Caution("The state has no record of job."+name, "What is shown is of that which runs. eltrain status says how to go on with it. "+
-			"Which sensitive values it was started with is not known: it is searched only for those that the files and variables give now."))
+		s.diagnose(view.Caution("The state has no record of job."+name, "The output of its running slots is shown. eltrain status shows what to do about it. "+
+			"The sensitive values it was started with are unknown: only those in the current files and variables are hidden."))
 	}
 	return record, err
 }
@@ -164,7 +164,7 @@ func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *j
 	}
 	d.looks = true
 	secrets := d.config.Secrets()
-	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are declared no more, too
+	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are no longer declared, too
 	if _, err := d.sealed(ctx, append(slices.Clone(d.config.Jobs), given)); err != nil {
 		return err
 	}
@@ -172,11 +172,11 @@ func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *j
 		return nil
 	}
 	name := "job." + record.Spec.Name
-	why := "A sensitive value that " + name + " was started with is not one that the files and variables give now: what follows is not searched for it. Set the variable as it was then, for example by ELTRAIN_VAR_x."
+	why := "A sensitive value that " + name + " was started with differs from the current files and variables, so it is not hidden below. Set the variable as it was then, for example with ELTRAIN_VAR_x."
 	if unset := unsetSecrets(d.config.Variables); len(unset) > 0 {
-		why = "No value for the sensitive " + variables(unset) + ": what follows is not searched for it. Set it as it was for " + name + ", for example by ELTRAIN_VAR_" + unset[0] + "."
+		why = "No value for the sensitive " + variables(unset) + ", so it is not hidden below. Set it as it was for " + name + ", for example with ELTRAIN_VAR_" + unset[0] + "."
 	}
-	s.diagnose(view.Caution("Sensitive values may be in clear", why))
+	s.diagnose(view.Caution("Sensitive values may be visible", why))
 	return nil
 }
 
@@ -207,10 +207,10 @@ func whyMute(record *job.Record, mute []job.Address) string {
 	var order []kind
 	slots := map[kind][]int{}
 	for _, a := range mute {
-		k := kind{a.Role, "has written nothing"}
+		k := kind{a.Role, "has no output"}
 		switch s := record.Slot(a.Role, a.Index); {
 		case !launched(*s):
-			k.why = "nothing of it has started"
+			k.why = "has not started"
 		case s.Exit != nil && s.Exit.NotStarted != "":
 			k.why += "; could not be started: " + s.Exit.NotStarted
 		}
@@ -266,7 +266,7 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 }
 
 // rankHolder is the slot with a process rank in the newest world, and how many processes it has. A rank
-// of -1 is nobody's.
+// of -1 matches none.
 func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, err error) {
 	if rank < 0 {
 		return job.Address{}, 0, nil
@@ -279,7 +279,7 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 		first += m.Processes
 	}
 	if len(record.World.Members) == 0 {
-		return job.Address{}, 0, fmt.Errorf("there is no rank %d: of a world the state knows nothing", rank)
+		return job.Address{}, 0, fmt.Errorf("there is no rank %d: no world has formed yet", rank)
 	}
 	return job.Address{}, 0, fmt.Errorf("there is no rank %d: the newest world has %d processes", rank, first)
 }
@@ -287,7 +287,7 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 // readLogs opens the output of one slot.
 type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
 
-// printLogs shows one slot after the other, and gives those that have no output.
+// printLogs prints one slot after the other, and returns those without output.
 func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) (mute []job.Address, err error) {
 	for _, source := range sources {
 		switch err := source.copy(ctx, out, read); {

@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	// client-go tells the terminal by klog what it stumbles over. What of it matters, eltrain says in its own words.
+	// client-go logs its problems to the terminal with klog. eltrain reports those that matter itself.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	s := &session{streams: view.Standard(), environ: os.Environ(), exit: os.Exit}
 	os.Exit(s.run(os.Args[1:]))
@@ -44,10 +44,10 @@ type session struct {
 	environ []string
 	log     *slog.Logger
 	way     string // to the job directory, absolute, with its links
-	// stream gets what is told as JSON too; machine: as nothing else.
+	// stream also gets the output as JSON; machine: it is the only output.
 	stream  *view.Stream
 	machine bool
-	compact bool              // warnings that come without an error are told by their summaries
+	compact bool              // warnings without an error are shown by their summaries
 	later   []view.Diagnostic // warnings of the files, for below the plan, or with the error that there is in its place
 	asking  atomic.Bool       // for approval: nothing is in flight
 	exit    func(code int)    // ends the process at once, on a second interrupt
@@ -132,19 +132,19 @@ func (s *session) carryOut(args []string) int {
 	}
 	args, err := changeDirectory(args)
 	if err != nil {
-		return s.fail("Cannot use the directory of -chdir", err)
+		return s.fail("Cannot use the directory given with -chdir", err)
 	}
 	if s.way, err = os.Getwd(); err != nil {
 		return s.fail("Cannot find the working directory", err)
 	}
 	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
-		return s.fail("Wrong value of ELTRAIN_LOG", err)
+		return s.fail("Invalid value of ELTRAIN_LOG", err)
 	}
 	slog.SetDefault(s.log)
 	known := allCommands()
 	args, err = insertEnvironment(args, known, s.getenv)
 	if err != nil {
-		return s.fail("Wrong arguments in the environment", err)
+		return s.fail("Invalid arguments in the environment", err)
 	}
 	return s.execute(readLine(args, known))
 }
@@ -224,14 +224,14 @@ func (l line) readGlobals() (globals, error) {
 		case option == uninstallOption || option == "-"+uninstallOption:
 			g.uninstall = true
 		default:
-			return globals{}, fmt.Errorf("there is no option %s of eltrain itself; those of a command stand after the command", option)
+			return globals{}, fmt.Errorf("unknown global flag %s; the flags of a command come after the command", option)
 		}
 	}
 	switch {
 	case g.install && g.uninstall:
-		return globals{}, fmt.Errorf("%s and %s are opposites: write one of them", installOption, uninstallOption)
+		return globals{}, fmt.Errorf("%s and %s cannot be used together", installOption, uninstallOption)
 	case (g.install || g.uninstall) && l.name != "":
-		return globals{}, fmt.Errorf("%s and %s take no command beside them", installOption, uninstallOption)
+		return globals{}, fmt.Errorf("%s and %s do not take a command", installOption, uninstallOption)
 	}
 	return g, nil
 }
@@ -279,8 +279,8 @@ func overview() string {
 	var b strings.Builder
 	b.WriteString(`Usage: eltrain [global options] <command> [args]
 
-The commands below are in the order in which they are used. The job directory
-is the current one: all its *.hcl files together say what should run.
+The main commands are listed in the order in which they are used. All *.hcl
+files of the current directory together declare what should run.
 
 Main commands:
 `)
@@ -297,20 +297,19 @@ Main commands:
 	b.WriteString(`
 Global options (before the command):
   -chdir=DIR    Change to DIR first.
-  -help         Show this text, or with a command that command's.
-  -version      As the command version.
-
-  -install-autocomplete    Complete commands, options, addresses and files in
-                           your shell: bash, zsh or fish.
-  -uninstall-autocomplete  Undo that.
+  -help         Show this text, or the help of the given command.
+  -version      Same as the command version.
+  -install-autocomplete    Install completion of commands, options, addresses
+                           and files for your shell: bash, zsh or fish.
+  -uninstall-autocomplete  Remove it again.
 
 Environment:
   ELTRAIN_VAR_x          Sets the variable x.
-  ELTRAIN_CLI_ARGS       Arguments for every command, before its own.
+  ELTRAIN_CLI_ARGS       Arguments of every command, placed before its own.
   ELTRAIN_CLI_ARGS_plan  The same for one command.
-  ELTRAIN_DATA_DIR       Where run-time files are, in the place of .eltrain.
+  ELTRAIN_DATA_DIR       Directory of run-time files, instead of .eltrain.
   ELTRAIN_LOG            debug, info, warn or error: logs on standard error.
-  NO_COLOR               No colours, as -no-color.`)
+  NO_COLOR               No colors, like -no-color.`)
 	return b.String()
 }
 
@@ -325,7 +324,7 @@ func (s *session) getenv(name string) string {
 }
 
 // errNoDirectory is Terraform's rule.
-var errNoDirectory = errors.New("an equals sign and a directory's path must follow it: write -chdir=DIR")
+var errNoDirectory = errors.New("the flag needs a directory: write -chdir=DIR")
 
 // changeDirectory obeys -chdir=DIR, which stands before the command, and takes it away.
 func changeDirectory(args []string) ([]string, error) {
@@ -378,7 +377,7 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS" + suffix} {
 		words, open := splitWords(getenv(name))
 		if open {
-			return nil, fmt.Errorf("%s: %q ends within a quote or after a backslash", name, getenv(name))
+			return nil, fmt.Errorf("%s: %q ends inside quotes or after a backslash", name, getenv(name))
 		}
 		extra = append(extra, words...)
 	}
@@ -448,7 +447,7 @@ func didYouMean(typed string, names []string) string {
 	return fmt.Sprintf(". Did you mean %q?", best)
 }
 
-// fail shows an error and returns the exit code for it. That the output was lost is told once, at the end: see faithfully.
+// fail shows an error and returns the exit code for it. That the output was lost is reported once, at the end: see faithfully.
 func (s *session) fail(summary string, err error) int {
 	if errors.As(err, new(*lostOutput)) {
 		return exitError
@@ -478,7 +477,7 @@ func firstWord(text string) string {
 
 // misused shows what is wrong with a command's arguments and returns the exit code for it.
 func (s *session) misused(name string, err error) int {
-	s.diagnose(view.Problem("Wrong command line", sentence(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
+	s.diagnose(view.Problem("Invalid command line", sentence(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
 	return exitError
 }
 
@@ -500,7 +499,7 @@ func (s *session) diagnose(diags ...view.Diagnostic) {
 	}
 }
 
-// held are the warnings that are still to be told, which whoever asks does.
+// held are the warnings that are not shown yet.
 func (s *session) held() []view.Diagnostic {
 	warnings := s.later
 	s.later = nil

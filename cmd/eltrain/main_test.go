@@ -92,18 +92,18 @@ func TestParseApply(t *testing.T) {
 		}},
 		{args: "-destroy -auto-approve", want: func(a *applyArgs) { a.destroy, a.rerun = true, false }},
 		{args: "", want: func(a *applyArgs) { a.autoApprove = false }},
-		{args: "-auto-approve -prune=false -destroy", err: "exclude each other"},
+		{args: "-auto-approve -prune=false -destroy", err: "cannot be used"},
 		{args: "-auto-approve -prune=false -refresh-only", err: "-refresh-only"},
-		{args: "-input=false", err: "nobody can be asked"},
-		{args: "-auto-approve -watch -destroy", err: "exclude each other"},
+		{args: "-input=false", err: "-input=false cannot prompt"},
+		{args: "-auto-approve -watch -destroy", err: "cannot be used"},
 		{args: "-auto-approve -parallelism=0"},
 		{args: "-auto-approve -parallelism=-1", err: "from 1"},
 		{args: "-auto-approve -paralelism=2", err: `Did you mean "-parallelism"?`},
 		{args: "-auto-approve plan extra", err: `"extra" is not expected`},
-		{args: "-auto-approve -lock-timeout=30", err: "-lock-timeout: write a time with its unit, as 30s"},
-		{args: "-auto-approve -lock-timeout=-5s", err: "-lock-timeout: write a time with its unit, as 30s"},
-		{args: "-auto-approve -json -json-into=f", err: "-json and -json-into exclude each other"},
-		{args: "-json -json-into=f p", err: "-json and -json-into exclude each other"},
+		{args: "-auto-approve -lock-timeout=30", err: "-lock-timeout: write a duration with its unit, such as 30s"},
+		{args: "-auto-approve -lock-timeout=-5s", err: "-lock-timeout: write a duration with its unit, such as 30s"},
+		{args: "-auto-approve -json -json-into=f", err: "-json and -json-into cannot be used together"},
+		{args: "-json -json-into=f p", err: "-json and -json-into cannot be used together"},
 	}
 	for _, c := range cases {
 		got, err := parseApply(&newScreenless("").session, strings.Fields(c.args))
@@ -138,13 +138,13 @@ func TestParsePlan(t *testing.T) {
 	for args, want := range map[string]string{
 		"-input=false":           "",
 		"-input=0":               "",
-		"-input=true":            "asks nothing",
-		"-input":                 "asks nothing",
-		"-json -json-into=f":     "-json and -json-into exclude each other",
-		"-json -markdown":        "-json and -markdown exclude each other",
+		"-input=true":            "never prompts",
+		"-input":                 "never prompts",
+		"-json -json-into=f":     "-json and -json-into cannot be used together",
+		"-json -markdown":        "-json and -markdown cannot be used together",
 		"-markdown -json-into=f": "",
 		"-prune=false":           "",
-		"-prune=false -destroy":  "exclude each other",
+		"-prune=false -destroy":  "cannot be used",
 		"-lock-timeout=abc":      "as 30s",
 	} {
 		_, err := parsePlan(&newScreenless("").session, strings.Fields(args))
@@ -182,7 +182,7 @@ func TestParseLogs(t *testing.T) {
 		{"-f -tail=5 job.a.w[0-3]", "job.a.w[0-3] true -1 5", ""},
 		{"job.a.w -f -rank 2", "job.a.w true 2 -1", ""},
 		{"-- job.a", "job.a false -1 -1", ""},
-		{"", "", "address is needed"},
+		{"", "", "address is missing"},
 		{"a.w", "", `does not begin with "job."`},
 		{"job.a job.b", "", "not expected"},
 		{"-tail=-1 job.a", "", "from 0"},
@@ -436,7 +436,7 @@ func TestEveryCommandKnowsItsHelp(t *testing.T) {
 			continue
 		}
 		s = newScreenless("")
-		if code := s.run(append(slices.Clone(args), "-nonsense")); code != exitError || !strings.Contains(s.err.String(), "there is no option -nonsense") && !strings.Contains(s.err.String(), "There is no option -nonsense") || !strings.Contains(s.err.String(), "eltrain "+c.name+" -help") {
+		if code := s.run(append(slices.Clone(args), "-nonsense")); code != exitError || !strings.Contains(s.err.String(), "Unknown flag -nonsense") || !strings.Contains(s.err.String(), "eltrain "+c.name+" -help") {
 			t.Errorf("%s -nonsense: exit code %d\n%s%s", c.name, code, &s.out, &s.err)
 		}
 	}
@@ -478,7 +478,7 @@ func TestApprovalEndsWithAnInterrupt(t *testing.T) {
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
 	}
-	w.Close() // lets go of the read that an interrupt cannot end
+	w.Close() // releases the read that an interrupt cannot end
 }
 
 // Nothing is in flight while somebody is asked, so nothing is waited for.
@@ -494,7 +494,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Error("nobody is asked")
-				break // the interrupt ends the question all the same
+				break // the interrupt ends the question anyway
 			}
 		}
 		signals <- os.Interrupt
@@ -505,7 +505,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	}
 	close(done)
 	obeying.Wait()
-	if text := s.err.String(); !strings.Contains(text, "Interrupt received. Nothing was begun.") || strings.Contains(text, "wait") {
+	if text := s.err.String(); !strings.Contains(text, "Interrupt received. Nothing was started.") || strings.Contains(text, "wait") {
 		t.Errorf("an interrupt of a question says %q", text)
 	}
 }
@@ -514,19 +514,19 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 func TestWrongValuesOfOptions(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	for line, want := range map[string]string{
-		"plan -detailed-exitcode=x":      `value "x" does not suit the option -detailed-exitcode: write true or false.`,
-		"apply -parallelism=x":           `value "x" does not suit the option -parallelism: write a whole number.`,
-		"plan -lock-timeout=3":           `value "3" does not suit the option -lock-timeout: write a time with its unit`,
-		"plan -var=\"x":                  `value "\"x" does not suit the option -var: NAME= is missing: write -var=NAME=VALUE.`,
-		"plan -out":                      "The option -out needs a value: write -out=FILE.",
-		"plan ---x":                      "---x is no option.",
-		"apply -listen=foo":              `value "foo" does not suit the option -listen: write a host`,
+		"plan -detailed-exitcode=x":      `Invalid value "x" for -detailed-exitcode: write true or false.`,
+		"apply -parallelism=x":           `Invalid value "x" for -parallelism: write a whole number.`,
+		"plan -lock-timeout=3":           `Invalid value "3" for -lock-timeout: write a duration with its unit`,
+		"plan -var=\"x":                  `Invalid value "\"x" for -var: NAME= is missing: write -var=NAME=VALUE.`,
+		"plan -out":                      "The flag -out needs a value: write -out=FILE.",
+		"plan ---x":                      "---x is not a flag.",
+		"apply -listen=foo":              `Invalid value "foo" for -listen: write an optional host`,
 		"apply -listen=127.0.0.1:99999":  "a port from 0 to 65535",
 		"apply -listen=127.0.0.1:http":   "a port from 0 to 65535",
 		"destroy -listen=127.0.0.1:1:2 ": "a port from 0 to 65535",
 	} {
-		o := eltrain(t, dir, strings.Fields(line)...).unwrapped().check(t, exitError, "Wrong command line", want)
-		if strings.Contains(o.err, "flag") || strings.Contains(o.err, "parse error") || o.out != "" {
+		o := eltrain(t, dir, strings.Fields(line)...).unwrapped().check(t, exitError, "Invalid command line", want)
+		if strings.Contains(o.err, "flag provided") || strings.Contains(o.err, "parse error") || o.out != "" {
 			t.Errorf("%s: %s%s", line, o.out, o.err)
 		}
 	}
@@ -542,7 +542,7 @@ func TestTwoInterrupts(t *testing.T) {
 	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 	}
-	for _, text := range []string{"Interrupt received.", "what is in flight; the rest keeps running", "Two interrupts received. Exiting immediately."} {
+	for _, text := range []string{"Interrupt received.", "what is in flight; everything else keeps running", "Two interrupts received. Exiting immediately."} {
 		if !strings.Contains(s.err.String(), text) {
 			t.Errorf("%q is missing in\n%s", text, s.err.String())
 		}
@@ -602,7 +602,7 @@ func TestConclude(t *testing.T) {
 		"succeeded":           {last: ended(job.JobSucceeded), text: "Apply complete!"},
 		"canceled by hand":    {last: ended(job.JobCanceled), text: "Apply complete!"},
 		"failed":              {last: ended(job.JobFailed), code: exitError, text: "job.a is Failed"},
-		"failed, counts":      {last: ended(job.JobFailed), code: exitError, text: "Apply ended, but not all jobs run as asked for. Resources: 0 added"},
+		"failed, counts":      {last: ended(job.JobFailed), code: exitError, text: "Apply ended, but not all jobs are running as configured. Resources: 0 added"},
 		"degraded":            {last: ended(job.JobDegraded), code: exitError, text: "job.a is Degraded"},
 		"waiting":             {last: waiting, code: exitError, text: "2 gpu are wanted, 1 is available"},
 		"runs elsewhere":      {last: elsewhere, code: exitError, text: "It runs in another namespace."},
@@ -754,7 +754,7 @@ func TestDoubtfulAddresses(t *testing.T) {
 		{ip: net.IPv4(127, 0, 0, 1)},
 		{ip: net.IPv4(10, 0, 0, 1), want: "without TLS"},
 		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c", Advertise: "eltrain.train.svc:7070"}},
-		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c"}, want: "Set advertise"},
+		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c"}, want: "advertise in service"},
 	} {
 		s := newScreenless("")
 		m := master{session: &s.session}
@@ -791,7 +791,7 @@ func TestReconfigure(t *testing.T) {
 		nodes         []string
 	}{
 		{map[string]providers.Provider{local.Name: here}, nil, block{"a"}, "cannot be added", []string{"a", "b"}},
-		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"b"}, "cannot be changed", []string{"a", "b"}},
+		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"b"}, "cannot change", []string{"a", "b"}},
 		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"a"}, "", []string{"a"}},
 	} {
 		err := reconfigure(c.open, map[string]any{"other": c.before}, map[string]any{local.Name: one, "other": c.value})

@@ -50,7 +50,7 @@ type master struct {
 	asked    *webhook
 	renewals *renewals
 	inForce  *lang.Config          // what was read last without errors
-	saved    *planfile.File        // the plan that is carried out; nil if it is made anew
+	saved    *planfile.File        // the plan that is carried out; nil if it is recreated
 	withheld map[string]job.Reason // of the plan that was shown: jobs that -max-destroy holds back, with the reason
 }
 
@@ -60,7 +60,7 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
 	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
 	if file := service.ReconcileTokenFile; file != "" && a.watch {
-		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is refused", sentence(why))) }}
+		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is disabled", sentence(why))) }}
 		o.Reconcile, o.Webhook = asked.answer, token.read
 	}
 	return &master{
@@ -90,7 +90,7 @@ func (m *master) attend() error {
 	return err
 }
 
-// listen begins to serve, if that was not begun.
+// listen starts to serve, if it has not yet.
 func (m *master) listen() error {
 	if m.server.Addr() != nil {
 		return nil
@@ -115,12 +115,14 @@ func (l *ledger) Form(jobName, uid string, w job.World) error { return l.form(jo
 // openJournal opens the journal for the holder of the state's lock.
 func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	return state.OpenJournal(journalDirectory, state.JournalOptions{
-		Epoch:   lock.Info().Epoch,
-		Damaged: func(d state.Damage) { s.diagnose(view.Caution("The journal's torn end was cut off", d.String())) },
+		Epoch: lock.Info().Epoch,
+		Damaged: func(d state.Damage) {
+			s.diagnose(view.Caution("Removed an incomplete entry at the end of the journal", d.String()))
+		},
 	})
 }
 
-// run carries out what was approved, and with -watch whatever comes after that. How that ended is told once the lock is
+// run carries out what was approved, and with -watch whatever comes after that. How that ended is reported once the lock is
 // given back: a terminal that takes nothing must not keep it from the next.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
 	conclude := m.lead(ctx, lock)
@@ -128,19 +130,19 @@ func (m *master) run(ctx context.Context, lock state.Lock) int {
 	return conclude()
 }
 
-// lead is what of a run needs the lock. conclude tells how it ended, and gives the exit code.
+// lead is the part of a run that needs the lock. conclude reports how it ended and returns the exit code.
 func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int) {
 	failed := func(summary string, err error) func() int { return func() int { return m.fail(summary, err) } }
 	journal, err := m.openJournal(lock)
 	if err != nil {
-		return failed("The journal cannot be written", err)
+		return failed("Cannot write the journal", err)
 	}
 	defer journal.Close()
 
-	// Agents are to find no server any more when the lock is another's to take.
+	// Agents are to find no server anymore when the lock is another's to take.
 	defer closeServer(m.session, m.server)
 	if err := m.listen(); err != nil {
-		return failed("The elastic training service cannot start", err)
+		return failed("Cannot start the elastic training service", err)
 	}
 	m.inForce = m.config
 	setup := m.setup(m.args.planning, state.State{})
@@ -149,7 +151,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	if m.args.watch {
 		files, err := m.watchFiles()
 		if err != nil {
-			return failed("The files cannot be watched", err)
+			return failed("Cannot watch the files", err)
 		}
 		defer files.Close()
 		parts.Changed, parts.Reload, parts.Check = files.Changed(), func() (apply.Files, error) { return m.reload(files) }, m.conditions
@@ -160,16 +162,16 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	d, err := apply.NewDriver(ctx, setup, parts)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return func() int { return m.interruptedEarly(m.args, "before it began") }
+		return func() int { return m.interruptedEarly(m.args, "before it started") }
 	case err != nil:
-		return failed("The state cannot be read", err)
+		return failed("Cannot read the state", err)
 	}
 	m.worlds.form, m.asked.reconcile = d.Form, d.Reconcile
 	m.cautionAddress(m.server.Addr(), m.config.Settings.Service)
 	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
 	live, err := apply.ServeLive(d.Live, runDirectory)
 	if err != nil {
-		return failed("The status cannot be served", err)
+		return failed("Cannot serve the status", err)
 	}
 	defer live.Close()
 	if m.args.watch {
@@ -183,7 +185,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	return func() int { return m.conclude(ctx, last, err) }
 }
 
-// view is who is told: people, and programs if they want to be.
+// view is where progress goes: to people, and to programs if requested.
 func (m *master) view() apply.View {
 	if m.stream == nil {
 		return m.progress
@@ -227,12 +229,12 @@ func (m *master) cautionAddress(a net.Addr, service lang.Service) {
 		return
 	}
 	if service.TLSCert == "" {
-		m.diagnose(view.Caution("The service is reached from other machines without TLS",
+		m.diagnose(view.Caution("The service accepts other machines without TLS",
 			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
 	}
 	if tcp.IP.IsUnspecified() && service.Advertise == "" {
 		m.diagnose(view.Caution("Agents on other machines cannot find the service",
-			fmt.Sprintf("It listens on %s, which is all addresses and no one's. Set advertise in service { } to the name or address that agents dial, with the port.", tcp)))
+			fmt.Sprintf("It listens on %s, which is not an address that agents can dial. Set advertise in service { } to a name or address that they can, with the port.", tcp)))
 	}
 }
 
@@ -249,7 +251,7 @@ func closeServer(s *session, server *elastic.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := server.Close(ctx); err != nil {
-		s.log.Warn("closing the service", "error", err)
+		s.log.Warn("Cannot close the service", "error", err)
 	}
 }
 
@@ -270,7 +272,7 @@ func (m *master) follow(files *apply.FileWatcher, further []string) {
 }
 
 // watched is all that the configuration is read from, the job directory first, by absolute paths. It is nil if that is
-// gone: when it is back all is read anew.
+// gone: when it is back all is read again.
 func (m *master) watched(further []string) []string {
 	base, err := filepath.EvalSymlinks(m.home())
 	if err != nil {
@@ -302,12 +304,12 @@ func (m *master) cautionSwap() {
 	if len(left) == 0 {
 		return
 	}
-	m.diagnose(view.Caution("The job directory is reached by a link", fmt.Sprintf(
-		"%s leads to %s. If that link is replaced, as git-sync does it, %s stay behind there, and may be deleted with it. Keep them where nothing is replaced: set ELTRAIN_DATA_DIR, and path in state \"file\" { }. See docs/gitops.md.",
+	m.diagnose(view.Caution("The job directory is a symbolic link", fmt.Sprintf(
+		"%s points to %s. When the link is replaced, as git-sync does, %s stay in the old directory and may be deleted with it. Keep them elsewhere: set ELTRAIN_DATA_DIR, and path in state \"file\" { }. See docs/gitops.md.",
 		m.home(), real, strings.Join(left, " and "))))
 }
 
-// reload reads the files again, and has them watched where they are by now. An error leaves everything as it is.
+// reload reads the files again and watches them where they are now. An error changes nothing.
 func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	caution, err := files.Git()
 	if err != nil {
@@ -330,7 +332,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	defer cancel()
 	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
-		m.follow(files, either) // so may what mends it
+		m.follow(files, either) // so may what repairs it
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
@@ -348,7 +350,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	return read, nil
 }
 
-// emptied are the files with nothing in them, not one byte, that had something when they were in force. Who takes out all of
+// emptied are the files with nothing in them, not one byte, that had something when they were in effect. Who takes out all of
 // a file's blocks removes the file, or leaves a line in it: what leaves nothing is an editor or a disk that failed midway.
 func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	if len(before.Directories) == 0 || len(now.Directories) == 0 {
@@ -361,13 +363,13 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 		}
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: within + " is empty",
-			Detail: "It has not one byte, and had some when it was last in force: an editor or a full disk may have cut it off. To take back all that it said, remove the file.",
+			Detail: "It was not empty when it was last applied: an editor or a full disk may have truncated it. To remove everything it declared, remove the file.",
 		})
 	}
 	return diags
 }
 
-// lostJobs are the names of those of before that are in the files no more, though nothing there says why. before has their
+// lostJobs are the names of those of before that are no longer in the files, though nothing there says why. before has their
 // addresses by name.
 func lostJobs(before map[string]string, now *lang.Config) (lost []string) {
 	declared, said := addressesOf(now.Jobs), blocksOf(now)
@@ -395,9 +397,9 @@ func reconfigure(open map[string]providers.Provider, before, configured map[stri
 		_, takes := open[name].(*local.Provider)
 		switch {
 		case open[name] == nil:
-			return fmt.Errorf("provider %q: it cannot be added while a master runs: start the master again", name)
+			return fmt.Errorf("provider %q: cannot be added while a master is running: restart the master", name)
 		case !takes && !reflect.DeepEqual(before[name], configured[name]):
-			return fmt.Errorf("provider %q: its block cannot be changed while a master runs: start the master again", name)
+			return fmt.Errorf("provider %q: its block cannot change while a master is running: restart the master", name)
 		}
 	}
 	for name, value := range configured {
@@ -413,7 +415,7 @@ func reconfigure(open map[string]providers.Provider, before, configured map[stri
 // unhealthy are the phases in which a job is not what was asked for though nothing is left to be done now.
 var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
 
-// conclude says how a run ended and gives the exit code.
+// conclude reports how a run ended and returns the exit code.
 func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	var notApproved *apply.RefusedError
 	var refused *RefusedPlanError
@@ -434,11 +436,11 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		}
 		return exitDone
 	case ctx.Err() != nil && m.args.destroy:
-		return m.fail("Destroy was interrupted", m.soFar("what was begun to be stopped has ended, the rest runs on. Run eltrain destroy again: an apply would start anew what has ended"))
+		return m.fail("Destroy was interrupted", m.soFar("slots that were stopping have ended, the rest keeps running. Run eltrain destroy again: an apply would start the ended ones again"))
 	case ctx.Err() != nil:
-		next := "jobs keep running, and the next apply goes on from here"
+		next := "jobs keep running, and the next apply continues from here"
 		if m.progress.Done().Remove > 0 {
-			next = "what was begun to be stopped has ended, the rest runs on; the next apply starts again what of it is declared, and goes on from here"
+			next = "slots that were stopping have ended, the rest keeps running; the next apply continues from here and starts those again that are declared"
 		}
 		return m.fail("Apply was interrupted", m.soFar(next))
 	case m.args.destroy && len(last.Changes) > 0:
@@ -483,7 +485,7 @@ func (m *master) done() int {
 	return exitDone
 }
 
-// soFar is what an interrupted run has done, and what becomes of the rest.
+// soFar is what an interrupted run has done, and what happens to the rest.
 func (m *master) soFar(next string) error {
 	done := m.progress.Done()
 	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)
@@ -499,16 +501,16 @@ func left(last plan.Plan) error {
 	if more := len(last.Changes) - 1; more > 0 {
 		address += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("%s could not be destroyed, for the reason given above; the next destroy goes on from here", address)
+	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
 }
 
 // heldBack is what the scope asks for and was not done, because it cannot be done alone. What -max-destroy holds back is
-// told by problems.
+// reported by problems.
 func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
 		if w.Held && !slices.ContainsFunc(w.Reasons, m.withheld[w.Job].Equal) {
-			out = append(out, m.problem(w.Job, "Not all of job."+w.Job+" that was asked for was done", m.redactor.Sentences(w.Reasons)...))
+			out = append(out, m.problem(w.Job, "job."+w.Job+" was only partly changed", m.redactor.Sentences(w.Reasons)...))
 		}
 	}
 	return out
@@ -536,11 +538,11 @@ func (m *master) problems(last plan.Plan) []view.Diagnostic {
 		switch {
 		case !scope.Touches(name):
 		case unhealthy[j.Phase] && !m.withheld[name].IsZero():
-			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above says.", *m.args.maxDestroy)))
+			out = append(out, m.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *m.args.maxDestroy)))
 		case unhealthy[j.Phase]:
 			out = append(out, m.problem(name, is, j.Reasons...))
 		case never:
-			out = append(out, m.problem(name, j.Address+" is not as asked for", j.Reasons...))
+			out = append(out, m.problem(name, j.Address+" is not as configured", j.Reasons...))
 		}
 	}
 	return out

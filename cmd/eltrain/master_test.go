@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// An apply that is interrupted does not say that all runs on where it has stopped something, be it to start it anew.
+// An apply that is interrupted does not say that all runs on where it has stopped something, be it to start it again.
 func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -21,10 +21,10 @@ func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 		done []plan.Change
 		want string
 	}{
-		"nothing was done":  {nil, "jobs keep running, and the next apply goes on from here"},
-		"one was added":     {[]plan.Change{{Action: plan.Create, Job: "a", Slot: at}}, "jobs keep running, and the next apply goes on from here"},
-		"one was stopped":   {[]plan.Change{{Action: plan.Replace, Job: "a", Slot: at, Incarnation: 1}}, "0 added, 0 changed, 1 destroyed before that; what was begun to be stopped has ended, the rest runs on; the next apply starts again what of it is declared"},
-		"one was destroyed": {[]plan.Change{{Action: plan.Delete, Job: "a", Slot: at, Incarnation: 1}}, "1 destroyed before that; what was begun to be stopped has ended, the rest runs on"},
+		"nothing was done":  {nil, "jobs keep running, and the next apply continues from here"},
+		"one was added":     {[]plan.Change{{Action: plan.Create, Job: "a", Slot: at}}, "jobs keep running, and the next apply continues from here"},
+		"one was stopped":   {[]plan.Change{{Action: plan.Replace, Job: "a", Slot: at, Incarnation: 1}}, "0 added, 0 changed, 1 destroyed before that; slots that were stopping have ended, the rest keeps running; the next apply continues from here"},
+		"one was destroyed": {[]plan.Change{{Action: plan.Delete, Job: "a", Slot: at, Incarnation: 1}}, "1 destroyed before that; slots that were stopping have ended, the rest keeps running"},
 	} {
 		s := newScreenless("")
 		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
@@ -41,7 +41,7 @@ func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 	}
 }
 
-// What -max-destroy holds back waits for nothing, to programs as to people: it is told once, by the plan and by the run.
+// What -max-destroy holds back waits for nothing, to programs as to people: it is reported once, by the plan and by the run.
 func TestWhatMaxDestroyHoldsBackIsToldOnceAndAsHeld(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})

@@ -44,7 +44,7 @@ func rewrite(t *testing.T, dir, text string) {
 	}
 }
 
-// started applies a file in a new directory, and gives the agents' processes.
+// started applies a file in a new directory, and returns the agents' processes.
 func started(t *testing.T, text string) (dir string, pids []int) {
 	t.Helper()
 	dir = directoryWith(t, map[string]string{"main.hcl": text})
@@ -110,7 +110,7 @@ func uidOf(t *testing.T, dir string) string {
 	return filepath.Base(uids[0])
 }
 
-// A moved job trains on, in the same processes; so does it after the next master, and its output is found.
+// A moved job keeps training, in the same processes; so does it after the next master, and its output is found.
 func TestMovedJobTrainsOn(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
@@ -133,7 +133,7 @@ func TestMovedJobTrainsOn(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "job.new")
 	eltrain(t, dir, "logs", "job.new.worker[1]").check(t, exitDone, "[rank 1] step 1\n")
 
-	// A slot that fails is healed under the new name, and the world forms anew with the survivor.
+	// A slot that fails is healed under the new name, and the world forms again with the survivor.
 	syscall.Kill(pids[1], syscall.SIGKILL)
 	eventually(t, "the agent has ended", func() bool { return !alive(pids[1]) })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.new.worker[1]", "Apply complete!")
@@ -166,7 +166,7 @@ func removeState(t *testing.T, dir string) {
 	}
 }
 
-// A forgotten job runs on, also past masters that watch; a job that is declared under its name is another one; and it
+// A forgotten job keeps running, also past masters that watch; a job that is declared under its name is another one; and it
 // can be imported back.
 func TestForgottenJobRunsOn(t *testing.T) {
 	t.Parallel()
@@ -230,11 +230,11 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	removed := func(from string) string {
 		return fmt.Sprintf("removed {\n  from    = %s\n  destroy = false\n}\n", from)
 	}
-	const warned = "A removed block keeps nothing"
+	const warned = "A removed block matches nothing"
 	rewrite(t, dir, removed("job.evv")+removed("module.m.job.ev"))
 	o := eltrain(t, dir, "plan")
 	o.check(t, exitDone, "# job.ev-a.worker[0] will be destroyed", "# job.m-de-ev-a will no longer be managed", warned, "on main.hcl line 1",
-		"job.evv go on", "job.ev-a and 1 more", "Plan: 0 to add, 0 to change, 2 to destroy.")
+		"keeps job.evv running", "job.ev-a and 1 more", "Plan: 0 to add, 0 to change, 2 to destroy.")
 	if n := strings.Count(o.out+o.err, warned); n != 1 {
 		t.Errorf("it is warned of %d times", n)
 	}
@@ -258,7 +258,7 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A watch, which asks nobody, says so too, and goes on.
+// A watch, which asks nobody, says so too, and continues.
 func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))
@@ -266,7 +266,7 @@ func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 		rewrite(t, dir, "removed {\n  from    = job.aa\n  destroy = false\n}\n")
 		eventually(t, "the job is destroyed", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "No jobs.") })
 	})
-	if !strings.Contains(out, "Warning: A removed block keeps nothing") || !strings.Contains(out, "Destroyed, because the files have it no more: job.a.") {
+	if !strings.Contains(out, "Warning: A removed block matches nothing") || !strings.Contains(out, "Destroyed, because no longer in the files: job.a.") {
 		t.Errorf("the watch says\n%s", out)
 	}
 }

@@ -44,12 +44,12 @@ func given(cfg *lang.Config) (variables, outputs map[string]view.GivenValue, err
 	variables, outputs = map[string]view.GivenValue{}, map[string]view.GivenValue{}
 	for _, v := range cfg.Variables {
 		if variables[v.Name], err = givenValue(v.Value, v.Sensitive, &secrets); err != nil {
-			return nil, nil, fmt.Errorf("write the variable %s as JSON: %w", v.Name, err)
+			return nil, nil, fmt.Errorf("encode the variable %s: %w", v.Name, err)
 		}
 	}
 	for _, o := range cfg.Outputs {
 		if outputs[o.Name], err = givenValue(o.Value, o.Sensitive, &secrets); err != nil {
-			return nil, nil, fmt.Errorf("write the output %s as JSON: %w", o.Name, err)
+			return nil, nil, fmt.Errorf("encode the output %s: %w", o.Name, err)
 		}
 	}
 	return variables, outputs, nil

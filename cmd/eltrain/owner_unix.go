@@ -14,7 +14,7 @@ func ownedByRoot(info fs.FileInfo) bool {
 	return ok && st.Uid == 0
 }
 
-// giveTo gives a file to the owner and the group of another, which only root can.
+// giveTo sets a file's owner and group to those of another, which only root can.
 func giveTo(path string, of fs.FileInfo) error {
 	st, ok := of.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {

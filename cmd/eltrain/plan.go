@@ -21,8 +21,8 @@ type planning struct {
 	destroy     bool
 	maxDestroy  *int              // how many slots a change of the files may have removed; nil is no bound
 	keep        bool              // leave recorded jobs alone that are not declared
-	rerun       bool              // start jobs anew that have failed
-	watch       bool              // what is planned goes on for ever
+	rerun       bool              // start jobs again that have failed
+	watch       bool              // what is planned continues forever
 	uids        map[string]string // of jobs that are new in a saved plan, by name
 	saved       *view.PlanFacts   // what a saved plan was made from; nil without one
 	vars        assignments
@@ -32,7 +32,7 @@ type planning struct {
 }
 
 func (a *planning) declare(fs *flags) {
-	fs.BoolVar(&a.compact, "compact-warnings", false, "Show warnings by their summaries only, unless there are errors too.")
+	fs.BoolVar(&a.compact, "compact-warnings", false, "Show only the summaries of warnings, unless there are also errors.")
 	a.scoping.declare(fs)
 	a.vars.declare(fs)
 }
@@ -40,18 +40,18 @@ func (a *planning) declare(fs *flags) {
 // declarePrune declares -prune, which plan and apply take: beside a master that leaves what is not in the files, a plan
 // without it would promise what is not done.
 func declarePrune(fs *flags, prune *bool) {
-	fs.BoolVar(prune, "prune", true, "Leave jobs alone that are no longer in the files.")
+	fs.BoolVar(prune, "prune", true, "Keep jobs that are no longer in the files.")
 }
 
-// checkPrune tells what -prune=false does not go with.
+// checkPrune reports flags that cannot be used with -prune=false.
 func (a *planning) checkPrune(prune bool) error {
 	switch {
 	case prune:
 		return nil
 	case a.destroy:
-		return errors.New("-destroy and -prune=false exclude each other: the one destroys what the other keeps")
+		return errors.New("-destroy and -prune=false cannot be used together")
 	case a.refreshOnly:
-		return errors.New("-prune=false does not go with -refresh-only, which removes nothing")
+		return errors.New("-prune=false cannot be used with -refresh-only, which removes nothing")
 	}
 	return nil
 }
@@ -66,31 +66,31 @@ type planArgs struct {
 }
 
 func (a *planArgs) declare(fs *flags) {
-	fs.BoolVar(&a.destroy, "destroy", false, "Plan the end of all jobs.")
+	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there are no changes, 1 after an error, 2 if there are changes.")
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "While an apply is at work, wait up to `DURATION`, as 30s, for it to end. A plan takes no lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "While an apply is running, wait up to `DURATION`, such as 30s, for it to end. A plan takes no lock.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	declarePrune(fs, &a.prune)
 	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
-	fs.Var(asksNothing{}, "input", "Ask nothing. A plan never does: the values of variables have to be given.")
+	fs.Var(asksNothing{}, "input", "Do not prompt. A plan never does: variables without a default must be set.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
-	a.declareRest(fs, "Only show what runs otherwise than it was last applied, which is what apply -refresh-only would record. Nothing is recorded.")
+	a.declareRest(fs, "Only show what differs from what was last applied, which is what apply -refresh-only would record. Nothing is recorded.")
 }
 
 func planCommand() *command {
 	return &command{
 		name: "plan", usage: "[options]",
-		synopsis: "Show what apply would change, and why",
-		about: `Compares what the files say with what runs, and shows what apply would do about the difference, each
-change with its reason, and what it costs: which worlds restart, and who gives up places for whom. What has to wait
-for capacity is listed with what is wanted and what is available. Nothing is changed.
+		synopsis: "Show what apply would change and why",
+		about: `Compares the files with what is running and shows what apply would change, each change with its reason, and
+what it costs: which worlds restart, and which jobs give up places. Jobs that wait for capacity are listed with what
+they need and what is available. Nothing is changed.
 
-With -out the plan is saved, and eltrain apply FILE does what was shown, or refuses.`,
+With -out the plan is saved, and eltrain apply FILE does exactly what was shown, or refuses.`,
 		exits: []string{
-			"Done. With -detailed-exitcode: there are no changes.",
+			"Success. With -detailed-exitcode: there are no changes.",
 			"An error.",
-			"With -detailed-exitcode: there are changes, or what ran has ended and an apply is yet to hear how.",
+			"With -detailed-exitcode: there are changes, or processes have ended and an apply has yet to find out how.",
 		},
 		declare: new(planArgs).declare,
 		run:     runPlan,
@@ -103,7 +103,7 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 		return a, err
 	}
 	if a.json && a.markdown {
-		return a, errors.New("-json and -markdown exclude each other: both are for the standard output. See also -json-into")
+		return a, errors.New("-json and -markdown cannot be used together: both write to the standard output. See also -json-into")
 	}
 	if err := a.formats.check(); err != nil {
 		return a, err
@@ -127,11 +127,11 @@ func runPlan(s *session, args []string) int {
 	defer s.outlive()() // who does not read on may still want the exit code, and the plan saved
 	finish, err := s.speak(ctx, a.formats, 0)
 	if err != nil {
-		return s.fail("The JSON cannot be written", err)
+		return s.fail("Cannot write the JSON", err)
 	}
 	code := s.plan(ctx, a)
 	if err := finish(); err != nil {
-		return s.fail("The JSON cannot be written", err)
+		return s.fail("Cannot write the JSON", err)
 	}
 	return code
 }
@@ -157,11 +157,11 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	model := view.NewPlan(facts, &s.redactor)
 	if a.out != "" {
 		if err := s.save(d, a, stored, facts); err != nil {
-			return s.fail("The plan cannot be saved", err)
+			return s.fail("Cannot save the plan", err)
 		}
 	}
 	if err := s.showPlan(a, model); err != nil {
-		return s.fail("The plan cannot be shown", err)
+		return s.fail("Cannot show the plan", err)
 	}
 	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts))...)
 	if a.detailedExitCode && (model.Applyable || model.Unheard() || a.refreshOnly && len(model.ResourceDrift) > 0) {
@@ -180,12 +180,12 @@ func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts vie
 			return facts, stored, false
 		}
 		if err := d.awaitApply(ctx, a.lockTimeout); err != nil {
-			s.fail("The state's lock cannot be seen", err)
+			s.fail("Cannot read the state's lock", err)
 			return facts, stored, false
 		}
 		stored, err = d.store.Read(ctx) // before the plan reads it: if it moves in between, the saved plan is out of date
 		if err != nil {
-			s.fail("The state cannot be read", err)
+			s.fail("Cannot read the state", err)
 			return facts, stored, false
 		}
 		facts, err = d.preview(ctx, s, a.planning)
@@ -258,7 +258,7 @@ func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error
 }
 
 // previewTimeout bounds the look at what runs. Lists of 10,000 pods come within some seconds; later than this a
-// provider cannot be reached, and its own words on it are worth more than waiting on.
+// provider cannot be reached, and its own error is more useful than further waiting.
 const previewTimeout = 30 * time.Second
 
 // preview is the plan for the directory as it is now.
@@ -360,6 +360,6 @@ func (a planning) newUID(name string) string {
 	return newUID(name)
 }
 
-// newUID gives another identifier each time: a job that is declared again is another job, though its name is
+// newUID returns another identifier each time: a job that is declared again is another job, though its name is
 // the same, and the master may be the same.
 func newUID(string) string { return uuid.NewString() }

@@ -58,7 +58,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 4", 1))
 	grown := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)["scale_decision"]
-	// It is told as planned, and as begun.
+	// It is reported as planned, and as begun.
 	if len(grown) != 2 || !strings.HasPrefix(grown[1]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
 		t.Errorf("apply -json decides %v", grown)
 	}
@@ -97,10 +97,10 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 		}
 	}
 	rewrite(t, dir, strings.Replace(text, "max = 4", "max = 3", 1))
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "its role is to have at most 3 slots", "0 to add, 1 to change, 1 to destroy")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "its role may have at most 3 slots", "0 to add, 1 to change, 1 to destroy")
 }
 
-// A plan says of a job that failed that it did, why, and what becomes of it: a plain apply starts it anew, a watch does not.
+// A plan says of a job that failed that it did, why, and what happens to it: a plain apply starts it again, a watch does not.
 func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	const failing = `job "bad" {
   role "worker" {
@@ -133,24 +133,24 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 		t.Errorf("the diagnostics are %v", lines["diagnostic"])
 	}
 	const why = "It failed: process failed in worker[0]: exit code 3."
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it anew",
-		"# an earlier job.bad will be cleared away", "\nPlan: 1 to add, 0 to change, 0 to destroy.\n")
-	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "eltrain plan:** 1 to add, 0 to change, 0 to destroy.\n", "**What failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "Failed:\n  job.bad\n    - "+why, "This plan starts it again",
+		"# an earlier job.bad will be cleaned up", "\nPlan: 1 to add, 0 to change, 0 to destroy.\n")
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "eltrain plan:** 1 to add, 0 to change, 0 to destroy.\n", "**Failed**", "| `job.bad` | 1 | 0 | 0 | failed | forms |")
 	if failed := linesOf(t, eltrain(t, dir, "plan", "-json").out)["planned_failed"]; len(failed) != 1 || failed[0]["failed"].(map[string]any)["starts_anew"] != true {
 		t.Errorf("plan -json has %v", failed)
 	}
 	out := watch(t, dir, func(said func() string) {
-		for _, want := range []string{why, "It stays so until eltrain apply finds room to start it anew; a watch does not.", "What runs is not all that the configuration asks for"} {
+		for _, want := range []string{why, "It stays failed until eltrain apply finds room to start it again; a watch does not start it.", "Not everything in the configuration is running"} {
 			eventually(t, "a watch says "+want, func() bool { return strings.Contains(said(), want) })
 		}
 	})
-	if strings.Contains(out, "What runs matches") {
+	if strings.Contains(out, "What is running matches") {
 		t.Errorf("a watch takes a failed job for what was asked for:\n%s", out)
 	}
 }
 
 // One job that fails does not take back another that starts with it. What failed is named once, at the end, with the line
-// that declares it, and the next plan goes on with that alone.
+// that declares it, and the next plan continues with that alone.
 func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	good := strings.Replace(twoWorkers, "tiny", "good", 1)
@@ -221,11 +221,11 @@ func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
 	}
 }
 
-// What must not be done is told in one way, also where it is found only once the lock is held: each where the files ask
+// What must not be done is reported in one way, also where it is found only once the lock is held: each where the files ask
 // for it.
 func TestRefusalsAreToldInOneWay(t *testing.T) {
 	refusal := plan.Refusal{Job: "a", Reason: job.Because(plan.ImportAmbiguous, "id", "x", "uid", "1", "other", "2")}
-	want := "\nError: Ambiguous import\n\nTwo jobs have something that is called \"x\". Import by the job's UID: 1 or 2.\n"
+	want := "\nError: Ambiguous import\n\nThe id \"x\" exists in two jobs. Import by the job's UID: 1 or 2.\n"
 	for _, saved := range []*planfile.File{nil, {}} {
 		s := newScreenless("")
 		m := &master{session: &s.session, inForce: &lang.Config{Files: map[string]*hcl.File{}}, saved: saved}
@@ -289,7 +289,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 	}
 }
 
-// A watch that was interrupted says what it leaves running, and how to go on with it.
+// A watch that was interrupted says what it leaves running, and how to continue with it.
 func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	running := []job.Slot{{Phase: job.Running, Incarnation: 1}}
 	for name, c := range map[string]struct {
@@ -297,7 +297,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 		want string
 	}{
 		"nothing": {job.Records{"a": {Phase: job.JobSucceeded, Slots: []job.Slot{{Phase: job.Succeeded, Incarnation: 1}}}, "b": {Phase: job.JobPending, Slots: []job.Slot{{Phase: job.Pending}}}}, "No job of the state is left running.\n"},
-		"one":     {job.Records{"a": {Phase: job.JobRunning, Slots: running}, "b": {Phase: job.JobFailed}}, "job.a keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy.\n"},
+		"one":     {job.Records{"a": {Phase: job.JobRunning, Slots: running}, "b": {Phase: job.JobFailed}}, "job.a keeps running, and nothing heals it. To continue, run eltrain apply -watch; to stop everything, run eltrain destroy.\n"},
 		"some":    {job.Records{"a": {Slots: running}, "b": {Slots: running}, "c": {Slots: running}}, "job.a, job.b and job.c keep running, and nothing heals them. To"},
 	} {
 		s := newScreenless("")
@@ -309,7 +309,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	}
 }
 
-// Warnings of the files are told below the plan, or with the error that there is in its place; once in any case.
+// Warnings of the files are reported below the plan, or with the error that there is in its place; once in any case.
 func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	t.Parallel()
 	const doubt = "Value for an undeclared variable"
@@ -343,8 +343,8 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	once(exitError, "apply", "-auto-approve")
 }
 
-// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it anew, and its world
-// trains on: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
+// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it again, and its world
+// keeps training: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
 func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 	t.Parallel()
 	const node = `provider "local" {
@@ -385,8 +385,8 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 		t.Fatalf("the healthy job has not grown: %+v", before)
 	}
 	for range 2 {
-		o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "No changes.", "It stays so until eltrain apply finds room to start it anew", "job.bad is Failed", "exit code 3")
-		if flat := strings.Join(strings.Fields(o.err), " "); !strings.Contains(flat, "unlike a new job it takes no places from others of its priority") || !strings.Contains(flat, "eltrain apply -replace=job.bad starts it as a new one") {
+		o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "No changes.", "It stays failed until eltrain apply finds room to start it again", "job.bad is Failed", "exit code 3")
+		if flat := strings.Join(strings.Fields(o.err), " "); !strings.Contains(flat, "unlike a new job it takes no places from jobs of its priority") || !strings.Contains(flat, "To start it as a new job, run eltrain apply -replace=job.bad.") {
 			t.Errorf("it does not say why, and what to do:\n%s", o.err)
 		}
 		for address, s := range slotsOf(t, dir) {
@@ -395,7 +395,7 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 			}
 		}
 	}
-	eltrain(t, dir, "plan", "-replace=job.bad").check(t, exitDone, "job.good: gives up 2 slots", "This plan starts it anew", "Plan: 2 to add, 0 to change, 2 to destroy.")
+	eltrain(t, dir, "plan", "-replace=job.bad").check(t, exitDone, "job.good: gives up 2 slots", "This plan starts it again", "Plan: 2 to add, 0 to change, 2 to destroy.")
 	rewrite(t, dir, node+good+job("bad", "exec sleep 200", ""))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.good: gives up 2 slots", "Apply complete!")
 }

@@ -35,7 +35,7 @@ func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	}
 	return &lang.Config{Files: map[string]*hcl.File{}, Invalid: true}, hcl.Diagnostics{{
 		Severity: hcl.DiagError, Summary: "The files change while they are read",
-		Detail: fmt.Sprintf("They were read %d times, and each time something in %s, or that is named there, was another before it was done. Try again when nobody writes there.", steadyTries, s.home()),
+		Detail: fmt.Sprintf("They were read %d times, and each time something in %s, or named there, changed meanwhile. Try again when nothing writes there.", steadyTries, s.home()),
 	}}
 }
 
@@ -48,7 +48,7 @@ func (s *session) home() string {
 }
 
 // directoryNow is where the way to the job directory leads now: the working directory, if it is that still. In there
-// no link is followed any more, so one that is replaced mixes nothing.
+// no link is followed anymore, so one that is replaced mixes nothing.
 func (s *session) directoryNow() string {
 	real, err := filepath.EvalSymlinks(s.home())
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *session) directoryNow() string {
 	return real
 }
 
-// in gives the assignments for a job directory that is read from elsewhere than the working directory.
+// in returns the assignments for a job directory that is read from elsewhere than the working directory.
 func (a assignments) in(dir string) assignments {
 	if dir == jobDirectory {
 		return a

@@ -162,7 +162,7 @@ func TestADirectoryThatIsAnotherByNowIsReadWhereItIs(t *testing.T) {
 		name, told string
 		make       func(at string) error
 	}{
-		{"gone", "There is no file or directory", os.Remove},
+		{"gone", "The file or directory", os.Remove},
 		{"a loop", "too many links", func(at string) error { return os.Symlink("current", at) }},
 	} {
 		if err := c.make(filepath.Join(root, "current")); err != nil {
@@ -194,7 +194,7 @@ func TestLoopsOfLinksAreDiagnostics(t *testing.T) {
 	}
 }
 
-// What status and events say of files that cannot be taken up names a line where there is one, and no other.
+// What status and events say of files that cannot be applied names a line where there is one, and no other.
 func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 	mistake := func(text string) func(dir string) {
 		return func(dir string) { put(t, filepath.Join(dir, "main.hcl"), text) }
@@ -287,8 +287,8 @@ func TestMaxDestroyTakesANumberOfSlotsAndGoesWithFilesOnly(t *testing.T) {
 	}{
 		{[]string{"-max-destroy=-1", "-auto-approve"}, "a number of slots from 0"},
 		{[]string{"-max-destroy=all", "-auto-approve"}, "a number of slots from 0"},
-		{[]string{"-max-destroy=3", "-destroy", "-auto-approve"}, "-destroy and -max-destroy exclude each other"},
-		{[]string{"-max-destroy=3", "plan.bin"}, "-max-destroy goes with no saved plan"},
+		{[]string{"-max-destroy=3", "-destroy", "-auto-approve"}, "-max-destroy cannot be used with -destroy"},
+		{[]string{"-max-destroy=3", "plan.bin"}, "-max-destroy cannot be used with a saved plan"},
 	} {
 		if _, err := parseApply(s, c.args); err == nil || !strings.Contains(err.Error(), c.told) {
 			t.Errorf("apply %v: %v", c.args, err)

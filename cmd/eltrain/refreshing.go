@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// looking makes a planner for a look at what runs that somebody waits for: programs are told when it begins and when it
-// has ended. The loop of an apply looks again with each turn, and tells nobody.
+// looking makes a planner for an observation that somebody waits for: programs are told when it starts and when it
+// has ended. The loop of an apply observes in each turn without reporting it.
 func (s *session) looking(d *directory, setup apply.Setup) *apply.Planner {
 	asked := maps.Clone(d.providers)
 	if s.stream != nil {
@@ -23,7 +23,7 @@ func (s *session) looking(d *directory, setup apply.Setup) *apply.Planner {
 	return apply.NewPlanner(setup, asked, d.sealer)
 }
 
-// refreshing is a provider that tells a stream when it is asked what runs, and when it has answered, of each job that the
+// refreshing is a provider that reports to a stream when it is asked what runs, and when it has answered, for each job that the
 // state has of it. Of what is in no state yet there is nothing to refresh, as in Terraform.
 type refreshing struct {
 	providers.Provider
@@ -42,7 +42,7 @@ func (p refreshing) Observe(ctx context.Context) (*providers.Observation, error)
 	return o, err
 }
 
-// each tells of each of its jobs.
+// each reports each of its jobs.
 func (p refreshing) each(tell func(name string, rec *job.Record)) {
 	for _, name := range slices.Sorted(maps.Keys(p.records)) {
 		if p.records[name].Spec.Provider == p.name {

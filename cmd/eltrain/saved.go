@@ -110,7 +110,7 @@ func checkPlace(f *planfile.File) error {
 		return err
 	}
 	if place != f.Place {
-		return fmt.Errorf("it was made for another directory: its jobs run in %s; here they would run in %s. Apply it there, or plan again here", f.Place, place)
+		return fmt.Errorf("it was made for another directory: its jobs run in %s, here they would run in %s. Apply it there, or plan again here", f.Place, place)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) er
 		err = f.CheckSealed(d.sealer)
 	}
 	if err != nil && diags.HasErrors() {
-		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // as a rule that is why
+		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // usually that is why
 	}
 	return err
 }
@@ -160,9 +160,9 @@ func (s *session) notApplied(a applyArgs, err error) int {
 	case errors.As(err, &stale):
 		return s.fail("The plan is stale", fmt.Errorf("it can no longer be applied because %w", stale))
 	case saved:
-		return s.fail("The saved plan is not applied", err)
+		return s.fail("The saved plan was not applied", err)
 	}
-	return s.fail("The plan is not applied", err)
+	return s.fail("The plan was not applied", err)
 }
 
 // applySaved carries a saved plan out, or refuses and changes nothing.
@@ -201,9 +201,9 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	lock, _, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return s.interruptedEarly(a, "while another held the state's lock")
+		return s.interruptedEarly(a, "while waiting for the state's lock")
 	case err != nil:
-		return s.fail("The state cannot be locked", err)
+		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
 	stored, err := d.store.Read(ctx)
@@ -231,8 +231,8 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// recheck looks whether what runs is as the plan expects it, before anybody is told that a master is there. What is to
-// be done besides, because of what happened to others, is told.
+// recheck checks that what runs is as the plan expects, before the service is published. What has to
+// be done besides, because of what happened to others, is reported.
 func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *planfile.File) error {
 	facts, err := d.preview(ctx, s, a.planning)
 	if err != nil {
@@ -243,8 +243,8 @@ func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *pla
 		return err
 	}
 	if len(besides) > 0 {
-		s.diagnose(view.Caution("More is to be done than was planned",
-			"Something happened since to what the plan does not touch, for example to "+view.ChangeAddress(&besides[0])+". It is looked after as by any apply."))
+		s.diagnose(view.Caution("More changes than planned",
+			"Something outside the plan changed since, for example "+view.ChangeAddress(&besides[0])+". It is reconciled as by any apply."))
 	}
 	return nil
 }

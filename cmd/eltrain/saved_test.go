@@ -66,7 +66,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 
 	// The value is wanted again, and the same; what the files say by now is not asked.
 	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny", "ELTRAIN_VAR_x")
-	in(t, dir, []string{"ELTRAIN_VAR_token=another"}, "apply", "p").check(t, exitError, "are not what they were")
+	in(t, dir, []string{"ELTRAIN_VAR_token=another"}, "apply", "p").check(t, exitError, "differ from those the plan was made with")
 	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
 		t.Fatal("a plan that was refused left a state behind")
 	}
@@ -110,7 +110,7 @@ func TestASavedPlanHoldsItsVariables(t *testing.T) {
 	eltrain(t, dir, "plan", "-var=n=2", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A state that was made anew may have the serial that the plan knows: it is another all the same.
+// A state that was recreated may have the serial that the plan knows: it is another anyway.
 func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -153,7 +153,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent has ended", func() bool { return !alive(agent) })
-	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is not running now", "Error: Saved plan is stale", "Nothing was changed.")
+	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is now not running", "Error: Saved plan is stale", "Nothing was changed.")
 	if after := read(t, filepath.Join(dir, defaultState)); after != before {
 		t.Error("a plan that was refused changed the state")
 	}
@@ -173,7 +173,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 		eltrain(t, dir, "apply", name).check(t, exitError, "cannot be used")
 		eltrain(t, dir, "show", name).check(t, exitError, "cannot be used")
 	}
-	eltrain(t, dir, "apply", "missing").check(t, exitError, "no file missing: make a plan")
+	eltrain(t, dir, "apply", "missing").check(t, exitError, "The file missing does not exist: make a plan")
 	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
 		t.Error("a refused plan left a state behind")
 	}
@@ -249,7 +249,7 @@ func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 	if a, err := parseApply(&newScreenless("").session, []string{"p"}); err != nil || a.planFile != "p" {
 		t.Errorf("apply p: %+v, %v", a, err) // nobody is asked, so nobody need be there
 	}
-	for args, want := range map[string]string{"-json -markdown p": "exclude", "-markdown": "name its file", "-var=a=1 p": "-var", "p q": "not expected"} {
+	for args, want := range map[string]string{"-json -markdown p": "cannot be used together", "-markdown": "name its file", "-var=a=1 p": "-var", "p q": "not expected"} {
 		if _, err := parseShow(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("show %s: %v, want %q", args, err, want)
 		}
@@ -296,14 +296,14 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 			t.Errorf("not JSON: %s", line)
 		}
 	}
-	eltrain(t, dir, "plan", "-json-into=missing/lines").check(t, exitError, "The JSON cannot be written")
+	eltrain(t, dir, "plan", "-json-into=missing/lines").check(t, exitError, "Cannot write the JSON")
 	both := eltrain(t, dir, "plan", "-json-into=lines").check(t, exitError, "Error: ")
 	if lines := read(t, filepath.Join(dir, "lines")); !strings.Contains(lines, `"type":"diagnostic"`) || strings.Contains(both.out, "@level") {
 		t.Errorf("-json-into gives %s", lines)
 	}
 }
 
-// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, goes on to its
+// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, continues to its
 // end; what only shows ends by SIGPIPE, as other tools do. Nobody says anything about the pipe.
 func TestConsumersMayCloseThePipe(t *testing.T) {
 	t.Parallel()
@@ -377,7 +377,7 @@ func TestApplyJSON(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
-	eltrain(t, dir, "apply", "-json").check(t, exitError, "approval in JSON")
+	eltrain(t, dir, "apply", "-json").check(t, exitError, "cannot prompt for approval")
 	kinds := func(o outcome) map[string]int {
 		t.Helper()
 		counts := map[string]int{}
@@ -420,11 +420,11 @@ func TestApplyJSON(t *testing.T) {
 func TestMissingFilesAreNamed(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	for _, command := range [][]string{{"show", "nix"}, {"apply", "nix"}} {
-		eltrain(t, dir, command...).unwrapped().check(t, exitError, "here is no file nix: make a plan with eltrain plan -out=nix")
+		eltrain(t, dir, command...).unwrapped().check(t, exitError, "he file nix does not exist: make a plan with eltrain plan -out=nix")
 	}
-	eltrain(t, dir, "plan", "-out=no/where/p").unwrapped().check(t, exitError, "there is no directory no/where")
-	eltrain(t, dir, "fmt", "nix").check(t, exitError, "There is no file or directory nix.")
-	o := eltrain(t, dir, "plan", "-var-file=nix").check(t, exitError, "There is no file or directory nix.")
+	eltrain(t, dir, "plan", "-out=no/where/p").unwrapped().check(t, exitError, "the directory no/where does not exist")
+	eltrain(t, dir, "fmt", "nix").check(t, exitError, "The file or directory nix does not exist.")
+	o := eltrain(t, dir, "plan", "-var-file=nix").check(t, exitError, "The file or directory nix does not exist.")
 	if strings.Contains(o.err, "line 1") || strings.Contains(o.err, "stat ") {
 		t.Errorf("of a file that is not there it says\n%s", o.err)
 	}

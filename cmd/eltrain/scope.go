@@ -45,16 +45,16 @@ func (a *addresses) add(text string) error {
 }
 
 func (a *scoping) declare(fs *flags) {
-	fs.Func("exclude", "Leave out what `ADDRESS` names, and what depends on it. May be given several times. See -target.", a.excludes.add)
-	fs.StringVar(&a.observed, "observed", "", "Plan from what `FILE`, a saved plan, was made from, and ask nobody: neither the providers nor the state.")
-	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and what was last observed, and do not ask the providers.")
-	fs.Func("target", "Change nothing but what `ADDRESS` names, and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Of a job or a module with for_each, job.NAME is all of them and job.NAME[\"KEY\"] is one; module.NAME is all jobs of the module. May be given several times. It is for exceptions, not for routine use.", a.targets.add)
+	fs.Func("exclude", "Leave out what `ADDRESS` names and what depends on it. Can be given several times. See -target.", a.excludes.add)
+	fs.StringVar(&a.observed, "observed", "", "Plan from what the saved plan in `FILE` was made from, without asking the providers or reading the state.")
+	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and the last observation, without asking the providers.")
+	fs.Func("target", "Change only what `ADDRESS` names and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Of a job or a module with for_each, job.NAME is all of them and job.NAME[\"KEY\"] is one; module.NAME is all jobs of the module. Can be given several times. For exceptions, not for routine use.", a.targets.add)
 }
 
 // declareRest declares those that have no sense in a destroy. refreshOnly is what the command does with -refresh-only.
 func (a *scoping) declareRest(fs *flags, refreshOnly string) {
 	fs.BoolVar(&a.refreshOnly, "refresh-only", false, refreshOnly)
-	fs.Func("replace", "Start what `ADDRESS` names anew, though nothing is wrong with it. May be given several times.", a.replaces.add)
+	fs.Func("replace", "Replace what `ADDRESS` names, even if nothing is wrong with it. Can be given several times.", a.replaces.add)
 }
 
 // given names the first of these options that was used; "" if none was.
@@ -76,26 +76,26 @@ func (a *scoping) given() string {
 	return ""
 }
 
-// check tells what does not go together.
+// check reports flags that cannot be used together.
 func (a *scoping) check(destroy bool) error {
 	switch {
 	case len(a.targets) > 0 && len(a.excludes) > 0:
-		return errors.New("-target and -exclude exclude each other: the one says what is planned, the other what is not")
+		return errors.New("-target and -exclude cannot be used together")
 	case a.refreshOnly && destroy:
-		return errors.New("-refresh-only and -destroy exclude each other: the one changes nothing that runs")
+		return errors.New("-refresh-only cannot be used with -destroy: it changes nothing that is running")
 	case a.refreshOnly && len(a.replaces) > 0:
-		return errors.New("-refresh-only and -replace exclude each other: the one changes nothing that runs")
+		return errors.New("-refresh-only cannot be used with -replace: it changes nothing that is running")
 	case destroy && len(a.replaces) > 0:
-		return errors.New("-destroy and -replace exclude each other: what is destroyed is not started anew")
+		return errors.New("-destroy and -replace cannot be used together: what is destroyed is not started again")
 	case a.refreshOnly && !a.refresh:
-		return errors.New("-refresh-only and -refresh=false exclude each other: the one asks the providers, the other does not")
+		return errors.New("-refresh-only and -refresh=false cannot be used together")
 	case a.observed != "" && !a.refresh:
-		return errors.New("-observed and -refresh=false exclude each other: each says what is planned from")
+		return errors.New("-observed and -refresh=false cannot be used together")
 	}
 	return nil
 }
 
-// scope is what the planner is told of it. What a saved plan has goes before.
+// scope is the planner's scope. That of a saved plan takes precedence.
 func (a planning) scope(cfg *lang.Config) plan.Scope {
 	if a.saved != nil {
 		return a.saved.Input.Scope
@@ -114,7 +114,7 @@ func (a planning) scope(cfg *lang.Config) plan.Scope {
 	return scope
 }
 
-// checkAddresses tells which of the addresses names nothing.
+// checkAddresses reports which of the addresses names nothing.
 func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
 	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
@@ -128,7 +128,7 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 		if _, declared := in.Knows(whole); declared {
 			instead = slotsThere(sel, possibleSlots(sel.Job, in))
 		}
-		return fmt.Errorf("%s names nothing that is declared or recorded%s", sel, instead)
+		return fmt.Errorf("%s matches nothing that is declared or recorded%s", sel, instead)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (a *scoping) cautions(in plan.Input) []view.Diagnostic {
 			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which)))
 }
 
-// missing tells which slots were named by their numbers and are not there, or cannot be replaced.
+// missing reports which slots were named by their numbers and are not there, or cannot be replaced.
 func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 	var named []string
 	note := func(sel job.Selector, absent []int) {
@@ -183,11 +183,11 @@ func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 	if len(named) == 0 {
 		return nil
 	}
-	return []view.Diagnostic{view.Caution("Slots that are not there were named",
-		strings.Join(named, ", ")+": no such slots are there, so nothing is planned for them. eltrain status lists those that are.")}
+	return []view.Diagnostic{view.Caution("No such slots",
+		strings.Join(named, ", ")+": these slots do not exist, so nothing is planned for them. eltrain status lists those that do.")}
 }
 
-// incomplete is told when a bounded plan was carried out.
+// incomplete warns after a plan with a scope was applied.
 func (a *scoping) incomplete() []view.Diagnostic {
 	which := a.bound()
 	if which == "" {
@@ -271,10 +271,10 @@ func (d *directory) planOffline(ctx context.Context, s *session, a planning) (fa
 func unasked(o *apply.Observation) view.Diagnostic {
 	const summary = "The providers were not asked"
 	if o == nil {
-		return view.Caution(summary, "With -refresh=false, what the state says runs is taken to run. No observation is recorded here, so nothing is known of nodes: what needs a place that it does not have yet waits. "+
-			"eltrain apply records an observation when it ends, and eltrain apply -refresh-only records one at once.")
+		return view.Caution(summary, "With -refresh=false, slots are assumed to run as the state says. No observation of the nodes is recorded here: what does not have a place yet waits. "+
+			"eltrain apply records an observation when it ends, eltrain apply -refresh-only at once.")
 	}
-	return view.Caution(summary, fmt.Sprintf("With -refresh=false, what the state says runs is taken to run, and nodes to be as they were observed at %s.", o.At.UTC().Format(time.RFC3339)))
+	return view.Caution(summary, fmt.Sprintf("With -refresh=false, slots are assumed to run as the state says, and nodes to be as observed at %s.", o.At.UTC().Format(time.RFC3339)))
 }
 
 // planObserved plans from what a saved plan was made from.
@@ -297,15 +297,15 @@ var refreshQuestion = question{
 	"-auto-approve",
 }
 
-// refreshState shows what runs otherwise than it was last applied, and records it once that is approved. It tells
-// nobody that a master is there: there is none. approved is of a saved plan.
+// refreshState shows what runs differently than it was last applied, and records it once that is approved. It tells
+// nobody that a master is running: there is none. approved is of a saved plan.
 func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
 	journal, err := s.openJournal(lock)
 	if err != nil {
-		return s.fail("The journal cannot be written", err)
+		return s.fail("Cannot write the journal", err)
 	}
 	defer journal.Close()
-	look, cancel := context.WithTimeout(ctx, previewTimeout) // whoever is asked may take longer
+	look, cancel := context.WithTimeout(ctx, previewTimeout) // a person may take longer to answer
 	defer cancel()
 	if err := d.seal(look); err != nil {
 		return s.fail("Planning failed", err)
@@ -335,7 +335,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	}
 	stored, err := d.store.Read(look)
 	if err != nil {
-		return s.fail("The state cannot be read", err)
+		return s.fail("Cannot read the state", err)
 	}
 	planner := s.looking(d, d.setup(a.planning, stored))
 	_, err = planner.Refresh(look, approve, d.store, lock, journal)
@@ -377,7 +377,7 @@ func sameDrift(was, is *plan.Input) error {
 	if slices.Equal(text(was), text(is)) {
 		return nil
 	}
-	return &planfile.StaleError{Because: "what is seen now is not what was seen when the plan was created", Why: driftedSince(was, is)}
+	return &planfile.StaleError{Because: "what is observed now differs from when the plan was created", Why: driftedSince(was, is)}
 }
 
 // driftedSince names what is seen otherwise at two times.

@@ -103,23 +103,23 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve", "-exclude=job.other").check(t, exitDone, "Plan: 2 to add", "with the -exclude option")
 
 	// An address that names nothing.
-	eltrain(t, dir, "plan", "-target=job.othr").check(t, exitError, "job.othr names nothing", `Did you mean "job.other"?`)
+	eltrain(t, dir, "plan", "-target=job.othr").check(t, exitError, "job.othr matches nothing", `"job.other"?`)
 	eltrain(t, dir, "plan", "-exclude=job.other.wroker").unwrapped().check(t, exitError, `Did you mean "worker"? Of job.other there are: worker[0].`)
-	eltrain(t, dir, "plan", "-replace=job.other.worker[7]").check(t, exitError, "names nothing")
+	eltrain(t, dir, "plan", "-replace=job.other.worker[7]").check(t, exitError, "matches nothing")
 
 	// A part of a gang is not started, stopped or edited on its own; the plan says so in every face, and apply is not done.
 	writeFile(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoJobs, "echo step", "echo Step", 1))
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[1]").check(t, exitDone, "Held back:", "Target job.tiny.worker", "No changes")
-	eltrain(t, dir, "plan", "-markdown", "-target=job.tiny.worker[1]").check(t, exitDone, "**What is held back**", "-target=job.tiny.worker")
+	eltrain(t, dir, "plan", "-markdown", "-target=job.tiny.worker[1]").check(t, exitDone, "**Held back**", "-target=job.tiny.worker")
 	eltrain(t, dir, "plan", "-json", "-target=job.tiny.worker[1]").check(t, exitDone, `"held":true`, `"summary":"Resource targeting is in effect"`)
-	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny.worker[1]").check(t, exitError, "Not all of job.tiny that was asked for was done")
-	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny.worker[0]").check(t, exitDone, "It ends as a whole", "No changes for now. Not all that was asked for can be destroyed")
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny.worker[1]").check(t, exitError, "job.tiny was only partly changed")
+	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny.worker[0]").check(t, exitDone, "A job can only be stopped as a whole", "No changes for now. Not everything can be destroyed")
 	if o := eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny.worker[0]").check(t, exitError,
-		"Destroy ended, but not all", "Not all of job.tiny that was asked for was done"); strings.Contains(o.out, "Destroy complete!") {
+		"Destroy ended, but not everything is gone", "job.tiny was only partly changed"); strings.Contains(o.out, "Destroy complete!") {
 		t.Errorf("a destroy that is held back is complete:\n%s", o.out)
 	}
 
-	// Destroy one job; the other runs on. A saved plan keeps to its targets.
+	// Destroy one job; the other keeps running. A saved plan keeps to its targets.
 	before := slotsOf(t, dir)["job.other.worker[0]"]
 	eltrain(t, dir, "plan", "-destroy", "-target=job.tiny", "-out=p").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to destroy.")
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.", "Applied changes may be incomplete")
@@ -167,20 +167,20 @@ func TestMaxDestroyExplainsItselfOnce(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	rewrite(t, dir, strings.Split(twoJobs, "job \"other\"")[0])
 	o := eltrain(t, dir, "apply", "-auto-approve", "-max-destroy=0").check(t, exitError,
-		"job.other is Degraded", "-max-destroy=0 holds it back, as the plan above says.",
-		"Held back:", "No changes. What runs is not all that the configuration asks for: see what is held back.")
+		"job.other is Degraded", "-max-destroy=0 holds it back, as the plan above shows.",
+		"Held back:", "No changes. Not everything in the configuration is running: see what is held back.")
 	if strings.Contains(o.out, "Waiting:") || strings.Contains(o.out, "for now") {
 		t.Errorf("what is held back waits:\n%s", o.out)
 	}
-	if n := strings.Count(o.out, "it goes on as it was last applied"); n != 1 {
+	if n := strings.Count(o.out, "it keeps running as last applied"); n != 1 {
 		t.Errorf("the explanation is there %d times:\n%s", n, o.out)
 	}
 }
 
 func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
-	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope names nothing that is declared or recorded. There are: job.other, job.tiny.")
-	eltrain(t, dir, "plan", "-target=job.tinny.worker").unwrapped().check(t, exitError, "job.tinny.worker names nothing that is declared or recorded. Did you mean \"job.tiny\"? There are: job.other, job.tiny.")
+	eltrain(t, dir, "plan", "-target=job.nope").unwrapped().check(t, exitError, "job.nope matches nothing that is declared or recorded. There are: job.other, job.tiny.")
+	eltrain(t, dir, "plan", "-target=job.tinny.worker").unwrapped().check(t, exitError, "job.tinny.worker matches nothing that is declared or recorded. Did you mean \"job.tiny\"? There are: job.other, job.tiny.")
 	eltrain(t, dir, "plan", "-replace=job.tiny.ps").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[7]").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 }
@@ -220,7 +220,7 @@ func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	resign := leader(t, dir)
-	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "The state cannot be locked", "ada@lovelace")
+	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "Cannot lock the state", "ada@lovelace")
 	if strings.Contains(o.out, "complete") {
 		t.Errorf("it says\n%s", o.out)
 	}
@@ -270,7 +270,7 @@ func TestReplaceRestartsExactlyThatSlot(t *testing.T) {
 	before := slotsOf(t, dir)
 	eltrain(t, dir, "plan", "-json", "-replace=job.tiny.worker[1]").check(t, exitDone, `"reason":"requested"`)
 	eltrain(t, dir, "apply", "-auto-approve", "-detailed-exitcode", "-replace=job.tiny.worker[1]").check(t, exitChanges,
-		"job.tiny.worker[1] will be replaced", "(its replacement was asked for)", "Plan: 1 to add, 0 to change, 1 to destroy.", "Apply complete!")
+		"job.tiny.worker[1] will be replaced", "(replacement was requested)", "Plan: 1 to add, 0 to change, 1 to destroy.", "Apply complete!")
 	after := slotsOf(t, dir)
 	if after["job.tiny.worker[0]"] != before["job.tiny.worker[0]"] {
 		t.Errorf("the other slot was %+v and is %+v", before["job.tiny.worker[0]"], after["job.tiny.worker[0]"])
@@ -292,7 +292,7 @@ func TestRefreshOnlyAfterAKill(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-	eltrain(t, dir, "plan", "-refresh-only", "-detailed-exitcode").check(t, exitDone, "No changes. What runs still matches the state")
+	eltrain(t, dir, "plan", "-refresh-only", "-detailed-exitcode").check(t, exitDone, "No changes. What is running still matches the state")
 	before := slotsOf(t, dir)
 	killAgent(t, dir, before["job.tiny.worker[1]"])
 	eltrain(t, dir, "plan", "-refresh-only", "-detailed-exitcode").check(t, exitChanges, "Note: Objects have changed outside of eltrain",
@@ -371,7 +371,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
-	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "The providers were not asked", "so nothing is known of nodes", "no node")
+	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "The providers were not asked", "of the nodes is recorded", "no node")
 	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone)
 	var o apply.Observation
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, runDirectory, "observation.json"))), &o); err != nil || len(o.Nodes) != 1 || o.Nodes[0].Name != "n1" {
@@ -381,12 +381,12 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	killAgent(t, dir, before["job.tiny.worker[1]"])
 	// It sees nothing of that, and still knows where other fits.
 	eltrain(t, dir, "plan").check(t, exitDone, "Plan: 2 to add, 0 to change, 1 to destroy.")
-	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "as they were observed at", "Plan: 1 to add, 0 to change, 0 to destroy.", "n1")
+	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "be as observed at", "Plan: 1 to add, 0 to change, 0 to destroy.", "n1")
 	short := eltrain(t, dir, "plan", "-refresh=false", "-compact-warnings").check(t, exitDone, "Warnings:\n\n- The providers were not asked\n", "run eltrain without -compact-warnings")
-	if strings.Contains(short.err, "taken to run") {
+	if strings.Contains(short.err, "assumed to run") {
 		t.Errorf("-compact-warnings shows\n%s", short.err)
 	}
-	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory has to be stops root
+	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory must be stops root
 	// too.
 	runs := filepath.Join(dir, runDirectory, "jobs")
 	if err := os.Rename(runs, runs+".away"); err != nil {
@@ -404,7 +404,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	}
 	eltrain(t, dir, "plan", "-refresh=false", "-target=job.tiny").check(t, exitDone, "No changes")
 	// Applied, it is held against what really runs.
-	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "Error: The plan is stale", "is not running now")
+	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "Error: The plan is stale", "and is now not running")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitDone, "1 added")
 }
@@ -414,8 +414,8 @@ func TestScopeOptions(t *testing.T) {
 	for args, want := range map[string]string{
 		"-target=job.a -exclude=job.b": "-target and -exclude",
 		"-target=a":                    `"a" is not an address`,
-		"-refresh-only -destroy":       "-refresh-only and -destroy",
-		"-refresh-only -replace=job.a": "-refresh-only and -replace",
+		"-refresh-only -destroy":       "-refresh-only cannot be used with -destroy",
+		"-refresh-only -replace=job.a": "-refresh-only cannot be used with -replace",
 		"-refresh-only -refresh=false": "-refresh-only and -refresh=false",
 		"-destroy -replace=job.a":      "-destroy and -replace",
 		"-observed=f -refresh=false":   "-observed and -refresh=false",
@@ -429,10 +429,10 @@ func TestScopeOptions(t *testing.T) {
 	}
 	for _, args := range []string{"-target=job.a", "-exclude=job.a", "-replace=job.a.w[0-3,7]", "-refresh-only", "-refresh=false", "-observed=f"} {
 		option, _, _ := strings.Cut(args, "=")
-		if _, err := parseApply(screen(), []string{args, "p"}); err == nil || !strings.Contains(err.Error(), option+" goes with no saved plan") && !strings.Contains(err.Error(), args+" goes with no saved plan") {
+		if _, err := parseApply(screen(), []string{args, "p"}); err == nil || !strings.Contains(err.Error(), option+" cannot be used with a saved plan") && !strings.Contains(err.Error(), args+" cannot be used with a saved plan") {
 			t.Errorf("apply %s p: %v", args, err)
 		}
-		if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", args}); err == nil || !strings.Contains(err.Error(), "-watch and "+option) {
+		if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", args}); err == nil || !strings.Contains(err.Error(), option) || !strings.Contains(err.Error(), "cannot be used with -watch") {
 			t.Errorf("apply -watch %s: %v", args, err)
 		}
 	}
@@ -498,7 +498,7 @@ func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
 			t.Errorf("%s plans %s", option, got)
 		}
 	}
-	eltrain(t, dir, "plan", "-target=module.y").check(t, exitError, "module.y names nothing")
+	eltrain(t, dir, "plan", "-target=module.y").check(t, exitError, "module.y matches nothing")
 	eltrain(t, dir, "plan", `-target=module.x["c"]`).check(t, exitError, `"module.x[\"a\"]"?`)
 
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "4 added")
@@ -520,10 +520,10 @@ func TestSlotsThatAreNotThereAreTold(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
-	eltrain(t, dir, "plan", "-target=job.tiny.worker[0-3,7]").check(t, exitDone, "Slots that are not there were named", "job.tiny.worker[2-3,7]: no such slots")
+	eltrain(t, dir, "plan", "-target=job.tiny.worker[0-3,7]").check(t, exitDone, "No such slots", "job.tiny.worker[2-3,7]: these slots do not exist")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-3,7]").check(t, exitDone, "2 to destroy", "job.tiny.worker[2-3,7]: no such slots")
-	eltrain(t, dir, "plan", "-exclude=job.tiny.worker[1-2]").check(t, exitDone, "job.tiny.worker[2]: no such slots")
+	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-3,7]").check(t, exitDone, "2 to destroy", "job.tiny.worker[2-3,7]: these slots do not exist")
+	eltrain(t, dir, "plan", "-exclude=job.tiny.worker[1-2]").check(t, exitDone, "job.tiny.worker[2]: these slots do not exist")
 	if o := eltrain(t, dir, "plan", "-replace=job.tiny.worker[0-1]"); strings.Contains(o.err, "not there") {
 		t.Errorf("of slots that are there: %s", o.err)
 	}

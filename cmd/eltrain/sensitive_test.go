@@ -118,19 +118,19 @@ job "plain" {
 	with(secret, "apply", "-auto-approve").check(t, exitDone)
 	eventually(t, "it writes", func() bool { return strings.Contains(with(secret, "logs", "job.tiny").out, "the password is") })
 
-	const warned = "Sensitive values may be in clear"
+	const warned = "Sensitive values may be visible"
 	if o := with(secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
 		t.Errorf("with the value that runs: %s", o.err)
 	}
-	with("", "logs", "job.tiny").check(t, exitDone, warned, "No value for the sensitive variable pw", "searched for it")
-	o := with(other, "logs", "job.tiny").check(t, exitDone, warned, "was started with is not one that the files and")
+	with("", "logs", "job.tiny").check(t, exitDone, warned, "No value for the sensitive variable pw", "so it is not hidden")
+	o := with(other, "logs", "job.tiny").check(t, exitDone, warned, "was started with differs from the current")
 	if strings.Contains(o.err, secret) || strings.Contains(o.err, other) {
 		t.Errorf("the warning has a value: %s", o.err)
 	}
 	if o := with("", "logs", "job.plain"); strings.Contains(o.err, warned) {
 		t.Errorf("of a job that has none: %s", o.err)
 	}
-	put(t, filepath.Join(dir, "main.hcl"), variable) // it runs on, and is declared no more
+	put(t, filepath.Join(dir, "main.hcl"), variable) // it keeps running, and is no longer declared
 	if o := with("p:"+secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
 		t.Errorf("with the value that runs, of a job that is not declared: %s", o.err)
 	}

@@ -24,7 +24,7 @@ const (
 func (s *session) installCompletion() int {
 	all, err := s.settings()
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("there are no settings of bash, zsh or fish in %s", s.getenv("HOME"))
+		err = fmt.Errorf("no settings of bash, zsh or fish found in %s", s.getenv("HOME"))
 	}
 	return s.change(all, err)
 }
@@ -50,13 +50,13 @@ func (s *session) change(all []setting, err error) int {
 		changed, err = changed || does, errors.Join(err, failed)
 	}
 	if err != nil {
-		return s.fail("The shell's settings cannot be changed", err)
+		return s.fail("Cannot change the shell's settings", err)
 	}
 	if !changed {
-		fmt.Fprintln(s.streams.Out, "There is nothing to change.")
+		fmt.Fprintln(s.streams.Out, "Nothing to change.")
 		return exitDone
 	}
-	fmt.Fprintln(s.streams.Out, "That is seen in the next shell that is started.")
+	fmt.Fprintln(s.streams.Out, "The next shell that starts uses it.")
 	return exitDone
 }
 
@@ -92,7 +92,7 @@ func (s *session) settings() ([]setting, error) {
 	}
 	home := s.getenv("HOME")
 	if home == "" {
-		return nil, errors.New("HOME is not set: the settings are in that directory")
+		return nil, errors.New("HOME is not set: it names the directory with the settings")
 	}
 	there := func(path string) bool {
 		_, err := os.Stat(path)

@@ -26,7 +26,7 @@ func homeWith(t *testing.T, files map[string]string) string {
 	return home
 }
 
-// atHome runs a program with this home, and gives what it says.
+// atHome runs a program with this home, and returns what it says.
 func atHome(t *testing.T, home, program string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -60,7 +60,7 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 	if err := os.Symlink("dotfiles", filepath.Join(home, ".zshrc")); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "There is nothing to change.\n"} {
+	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "Nothing to change.\n"} {
 		out, err := atHome(t, home, binary, "-install-autocomplete")
 		if err != nil || !strings.HasPrefix(out, want) || strings.Contains(out, ".profile") {
 			t.Fatalf("%v\n%s, want %s", err, out, want)
@@ -79,7 +79,7 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(home, ".bashrc")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the permissions of .bashrc: %v, %v", info, err)
 	}
-	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "There is nothing to change.\n"} {
+	for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\n", "Nothing to change.\n"} {
 		if out, err := atHome(t, home, binary, "--uninstall-autocomplete"); err != nil || !strings.HasPrefix(out, want) {
 			t.Fatalf("%v\n%s, want %s", err, out, want)
 		}
@@ -89,7 +89,7 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("fish has it still: %v", err)
 	}
 	home = t.TempDir()
-	if out, err := atHome(t, home, binary, "-install-autocomplete"); err == nil || !strings.Contains(out, "no settings of bash, zsh or fish") {
+	if out, err := atHome(t, home, binary, "-install-autocomplete"); err == nil || !strings.Contains(out, "o settings of bash, zsh or fish") {
 		t.Errorf("without a shell: %v\n%s", err, out)
 	}
 }
@@ -167,12 +167,12 @@ func TestGlobalOptions(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"---uninstall-autocomplete":                       "no option ---uninstall-autocomplete",
-		"-install-autocomplete -bogus":                    "no option -bogus",
-		"-version -bogus":                                 "no option -bogus",
-		"-install-autocomplete plan":                      "no command",
-		"-install-autocomplete -uninstall-autocomplete":   "opposites",
-		"--uninstall-autocomplete --install-autocomplete": "opposites",
+		"---uninstall-autocomplete":                       "Unknown global flag ---uninstall-autocomplete",
+		"-install-autocomplete -bogus":                    "Unknown global flag -bogus",
+		"-version -bogus":                                 "Unknown global flag -bogus",
+		"-install-autocomplete plan":                      "do not take a command",
+		"-install-autocomplete -uninstall-autocomplete":   "cannot be used together",
+		"--uninstall-autocomplete --install-autocomplete": "cannot be used together",
 	} {
 		home := homeWith(t, map[string]string{".bashrc": ""})
 		s := newScreenless("", "HOME="+home)

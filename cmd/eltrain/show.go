@@ -16,7 +16,7 @@ type showArgs struct {
 }
 
 func (a *showArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print it as JSON, in the form of terraform show -json.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON, in the format of terraform show -json.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	a.vars.declare(fs)
 }
@@ -25,11 +25,11 @@ func showCommand() *command {
 	return &command{
 		name: "show", usage: "[options] [FILE]",
 		synopsis: "Show a saved plan, or the state",
-		about: `Shows the plan that eltrain plan -out=FILE saved, as it was shown then. Nothing is contacted. Without a FILE
-the state is shown, which is what was last applied. What runs now, and how it goes, tells eltrain status.
+		about: `Shows the plan that eltrain plan -out=FILE saved, as it was shown then. Nothing is contacted. Without FILE
+it shows the state, which is what was last applied; eltrain status shows what is running now.
 
-The JSON of a plan is that of Terraform's plans, with format_version 1.2: policies that were written for them work
-on it. What Terraform has no word for is under "eltrain".`,
+The JSON of a plan has the format of Terraform's plans, format_version 1.2: policies written for them work on it.
+eltrain's additions are under "eltrain".`,
 		declare: new(showArgs).declare,
 		run:     runShow,
 	}
@@ -46,11 +46,11 @@ func parseShow(s *session, args []string) (showArgs, error) {
 	}
 	switch {
 	case a.json && a.markdown:
-		return a, errors.New("-json and -markdown exclude each other")
+		return a, errors.New("-json and -markdown cannot be used together")
 	case a.file != "" && len(a.vars) > 0:
-		return a, errors.New("-var and -var-file go with no saved plan: its variables are set")
+		return a, errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
 	case a.file == "" && a.markdown:
-		return a, errors.New("-markdown goes with a saved plan: name its file")
+		return a, errors.New("-markdown needs a saved plan: name its file")
 	}
 	return a, nil
 }
@@ -65,7 +65,7 @@ func runShow(s *session, args []string) int {
 	}
 	f, err := planfile.Read(a.file, version)
 	if err != nil {
-		return s.fail("The plan cannot be shown", err)
+		return s.fail("Cannot show the plan", err)
 	}
 	model := view.NewPlan(f.Facts, &s.redactor)
 	switch {
@@ -77,7 +77,7 @@ func runShow(s *session, args []string) int {
 		view.WritePlan(s.streams.Out, model)
 	}
 	if err != nil {
-		return s.fail("The plan cannot be shown", err)
+		return s.fail("Cannot show the plan", err)
 	}
 	return exitDone
 }
@@ -93,7 +93,7 @@ func (s *session) showState(a showArgs) int {
 	}
 	records, err := d.records(ctx)
 	if err != nil {
-		return s.fail("The state cannot be read", err)
+		return s.fail("Cannot read the state", err)
 	}
 	model := s.stateModel(d, records)
 	if !a.json {
@@ -101,7 +101,7 @@ func (s *session) showState(a showArgs) int {
 		return exitDone
 	}
 	if err := view.WriteJSON(s.streams.Out, model); err != nil {
-		return s.fail("The state cannot be shown", err)
+		return s.fail("Cannot show the state", err)
 	}
 	return exitDone
 }

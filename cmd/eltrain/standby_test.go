@@ -170,7 +170,7 @@ func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
 	})
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 	said := strings.Join(strings.Fields(w.out.String()), " ")
-	if code != exitError || !strings.Contains(said, "is not there any more: it, or a directory that it was in, was moved or removed") || strings.Contains(said, "another process") {
+	if code != exitError || !strings.Contains(said, "no longer exists: it, or one of its parent directories, was moved or removed") || strings.Contains(said, "another process") {
 		t.Errorf("it ends with %d", code)
 	}
 }
@@ -206,7 +206,7 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	}
 }
 
-// With no job there is nothing to wait for: a probe must not say otherwise for ever.
+// With no job there is nothing to wait for: a probe must not say otherwise forever.
 func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
 	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
@@ -256,7 +256,7 @@ func TestEmptied(t *testing.T) {
 // writing writes a file again and again, as a checkout does that is not done, until it is told to end.
 func writing(t *testing.T, path string) (end func()) {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it goes on while this process stands still
+	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it continues while this process stands still
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	written = writing(t, filepath.Join(dir, "a.hcl"))
 	w = startWatch(t, dir)
 	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
-	if out := end(w); !strings.Contains(out, "Interrupted while it looked at what runs.") || strings.Contains(out, "will be destroyed") {
+	if out := end(w); !strings.Contains(out, "Interrupted while observing what is running.") || strings.Contains(out, "will be destroyed") {
 		t.Error("an interrupt does not end the wait, with nothing done")
 	}
 	written()

@@ -11,13 +11,13 @@ import (
 )
 
 func stateCommand() *command {
-	return group("state", "Look into the state, and mend it",
-		`The state is what eltrain remembers of jobs. What runs is never touched by these commands: they change what is
-known of it. Each change is one write under the state's lock, and the state before it is kept as a backup.`,
+	return group("state", "Inspect and repair the state",
+		`The state is eltrain's record of its jobs. These commands only change the record, never what is running. Each
+change is one write under the state's lock, and the previous state is kept as a backup.`,
 		stateListCommand(), stateMvCommand(), statePullCommand(), statePushCommand(), stateRmCommand(), stateShowCommand())
 }
 
-// stateArgs are what a subcommand of state has of its own on the command line.
+// stateArgs are the arguments of one subcommand of state.
 type stateArgs interface {
 	// declare declares its own options.
 	declare(*flags)
@@ -35,7 +35,7 @@ type stateLook interface {
 // stateEdit is a subcommand that changes the state.
 type stateEdit interface {
 	stateArgs
-	// edit is given what is stored, and gives what is to be stored: the same serial means nothing.
+	// edit returns the state to store for the stored one: the same serial means no change.
 	edit(stored state.State) (state.State, error)
 	// tell says what was done.
 	tell(s *session)
@@ -44,7 +44,7 @@ type stateEdit interface {
 // statePreparer is one with something to do before the lock is taken, which may take its time.
 type statePreparer interface{ prepare(s *session) error }
 
-// looking makes a command of one that looks. It takes so many arguments at most.
+// looking makes a read-only command with at most this many arguments.
 func looking[L stateLook](c command, most int, blank func() L) *command {
 	declare := func(look L, vars *assignments) func(*flags) {
 		return func(fs *flags) { look.declare(fs); vars.declare(fs) }
@@ -67,17 +67,17 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 			err = look.look(s, d, stored)
 		}
 		if err != nil {
-			return s.fail("The state cannot be shown", err)
+			return s.fail("Cannot show the state", err)
 		}
 		return exitDone
 	}
 	return &c
 }
 
-// unchangedState is the summary of every reason why an edit did not come about.
+// unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
-// editing makes a command of one that changes the state. It takes so many arguments at most.
+// editing makes a command that changes the state, with at most this many arguments.
 func editing[E stateEdit](c command, most int, blank func() E) *command {
 	declare := func(edit E, a *editArgs) func(*flags) {
 		return func(fs *flags) { edit.declare(fs); a.declare(fs) }
@@ -123,7 +123,7 @@ type editArgs struct {
 }
 
 func (a *editArgs) declare(fs *flags) {
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, as 30s, for another holder of the state's lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
 	a.vars.declare(fs)
 }
 
@@ -151,7 +151,7 @@ func (s *session) edit(d *directory, a editArgs, operation string, next func(sta
 const manyArguments = 1 << 20
 
 // errNoState is Terraform's, in our words.
-var errNoState = errors.New("no state was found: nothing has been applied in this directory yet, or the state block of the files names another place")
+var errNoState = errors.New("no state was found: nothing has been applied in this directory yet, or the state block names another place")
 
 // selectors reads addresses as commands take them.
 func selectors(addresses []string) ([]job.Selector, error) {
@@ -166,14 +166,14 @@ func selectors(addresses []string) ([]job.Selector, error) {
 	return out, nil
 }
 
-// checkKnown tells which of the selectors names nothing that is stored.
+// checkKnown reports which of the selectors names nothing that is stored.
 func checkKnown(stored state.State, sels []job.Selector) error {
 	if stored.Serial == 0 {
 		return errNoState
 	}
 	for _, sel := range sels {
 		if rec := stored.Jobs[sel.Job]; rec == nil || sel.Role != "" && len(rec.Matching(sel)) == 0 {
-			return fmt.Errorf("the current state contains nothing at %s. To see what it has, use eltrain state list", sel)
+			return fmt.Errorf("the current state contains nothing at %s. eltrain state list shows what it contains", sel)
 		}
 	}
 	return nil

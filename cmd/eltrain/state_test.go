@@ -88,7 +88,7 @@ func TestStateCommands(t *testing.T) {
 		t.Errorf("show prints\n%s", all.out)
 	}
 
-	// A job that runs gets another name, and runs on.
+	// A job that runs gets another name, and keeps running.
 	eltrain(t, dir, "state", "mv", "-dry-run", "job.tiny", "job.small").check(t, exitDone, `Would move "job.tiny" to "job.small"`)
 	eltrain(t, dir, "state", "mv", "job.tiny", "job.small").check(t, exitDone, `Move "job.tiny" to "job.small"`, "Successfully moved 1 object(s).")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(twoWorkers, `"tiny"`, `"small"`, 1)), 0o644); err != nil {
@@ -155,22 +155,22 @@ func TestStateCommands(t *testing.T) {
 	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
 		t.Errorf("after a push: %s", o.out)
 	}
-	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "of the JSON type array, and a state is an object",
-		`{"version":1,"serial":"x"}`: "what serial has is of the JSON type string"} {
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "its JSON type is array, but a state is an object",
+		`{"version":1,"serial":"x"}`: "serial has the wrong JSON type string"} {
 		cmd := commandIn(dir, "state", "push", "-force", "-")
 		cmd.Stdin = strings.NewReader(text)
 		run(t, cmd).unwrapped().check(t, exitError, why)
 	}
 	eltrain(t, dir, "state", "push", "nowhere").unwrapped().check(t, exitError, "nowhere")
-	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is needed")
+	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is missing")
 	eltrain(t, dir, "state", "mv", "job.big", "job.small").check(t, exitDone)
 
-	// Forgotten, it runs on, and nobody stops it. Its UID, by which it could be had back, is told.
+	// Forgotten, it keeps running, and nobody stops it. Its UID, by which it could be recovered, is told.
 	uid := uidOf(t, dir)
 	pids := agentPIDs(t, dir)
 	eltrain(t, dir, "state", "rm", "-dry-run", "job.small").check(t, exitDone, "Would remove job.small\n", "Would remove job.small.worker[1]")
 	eltrain(t, dir, "state", "rm", "job.small").check(t, exitDone, "Removed job.small\n",
-		fmt.Sprintf("  import {\n    to = job.small\n    id = %q\n  }\n", uid), "Successfully removed 3 object(s) from the state. What of them runs, runs on.")
+		fmt.Sprintf("  import {\n    to = job.small\n    id = %q\n  }\n", uid), "Successfully removed 3 object(s) from the state. What is running keeps running.")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte("locals {}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -213,12 +213,12 @@ func TestForceUnlock(t *testing.T) {
 	w := startWatch(t, dir)
 	eventually(t, "the master holds the lock", func() bool { return w.probe("/readyz") == http.StatusOK })
 	eltrain(t, dir, "state", "mv", "job.tiny", "job.x").unwrapped().check(t, exitError, "is locked by")
-	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "That one is a watch, which does not end by itself", "force-unlock")
+	locked := eltrain(t, dir, "state", "rm", "job.tiny").unwrapped().check(t, exitError, "is locked by", "apply -watch", "The other run is a watch, which does not end by itself", "force-unlock")
 	_, id, _ := strings.Cut(locked.err, ", lock ")
 	id = strings.Trim(strings.Fields(id)[0], ".")
 	eltrain(t, dir, "force-unlock", "-force", "another").unwrapped().check(t, exitError, "Failed to unlock state", "does not match existing lock ID", id)
 	eltrain(t, dir, "force-unlock", id).unwrapped().check(t, exitError, "use -force")
-	eltrain(t, dir, "force-unlock", "-force").unwrapped().check(t, exitError, "The ID of the lock is needed")
+	eltrain(t, dir, "force-unlock", "-force").unwrapped().check(t, exitError, "The ID of the lock is missing")
 	eltrain(t, dir, "force-unlock", "-force", id).check(t, exitDone, "has been successfully unlocked!")
 	eltrain(t, dir, "force-unlock", "-force", id).unwrapped().check(t, exitError, "the state is not locked")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone) // the lock is free

@@ -19,7 +19,7 @@ func stateListCommand() *command {
 	return looking(command{
 		name: "state list", usage: "[options] [ADDRESS...]",
 		synopsis: "List what is in the state",
-		about: `Lists the addresses of the jobs and slots in the state, one a line: all, or those that the ADDRESSes name.
+		about: `Lists the addresses of the jobs and slots in the state, one per line: all, or those that the ADDRESSes name.
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*].`,
 	}, manyArguments, func() *stateList { return new(stateList) })
 }

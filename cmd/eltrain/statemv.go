@@ -15,23 +15,23 @@ type stateMv struct {
 func stateMvCommand() *command {
 	return editing(command{
 		name: "state mv", usage: "[options] SOURCE DESTINATION",
-		synopsis: "Give a job in the state another name",
-		about: `Moves the job with the address SOURCE to the address DESTINATION, with all its slots. What runs of it goes on:
-nothing restarts, if the files declare it under the new name. A moved block in the files does the same with the next
-apply, and everybody who works with the files gets it.
+		synopsis: "Rename a job in the state",
+		about: `Renames the job SOURCE to DESTINATION, with all its slots. It keeps running: nothing restarts if the files
+declare it under the new name. A moved block in the files does the same with the next apply, for everybody who uses
+the files.
 
-SOURCE and DESTINATION are addresses of jobs: job.NAME, job.NAME["KEY"], module.NAME.job.NAME. A role or a slot is a
-part of its job, and moves with it.`,
+SOURCE and DESTINATION are addresses of jobs: job.NAME, job.NAME["KEY"], module.NAME.job.NAME. Roles and slots move
+with their job.`,
 	}, 2, func() *stateMv { return new(stateMv) })
 }
 
 func (m *stateMv) declare(fs *flags) {
-	fs.BoolVar(&m.dryRun, "dry-run", false, "Only say what would be moved.")
+	fs.BoolVar(&m.dryRun, "dry-run", false, "Only show what would be moved.")
 }
 
 func (m *stateMv) take(others []string) error {
 	if len(others) < 2 {
-		return errors.New("two addresses are needed: eltrain state mv job.OLD job.NEW")
+		return errors.New("two addresses are required: eltrain state mv job.OLD job.NEW")
 	}
 	sels, err := selectors(others)
 	if err != nil {

@@ -12,8 +12,8 @@ func statePullCommand() *command {
 	return looking(command{
 		name: "state pull", usage: "[options]",
 		synopsis: "Print the state as JSON",
-		about: `Prints the state as it is stored, as JSON: for a look, a copy, or an edit that eltrain state push brings back.
-Where there is no state it prints nothing on the standard output and exits with 0. Sensitive values are not in it.`,
+		about: `Prints the stored state as JSON: to inspect, copy, or edit for eltrain state push. Without a state it prints
+nothing to the standard output and exits with 0. Sensitive values are not in it.`,
 	}, 0, func() statePull { return statePull{} })
 }
 

@@ -19,23 +19,22 @@ type statePush struct {
 func statePushCommand() *command {
 	return editing(command{
 		name: "state push", usage: "[options] FILE",
-		synopsis: "Replace the state by a file",
-		about: `Replaces the state by FILE, which is as eltrain state pull prints it, or a state's file or its backup as it lies in a
-job directory; - is the standard input. A state of another lineage is refused, and one with an older serial, or with the same serial and another content: after an edit by hand,
-count serial up by one. -force writes it all the same.
+		synopsis: "Replace the state with a file",
+		about: `Replaces the state with FILE, as printed by eltrain state pull, or a state file or its backup from a job
+directory; - is the standard input. A state of another lineage is refused, as is one with an older serial, or with the
+same serial and different content: after an edit by hand, increase serial by one. -force writes it anyway.
 
-The state that is stored gets the serial that follows in its place, and the place keeps its lineage: so who has planned
-with the former state learns that it changed.`,
+The stored state gets the next serial and keeps its lineage, so that a plan made with the former state is stale.`,
 	}, 1, func() *statePush { return new(statePush) })
 }
 
 func (p *statePush) declare(fs *flags) {
-	fs.BoolVar(&p.force, "force", false, "Write the state even if it is of another lineage, or older.")
+	fs.BoolVar(&p.force, "force", false, "Write the state even if it has another lineage or is older.")
 }
 
 func (p *statePush) take(others []string) error {
 	if len(others) == 0 {
-		return errors.New("a file is needed, or - for the standard input")
+		return errors.New("a file is missing: write its name, or - for the standard input")
 	}
 	p.file = others[0]
 	return nil
@@ -60,7 +59,7 @@ func (p *statePush) prepare(s *session) error {
 		return fmt.Errorf("read the state to push: %w", err)
 	}
 	if len(text) > maxState {
-		return fmt.Errorf("%s is larger than %d bytes: that is no state", p.file, maxState)
+		return fmt.Errorf("%s is larger than %d bytes: it cannot be a state", p.file, maxState)
 	}
 	if text, err = file.Inside(text); err != nil {
 		return err

@@ -22,23 +22,23 @@ type stateRm struct {
 func stateRmCommand() *command {
 	return editing(command{
 		name: "state rm", usage: "[options] ADDRESS...",
-		synopsis: "Forget jobs or slots, and leave them running",
-		about: `Takes what the ADDRESSes name out of the state. What of it runs, runs on, and belongs to nobody: nothing heals,
-scales or stops a job that was forgotten. If it is still declared, the next plan creates it anew beside what runs. A
-removed block in the files, with destroy = false, does the same with the next apply. A slot that runs and whose job stays
-is found again by the next plan, without its history.
+		synopsis: "Forget jobs or slots without stopping them",
+		about: `Removes what the ADDRESSes name from the state. Its processes keep running, but nothing heals, scales or stops
+a forgotten job. If it is still declared, the next plan creates it again beside the running one. A removed block with
+destroy = false does the same with the next apply. A running slot whose job stays in the state is found again by the
+next plan, without its history.
 
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*].`,
 	}, manyArguments, func() *stateRm { return new(stateRm) })
 }
 
 func (r *stateRm) declare(fs *flags) {
-	fs.BoolVar(&r.dryRun, "dry-run", false, "Only say what would be removed.")
+	fs.BoolVar(&r.dryRun, "dry-run", false, "Only show what would be removed.")
 }
 
 func (r *stateRm) take(others []string) (err error) {
 	if len(others) == 0 {
-		return errors.New("at least one address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+		return errors.New("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
 	}
 	r.selectors, err = selectors(others)
 	return err
@@ -67,13 +67,13 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	return next, nil
 }
 
-// backAgain says how jobs that were forgotten and may still run are had back: nobody else remembers their UIDs.
+// backAgain says how jobs that were forgotten and may still run are recovered: nobody else remembers their UIDs.
 func (r *stateRm) backAgain() string {
 	if len(r.uids) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\nWhat runs on is had back while its job is declared, with:\n\n")
+	b.WriteString("\nTo manage what keeps running again, declare its job and apply:\n\n")
 	for _, name := range slices.Sorted(maps.Keys(r.uids)) {
 		fmt.Fprintf(&b, "  import {\n    to = job.%s\n    id = %q\n  }\n\n", name, r.uids[name])
 	}
@@ -94,7 +94,7 @@ func (r *stateRm) tell(s *session) {
 	}
 	if !r.dryRun {
 		b.WriteString(r.backAgain())
-		fmt.Fprintf(&b, "Successfully removed %d object(s) from the state. What of them runs, runs on.\n", len(r.gone.Jobs)+len(r.gone.Slots))
+		fmt.Fprintf(&b, "Successfully removed %d object(s) from the state. What is running keeps running.\n", len(r.gone.Jobs)+len(r.gone.Slots))
 	}
 	io.WriteString(s.streams.Out, b.String())
 }

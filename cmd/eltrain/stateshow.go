@@ -15,10 +15,10 @@ type stateShow struct{ selector job.Selector }
 func stateShowCommand() *command {
 	return looking(command{
 		name: "state show", usage: "[options] ADDRESS",
-		synopsis: "Show one thing in the state",
-		about: `Shows what the state has of the job or the slots that ADDRESS names: what it was last applied as, and where it
-is. ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Sensitive values are not in the state.
-For machines there is eltrain show -json.`,
+		synopsis: "Show a job or slots in the state",
+		about: `Shows the state of the job or the slots that ADDRESS names: as last applied, and where it runs. ADDRESS is
+job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Sensitive values are not in the state. Programs use
+eltrain show -json.`,
 	}, 1, func() *stateShow { return new(stateShow) })
 }
 
@@ -26,7 +26,7 @@ func (v *stateShow) declare(*flags) {}
 
 func (v *stateShow) take(others []string) (err error) {
 	if len(others) == 0 {
-		return errors.New("an address is needed: job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+		return errors.New("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
 	}
 	v.selector, err = job.ParseSelector(others[0])
 	return err

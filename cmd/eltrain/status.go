@@ -40,16 +40,16 @@ func parseStatus(s *session, args []string) (statusArgs, error) {
 func statusCommand() *command {
 	return &command{
 		name: "status", usage: "[options] [ADDRESS]",
-		synopsis: "Show what runs and how it goes",
-		about: `Shows every job, or the one that ADDRESS names: its phase, its world, how far it is, why it is not as
-asked for if it is not, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE,
-job.NAME.ROLE[3], or a set: [0-3,7], [*]. What runs without a record, as the state was lost or was told to forget it, is
-shown as well, with how to go on.
+		synopsis: "Show what is running and how it progresses",
+		about: `Shows every job, or the one that ADDRESS names: its phase, world and progress, why it is not as configured if
+so, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7],
+[*]. Jobs that run without a record, because the state was lost or was told to forget them, are shown as well, with what
+to do about them.
 
-While a master runs it is asked. Otherwise the status is what the state has and what the providers see.`,
+The status comes from the master if one is running, otherwise from the state and the providers.`,
 		exits: []string{
 			"No job has failed.",
-			"A job has failed, or the status is not to be had.",
+			"A job has failed, or the status cannot be read.",
 		},
 		declare: new(statusArgs).declare,
 		run:     runStatus,
@@ -74,7 +74,7 @@ func runStatus(s *session, args []string) int {
 	defer d.close(s)
 	facts, err := d.facts(ctx)
 	if err != nil {
-		return s.fail("The status is not to be had", err)
+		return s.fail("Cannot read the status", err)
 	}
 	model := view.Status(facts, &s.redactor)
 	if a.selector != nil {
@@ -115,7 +115,7 @@ func findJob(name string, facts view.Facts) (*job.Record, error) {
 		names = append(names, u.Name)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("there is no job %q: the state has none, and nothing runs that it has no record of", name)
+		return nil, fmt.Errorf("there is no job %q: the state is empty, and nothing is running without a record", name)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -143,12 +143,12 @@ func checkSlots(sel job.Selector, record *job.Record) error {
 	return noSuchSlot(sel, record)
 }
 
-// noSuchSlot says that an address names no slot of its job, and what there is.
+// noSuchSlot says that an address matches no slot of its job, and which ones exist.
 func noSuchSlot(sel job.Selector, record *job.Record) error {
 	return fmt.Errorf("%s names no slot%s", sel, slotsThere(sel, recordedSlots(record)))
 }
 
-// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be declared no more.
+// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be no longer declared.
 func recordedSlots(record *job.Record) map[string][]int {
 	indices := map[string][]int{}
 	for i := range record.Spec.Roles {
@@ -161,7 +161,7 @@ func recordedSlots(record *job.Record) map[string][]int {
 	return indices
 }
 
-// slotsThere goes on where an address names no slot of its job. indices are the numbers of those that there are, by role.
+// slotsThere continues where an address names no slot of its job. indices are the numbers of those that there are, by role.
 func slotsThere(sel job.Selector, indices map[string][]int) string {
 	roles := slices.Sorted(maps.Keys(indices))
 	var there []string
@@ -180,10 +180,10 @@ func slotsThere(sel job.Selector, indices map[string][]int) string {
 	return whatThereIs(hint, "Of job."+sel.Job+" there are", there)
 }
 
-// maxNamed is how many names of what there is an error lists: with more, nobody finds the one that was meant.
+// maxNamed is how many existing names an error lists: more would hide the one that was meant.
 const maxNamed = 10
 
-// whatThereIs ends a sentence that something is not there: with didYouMean's hint, and then with what there is, which
+// whatThereIs ends a sentence about something missing: with didYouMean's hint, and then with what exists, which
 // intro introduces.
 func whatThereIs(hint, intro string, names []string) string {
 	if len(names) == 0 {
@@ -200,7 +200,7 @@ func whatThereIs(hint, intro string, names []string) string {
 func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	holder, err := d.store.Holder(ctx)
 	if err != nil {
-		return view.Facts{}, fmt.Errorf("see who holds the state's lock: %w", err)
+		return view.Facts{}, fmt.Errorf("read who holds the state's lock: %w", err)
 	}
 	live, err := apply.Fetch(ctx, runDirectory)
 	if errors.Is(err, apply.ErrNoMaster) {

@@ -19,7 +19,7 @@ func TestLogsOfAJobWithoutARecordSayWhatTheyAreSearchedFor(t *testing.T) {
 		in(t, dir, set, "destroy", "-auto-approve")
 	})
 	in(t, dir, set, "apply", "-auto-approve").check(t, exitDone)
-	const doubt = "Which sensitive values it was started with is not known: it is searched only for those that the files and variables give now."
+	const doubt = "The sensitive values it was started with are unknown: only those in the current files and variables are hidden."
 	if o := in(t, dir, set, "logs", "job.tiny").unwrapped().check(t, exitDone, "worker[0] [rank 0] (sensitive value)"); strings.Contains(o.err, doubt) {
 		t.Errorf("of a job with a record it says %s", o.err)
 	}
@@ -40,7 +40,7 @@ func importOf(t *testing.T, status outcome) string {
 	return "import {" + block + "}\n"
 }
 
-// What the state was told to forget is had back by the block that status names, also where another job has its name by now.
+// What the state was told to forget is recovered by the block that status names, also where another job has its name by now.
 func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir, back := directoryWith(t, map[string]string{"main.hcl": twoWorkers}), ""
@@ -56,7 +56,7 @@ func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 	eltrain(t, dir, "state", "rm", "job.tiny").check(t, exitDone)
 	back = importOf(t, eltrain(t, dir, "status").check(t, exitDone, "to = job.tiny\n"))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "2 added")
-	status := eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Running", "Its name is another job's by now", "to = job.OTHER\n")
+	status := eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Running", "Another job has its name now", "to = job.OTHER\n")
 	writeFile(t, filepath.Join(dir, "back.hcl"), strings.ReplaceAll(importOf(t, status)+twoWorkers, `job "tiny"`, `job "OTHER"`))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "1 imported, 0 added")
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "4 destroyed")
@@ -69,6 +69,6 @@ func TestNoJobIsLeftIsNotNothingWasApplied(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 	for _, command := range []string{"status", "logs"} {
-		eltrain(t, dir, command, "job.tiny").unwrapped().check(t, exitError, `There is no job "tiny": the state has none, and nothing runs that it has no record of.`)
+		eltrain(t, dir, command, "job.tiny").unwrapped().check(t, exitError, `There is no job "tiny": the state is empty, and nothing is running without a record.`)
 	}
 }

@@ -48,12 +48,12 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 			t.Fatal("status never finds that nothing runs")
 		}
 	}
-	const ended = "no process runs there any more"
+	const ended = "no process is running"
 	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Degraded", ended)
-	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply does, and then what follows", ended)
-	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply does, and then what follows", ended)
+	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply asks them and continues from there", ended)
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply asks them and continues from there", ended)
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-json").check(t, exitChanges, `"unheard":true`)
-	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.")
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes. None of this is recorded in the state: processes have ended, and an apply finds out how.")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "process killed in worker", "signal: killed", "Apply complete!")
 	for i, rank := range []string{"0", "1"} {
 		if pid := pidIn(t, filepath.Join(dir, "pid."+rank)); pid == before[i] || !alive(pid) {
@@ -66,7 +66,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// What runs though the state does not know of it is no secret: status and logs tell it, and how to go on, which is what
+// What runs though the state does not know of it is no secret: status and logs tell it, and how to continue, which is what
 // happens then.
 func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 			}
 		}
 	}
-	const runs = "job.tiny  runs, and the state has no record of it"
+	const runs = "job.tiny  is running without a record in the state"
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
 	pid := pidIn(t, filepath.Join(dir, "pid.0"))
 
@@ -92,7 +92,7 @@ func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	}
 	eltrain(t, dir, "logs", "job.tiny").check(t, exitDone, "worker[0] [rank 0] here", "worker[1] [rank 1] here", "The state has no record of job.tiny")
 	eltrain(t, dir, "logs", "job.other").check(t, exitError, `There is no job "other". There are: tiny.`)
-	eltrain(t, dir, "logs", "-rank=0", "job.tiny").check(t, exitError, "of a world the state knows nothing")
+	eltrain(t, dir, "logs", "-rank=0", "job.tiny").check(t, exitError, "no world has formed yet")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resources: 0 added, 0 changed, 0 destroyed.")
 	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Running")
 
@@ -126,9 +126,9 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 		t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 		begun := time.Now()
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-		time.Sleep(alone) // it trains on
+		time.Sleep(alone) // it keeps training
 		writeFile(t, filepath.Join(dir, "end"), "")
-		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process runs there") })
+		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process is running") })
 		time.Sleep(unseen)
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 		var status view.StatusModel
@@ -142,7 +142,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 	}
 }
 
-// A watch says of a job that failed why and how to go on, which is what it takes; at once that a job is in the files no more;
+// A watch says of a job that failed why and how to continue, which is what it takes; at once that a job is no longer in the files;
 // and at its end what it leaves.
 func TestAWatchSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
@@ -152,31 +152,31 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	w := startWatch(t, dir)
 	eventually(t, "it fails", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Failed") })
-	eltrain(t, dir, "status").check(t, exitError, "exit code 3: boom: no data", "1 of 1 restart within 1h spent", "A watch does not start it anew by itself.")
+	eltrain(t, dir, "status").check(t, exitError, "exit code 3: boom: no data", "1 of 1 restart used within 1h", "A watch does not start it again by itself.")
 	rewrite(t, dir, sleepers)
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")
 	end := writing(t, filepath.Join(dir, "main.hcl")) // or it may be believed before somebody looks
 	eventually(t, "it is told that it is gone", func() bool {
-		return strings.Contains(eltrain(t, dir, "status").out, "It is not in the files any more, which is believed once")
+		return strings.Contains(eltrain(t, dir, "status").out, "It is no longer in the files. It is removed once")
 	})
 	rewrite(t, dir, sleepers)
 	end()
-	eventually(t, "it is back", func() bool { return strings.Contains(w.out.String(), "over: it is in the files again") })
+	eventually(t, "it is back", func() bool { return strings.Contains(w.out.String(), "resolved: it is in the files again") })
 	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if code := w.code(t); code != exitDone {
 		t.Errorf("it exits with %d", code)
 	}
-	for _, text := range []string{"job.tiny: it is not in the files any more, which is believed in 5s, unless it comes back", "Watch ended. Resources: ",
-		"job.tiny keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."} {
+	for _, text := range []string{"job.tiny: it is no longer in the files, and is removed in 5s unless it comes back", "Watch ended. Resources: ",
+		"job.tiny keeps running, and nothing heals it. To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."} {
 		if !strings.Contains(w.out.String(), text) {
 			t.Errorf("it does not say %q", text)
 		}
 	}
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
-	eltrain(t, dir, "events").check(t, exitDone, "removed  job.tiny.worker[0-1]: are removed: destroy was asked for", "destroyed  job.tiny: is destroyed")
+	eltrain(t, dir, "events").check(t, exitDone, "removed  job.tiny.worker[0-1]: are removed: destroy was requested", "destroyed  job.tiny: is destroyed")
 }
 
 func pidIn(t *testing.T, path string) (pid int) {

@@ -13,7 +13,7 @@ type validateArgs struct {
 }
 
 func (a *validateArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print the result as JSON, in the form of terraform validate -json.")
+	fs.BoolVar(&a.json, "json", false, "Print the result as JSON, in the format of terraform validate -json.")
 	a.vars.declare(fs)
 }
 
@@ -21,15 +21,15 @@ func validateCommand() *command {
 	return &command{
 		name: "validate", usage: "[options]",
 		synopsis: "Check whether the files are valid",
-		about: `Checks the files of the job directory and reports everything that is wrong with them in one go, each with
-its place and what to do about it. Nothing is contacted and nothing is changed.
+		about: `Checks the files of the job directory and reports all errors at once, each with its place and what to do about
+it. Nothing is contacted or changed.
 
-Variables need no values here, as in a pipeline that has no secrets: one without a value and a default is an unknown
-value of its type. What is made of it is checked as far as it can be known, and the rest as ever. Values that are given
-are checked, too. plan and apply want them all.`,
+Variables need no values here, as in a pipeline without secrets: one without a value or default is an unknown value of
+its type, and what depends on it is checked as far as possible. Given values are checked as well. plan and apply require
+all of them.`,
 		exits: []string{
 			"The files are valid.",
-			"They are not, or an error.",
+			"They are not valid, or an error occurred.",
 		},
 		declare: new(validateArgs).declare,
 		run:     runValidate,

@@ -64,7 +64,7 @@ func TestValidateWantsNoValues(t *testing.T) {
 		args       []string
 	}{
 		"none":                      {want: "The configuration is valid."},
-		"one that does not fit":     {args: []string{"-var", "n=many"}, want: "does not fit its type number"},
+		"one that does not fit":     {args: []string{"-var", "n=many"}, want: "does not match its type number"},
 		"one too few":               {args: []string{"-var", "n=0"}, want: "at least 1 slot"},
 		"one that is not declared":  {args: []string{"-var", "m=1"}, want: "Value for an undeclared variable"},
 		"another mistake":           {more: "output \"o\" {\n  value = vra.n\n}\n", want: "Unknown reference"},

@@ -77,7 +77,7 @@ func revision() string {
 			rev = s.Value
 		case "vcs.modified":
 			if s.Value == "true" {
-				changed = ", with changes"
+				changed = ", with local changes"
 			}
 		}
 	}

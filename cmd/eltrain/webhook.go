@@ -38,7 +38,7 @@ type tokenFile struct {
 	wrong string // what was warned of last; "" when it could be read since
 }
 
-// read gives the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
+// read returns the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
 func (f *tokenFile) read() (string, error) {
 	token, err := webhookToken(f.path)
 	wrong := ""
@@ -79,9 +79,9 @@ func webhookToken(path string) (string, error) {
 	token := strings.TrimSpace(string(text))
 	switch {
 	case len(token) < leastToken:
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, and %d are the least; make one with: openssl rand -hex 32", path, len(token), leastToken)
+		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, at least %d are required; make one with: openssl rand -hex 32", path, len(token), leastToken)
 	case len(text) > mostToken:
-		return "", errors.New("the token of POST /v1/reconcile: " + path + " is no token: it is too large")
+		return "", errors.New("the token of POST /v1/reconcile: " + path + " is not a token: it is too large")
 	}
 	return token, nil
 }

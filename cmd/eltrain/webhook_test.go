@@ -24,7 +24,7 @@ func askToReconcile(t *testing.T, url, token string) (*http.Response, error) {
 	return http.DefaultClient.Do(req)
 }
 
-// A token's file that is no good any more is the master's fault, not the caller's: it is answered 503, and the master says
+// A token's file that is no longer valid is the master's fault, not the caller's: it is answered 503, and the master says
 // why, once for as long as that is so.
 func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	const token = "0123456789abcdef0123"
@@ -52,7 +52,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	const warned = "POST /v1/reconcile is refused"
+	const warned = "POST /v1/reconcile is disabled"
 	warnings := 0
 	for _, c := range []struct {
 		text string
@@ -64,7 +64,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 		{token, 0o644, http.StatusServiceUnavailable, "others can read or write"},
 		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"},
 		{token, 0o600, http.StatusAccepted, ""},
-		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"}, // again, so it is told again
+		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"}, // again, so it is reported again
 		{"another-token-of-some-length", 0o600, http.StatusUnauthorized, ""},
 	} {
 		write(c.text, c.mode)
@@ -87,7 +87,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	}
 }
 
-// An edit that no watcher sees, of a file by another name that it has elsewhere, is taken up by the request, and not only by
+// An edit that no watcher sees, of a file by another name that it has elsewhere, is applied by the request, and not only by
 // the look that comes some time anyway.
 func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	const token = "0123456789abcdef0123"

@@ -90,7 +90,7 @@ type StaleError struct {
 	Why     []string // what is not as it was, a sentence an object
 }
 
-// maxWhy bounds how many reasons are told: a plan over 10,000 slots may have as many.
+// maxWhy bounds how many reasons are shown: a plan over 10,000 slots may have as many.
 const maxWhy = 10
 
 func (e *StaleError) Error() string {
@@ -104,7 +104,7 @@ func (e *StaleError) Error() string {
 	} else {
 		text += ":\n  - " + strings.Join(why, "\n  - ") + "\n"
 	}
-	return text + "\nNothing was changed. Plan again, and have the new plan looked at."
+	return text + "\nNothing was changed. Plan again and review the new plan."
 }
 
 // CheckState reports whether the state is still the one that the plan was made from.
@@ -113,16 +113,16 @@ func (f *File) CheckState(lineage string, serial uint64) error {
 	case lineage != f.Lineage && f.Lineage == "":
 		return &StaleError{Because: "there was no state when it was created, and there is one now"}
 	case lineage != f.Lineage:
-		return &StaleError{Because: "it was created from a different state lineage: for another directory, or before the state was made anew"}
+		return &StaleError{Because: "it was created from a different state lineage: for another directory, or before the state was recreated"}
 	case serial != f.Serial:
-		return &StaleError{Because: fmt.Sprintf("the state was changed by another operation after the plan was created: its serial is %d, and was %d", serial, f.Serial)}
+		return &StaleError{Because: fmt.Sprintf("the state was changed by another operation after the plan was created: its serial is %d, was %d", serial, f.Serial)}
 	}
 	return nil
 }
 
 // Check reports whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
 // object that the plan touches is as it was, and the same is to be done to it. What happened to others does not count;
-// what is to be done about them besides is returned.
+// what to do about them besides is returned.
 func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err error) {
 	var why []string
 	seen := Expect(in, &f.Facts.Plan)
@@ -179,24 +179,24 @@ func changed(c *plan.Change, now *plan.Plan) string {
 	for i := range now.Changes {
 		if n := &now.Changes[i]; n.UID == c.UID && n.Slot == c.Slot && n.Job == c.Job {
 			if n.Action == c.Action && n.Node != c.Node {
-				return fmt.Sprintf("%s was to be on node %s, and would be on %s now", name, c.Node, n.Node)
+				return fmt.Sprintf("%s was planned on node %s, but would now be on %s", name, c.Node, n.Node)
 			}
-			return fmt.Sprintf("%s: to %s it is not what is to be done any more, but to %s it", name, c.Action, n.Action)
+			return fmt.Sprintf("%s: the plan was to %s it, now it is to %s it", name, c.Action, n.Action)
 		}
 	}
-	return fmt.Sprintf("%s: there is nothing to %s any more", name, c.Action)
+	return fmt.Sprintf("%s: there is nothing left to %s", name, c.Action)
 }
 
 // differences are what is not as it was, in full sentences.
 func (e *Expectation) differences(now *Expectation) []string {
 	var why []string
 	if e.Place != nil && (now.Place == nil || *e.Place != *now.Place) {
-		why = append(why, fmt.Sprintf("%s was to start on node %s, which %s now", e.Slot, e.Place.Name, now.Place.state()))
+		why = append(why, fmt.Sprintf("%s was to start on node %s, which now %s", e.Slot, e.Place.Name, now.Place.state()))
 	}
 	was, is := runsText(e.Runs), runsText(now.Runs)
 	switch {
 	case was != is:
-		why = append(why, fmt.Sprintf("%s was %s, and is %s now", e.Slot, was, is))
+		why = append(why, fmt.Sprintf("%s was %s, and is now %s", e.Slot, was, is))
 	case !slices.EqualFunc(e.Runs, now.Runs, Run.same):
 		why = append(why, fmt.Sprintf("%s (%s) was edited since", e.Slot, is))
 	}
@@ -210,7 +210,7 @@ func (r Run) same(o Run) bool {
 func (p *Place) state() string {
 	switch {
 	case p == nil:
-		return "is not there"
+		return "does not exist"
 	case p.Closed != "":
 		return "is closed (" + p.Closed + ")"
 	case p.Drained != "":

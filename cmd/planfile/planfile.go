@@ -52,7 +52,7 @@ type File struct {
 	// The configuration as it was read. Its jobs are in Facts.
 	Settings  lang.Settings `json:"settings"`
 	Providers []Provider    `json:"providers,omitempty"`
-	// Assignments are the -var-files, and the -vars that are not sensitive: sensitive values are read by them anew.
+	// Assignments are the -var-files, and the -vars that are not sensitive: sensitive values are read by them again.
 	Assignments []lang.Assignment `json:"assignments,omitempty"`
 
 	// Facts are the observation and the records that it was made from, and the plan.
@@ -88,7 +88,7 @@ func (f *File) Write(path string) error {
 	err = Replace(path, append([]byte(header), body.Bytes()...))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("save the plan: there is no directory %s", filepath.Dir(path))
+		return fmt.Errorf("save the plan: the directory %s does not exist", filepath.Dir(path))
 	case err != nil:
 		return fmt.Errorf("save the plan: %w", err)
 	}
@@ -100,7 +100,7 @@ func (f *File) Write(path string) error {
 func checkReplaceable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil // Replace tells what is no file
+		return nil // Replace reports what is no file
 	}
 	was, err := os.Open(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func checkReplaceable(path string) error {
 	defer was.Close()
 	begin := make([]byte, len(magic))
 	if _, err := io.ReadFull(was, begin); err != nil || string(begin) != magic {
-		return fmt.Errorf("%q is there and is no saved plan, so it is left as it is. Name another file, or remove that one", path)
+		return fmt.Errorf("%q exists and is not a saved plan, so it is left unchanged. Name another file, or remove that one", path)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func Replace(path string, text []byte) error {
 // Errors of a file that is not a whole plan of this version. Their texts say what to do.
 var (
 	ErrNoPlan = errors.New("it is not a saved plan: make one with eltrain plan -out=FILE")
-	ErrCut    = errors.New("it is cut: some of it is missing. Copy it again, or plan again")
+	ErrCut    = errors.New("it is truncated. Copy it again, or plan again")
 	ErrEdited = errors.New("it was changed after it was saved: its checksum is wrong. Plan again")
 )
 
@@ -135,7 +135,7 @@ var (
 type VersionError struct{ Made, This string }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("it was made by %s, and this is %s: plan again with the eltrain that is to apply it", e.Made, e.This)
+	return fmt.Sprintf("it was made by %s, and this is %s: plan again with the eltrain that will apply it", e.Made, e.This)
 }
 
 // Read reads a plan that eltrain of the given version made.
@@ -143,7 +143,7 @@ func Read(path, eltrain string) (*File, error) {
 	text, err := readRegular(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no file %s: make a plan with eltrain plan -out=%s", path, path)
+		return nil, fmt.Errorf("the file %s does not exist: make a plan with eltrain plan -out=%s", path, path)
 	case err != nil:
 		return nil, fmt.Errorf("read the plan %s: %w", path, err)
 	}
@@ -163,7 +163,7 @@ func readRegular(path string) ([]byte, error) {
 		return nil, errors.New("it is not a regular file")
 	}
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("it has %d bytes, and a plan has at most %d", info.Size(), maxFile)
+		return nil, fmt.Errorf("it has %d bytes; a plan has at most %d", info.Size(), maxFile)
 	}
 	return os.ReadFile(path)
 }

@@ -58,7 +58,7 @@ func sealer(word string) *job.Sealer {
 	return s
 }
 
-// saved writes the sample and gives its path.
+// saved writes the sample and returns its path.
 func saved(t *testing.T, f *File) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan")
@@ -229,9 +229,9 @@ func TestCheck(t *testing.T) {
 		{name: "a slot of another job dies", besides: 1, happens: func(in *plan.Input) {
 			in.Snapshot.Incarnations[0].State, in.Snapshot.Incarnations[0].Exit = job.Gone, &job.Exit{Code: 1}
 		}},
-		{name: "the node is closed", stale: "node n1, which is closed (cordoned)", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Closed = "cordoned" }},
-		{name: "the node is full", stale: "nothing to create any more", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 }},
-		{name: "somebody started it", stale: "was not running, and is incarnation 1 on n1", happens: func(in *plan.Input) {
+		{name: "the node is closed", stale: "node n1, which now is closed (cordoned)", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Closed = "cordoned" }},
+		{name: "the node is full", stale: "nothing left to create", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 }},
+		{name: "somebody started it", stale: "was not running, and is now incarnation 1 on n1", happens: func(in *plan.Input) {
 			in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
 				Slot: job.Address{Job: "new", Role: "worker", Index: 1}, UID: "u-new", Number: 1, Node: "n1", Provider: "local", State: job.Up})
 		}},
@@ -311,7 +311,7 @@ func TestCheckState(t *testing.T) {
 		lineage string
 		serial  uint64
 		stale   string
-	}{{"l1", 7, ""}, {"l1", 8, "its serial is 8, and was 7"}, {"l2", 7, "lineage"}, {"", 0, "lineage"}} {
+	}{{"l1", 7, ""}, {"l1", 8, "its serial is 8, was 7"}, {"l2", 7, "lineage"}, {"", 0, "lineage"}} {
 		err := f.CheckState(c.lineage, c.serial)
 		if (err == nil) != (c.stale == "") || err != nil && !strings.Contains(err.Error(), c.stale) {
 			t.Errorf("%s %d: %v", c.lineage, c.serial, err)
@@ -351,8 +351,8 @@ func TestAPlanReplacesNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"state": "is no saved plan", "short": "is no saved plan", "to-state": "is no saved plan",
-		"pipe": "no regular file", "to-pipe": "no regular file", "dir": "no regular file", "nowhere": "what is not there",
+		"state": "is not a saved plan", "short": "is not a saved plan", "to-state": "is not a saved plan",
+		"pipe": "not a regular file", "to-pipe": "not a regular file", "dir": "not a regular file", "nowhere": "a symbolic link to a missing file",
 	} {
 		if err := sample().Write(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("-out=%s: %v, want %q", name, err, want)

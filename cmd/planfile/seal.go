@@ -11,7 +11,7 @@ import (
 type MissingError struct{ Jobs []string }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("sensitive values of job.%s are not what they were when the plan was made, or are not set. They are not in the plan: set them as they were set for it, but in the environment (ELTRAIN_VAR_x) what was given with -var",
+	return fmt.Sprintf("sensitive values of job.%s differ from those the plan was made with, or are not set. They are not in the plan: set them as before; instead of -var use the environment (ELTRAIN_VAR_x)",
 		strings.Join(e.Jobs, ", job."))
 }
 

@@ -122,10 +122,10 @@ func withoutKeys(module string) string {
 	return out.String()
 }
 
-// notEvaluated is told of what Terraform calls an error of a check. It was a warning when the files were read.
-const notEvaluated = "A condition of it cannot be evaluated: eltrain validate says why."
+// notEvaluated is the message of what Terraform calls an error of a check. It was a warning when the files were read.
+const notEvaluated = "A condition cannot be evaluated: run eltrain validate to see why."
 
-// failedChecks are those of which a plan tells, one text for each condition.
+// failedChecks are those that a plan shows, one text for each condition.
 func (m *PlanModel) failedChecks() []string {
 	var items []string
 	for i := range m.Checks {
@@ -155,7 +155,7 @@ func CheckWarnings(facts []CheckFact) []Diagnostic {
 			texts = append(texts, notEvaluated)
 		}
 		for _, text := range texts {
-			out = append(out, Caution("Check block assertion failed", fmt.Sprintf("%s\n\nThis is %s. It stops nothing.", text, facts[i].Address())))
+			out = append(out, Caution("Check block assertion failed", fmt.Sprintf("%s\n\nThis is %s. It does not stop an apply.", text, facts[i].Address())))
 		}
 	}
 	return out

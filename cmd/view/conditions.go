@@ -12,17 +12,17 @@ import (
 // conditionSummaries say what holds in a few words, by code: ${name} is what it is about, without its kind.
 var conditionSummaries = map[job.Code]string{
 	apply.ProviderUnobserved: "Provider ${name} cannot be observed",
-	apply.NotPublished:       "The agents of provider ${name} cannot be told where the service is",
+	apply.NotPublished:       "The service's address cannot be published to the agents of provider ${name}",
 	apply.PreparationRefused: "Job ${name} cannot be prepared",
-	apply.Delayed:            "Job ${name} is held up",
-	apply.FilesUnusable:      "The configuration has errors; the last good one stays in force",
+	apply.Delayed:            "Job ${name} is delayed",
+	apply.FilesUnusable:      "The configuration has errors; the last valid one stays in effect",
 	apply.FilesUnsteady:      "The files are not read while they are being written",
-	apply.FilesDoubtful:      "The files may be half of what was to be written",
+	apply.FilesDoubtful:      "The files may be only half written",
 	apply.RemovedMisnamed:    apply.MisnamedTrouble,
-	apply.NotStored:          "The state cannot be stored; nothing is changed until it can",
-	apply.NotChronicled:      "A decision could not be journalled",
-	apply.NotStopped:         "What was told to leave could not be stopped",
-	apply.OutputLeftOut:      "Not all was shown",
+	apply.NotStored:          "The state cannot be stored; nothing changes until it can be",
+	apply.NotChronicled:      "A decision could not be written to the journal",
+	apply.NotStopped:         "Slots could not be stopped",
+	apply.OutputLeftOut:      "Some output was dropped",
 }
 
 // conditionText is a condition for a person: a summary, and in its detail what others said of it.
@@ -50,7 +50,7 @@ func notStopped(r job.Reason, _ []string) string {
 	if n := r.Args["count"]; n != "1" {
 		which += ", first of " + n
 	}
-	return which + ": " + r.Args["message"] + ". The next run tries it again."
+	return which + ": " + r.Args["message"] + ". The next run retries."
 }
 
 // leftOut says how much of the output is missing.
@@ -59,5 +59,5 @@ func leftOut(r job.Reason, _ []string) string {
 	if r.Args["count"] == "1" {
 		lines = "line was"
 	}
-	return "The output took nothing for a while, and " + r.Args["count"] + " " + lines + " left out. `eltrain events` has what happened."
+	return "The output was blocked for a while, and " + r.Args["count"] + " " + lines + " dropped. `eltrain events` shows what happened."
 }

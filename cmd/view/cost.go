@@ -10,51 +10,51 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// What becomes of a job's world.
+// What happens to a job's world.
 const (
 	worldForms    = "forms"    // the first one
-	worldRestarts = "restarts" // it ends, and the next one goes on from a checkpoint
+	worldRestarts = "restarts" // it ends, and the next one continues from a checkpoint
 	worldStops    = "stops"    // it ends, and the next one cannot form before there is room for it
 	worldEnds     = "ends"     // and no other follows
 )
 
-// JobCost is what a plan costs a job: work that is done again, and places that it gives up. Only what is known is
-// said: which step the newest checkpoint is of is known if the script tells it, and the job has a pattern for that.
+// JobCost is what a plan costs a job: steps that are recomputed, and places that it gives up. Only what is known is
+// shown: the step of the newest checkpoint is known if the script prints it and the job has a pattern for it.
 type JobCost struct {
 	Address string `json:"address"`
-	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it trains on as it is
+	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it keeps training as it is
 	// Generation and Slots are of the world that restarts, stops or ends.
 	Generation int `json:"generation,omitempty"`
 	Slots      int `json:"slots,omitempty"`
-	// Broken: that world trains no more, whatever the plan does: nobody can be asked for a checkpoint.
+	// Broken: that world no longer trains, whatever the plan does: no checkpoint can be requested.
 	Broken bool `json:"broken,omitempty"`
-	// Unseen: nobody has looked whether that world still trains, and the signal asks whoever does.
+	// Unseen: it is unknown whether that world still trains; the signal goes to whatever does.
 	Unseen bool `json:"unseen,omitempty"`
-	// LastStep is the last step seen; 0 if none was. It is live if a master that runs told it, and otherwise of the
+	// LastStep is the last step seen; 0 if none was. It is live if a running master reported it, and otherwise of the
 	// last world that ended.
 	LastStep int64 `json:"last_step,omitempty"`
 	Live     bool  `json:"live,omitempty"`
-	// CheckpointDir is where it goes on from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
-	// that could be asked does not run any more.
+	// CheckpointDir is where it continues from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
+	// that could be asked no longer runs.
 	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
 	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
 	// CheckpointStep is what the newest checkpoint is of; 0 if none was seen. Without a live last step there may be
 	// a newer one.
 	CheckpointStep int64 `json:"checkpoint_step,omitempty"`
-	// StepsAgain is how many steps are done again as things are now, and SecondsAgain how long that takes, 0 if no
+	// StepsAgain is how many steps are recomputed as things are now, and SecondsAgain how long that takes, 0 if no
 	// rate is known; nil without a live last step and the checkpoint's, or if one is asked for before the stop.
 	StepsAgain   *int64  `json:"steps_again,omitempty"`
 	SecondsAgain float64 `json:"seconds_again,omitempty"`
 	// StepsSeen is how many of the steps that were seen are done again, of a broken world without a live last step: it may
 	// have gone on, and written a newer checkpoint, before it broke.
 	StepsSeen int64 `json:"steps_again_seen,omitempty"`
-	// StepsAtMost is how many steps are done again at the most, if the last one is known, and SecondsAtMost how long
+	// StepsAtMost is how many steps are recomputed at most, if the last one is known, and SecondsAtMost how long
 	// that takes: as above, or all that the job has trained so far.
 	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
 	SecondsAtMost float64 `json:"seconds_again_at_most,omitempty"`
 	// SecondsBefore is how long, on average, this job did steps again after a restart so far.
 	SecondsBefore float64 `json:"seconds_again_per_restart,omitempty"`
-	// GivesUp is what it has less of afterwards though it goes on; Takes what it has more of.
+	// GivesUp is what it has less of afterwards though it continues; Takes what it has more of.
 	GivesUp *Exchange `json:"gives_up,omitempty"`
 	Takes   *Exchange `json:"takes,omitempty"`
 }
@@ -69,7 +69,7 @@ type Exchange struct {
 	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
 }
 
-// costs are the jobs of which the plan costs anything, in the plan's order.
+// costs are the jobs that the plan costs anything, in the plan's order.
 func (b *planBuilder) costs() []JobCost {
 	byJob := map[string][]*plan.Change{}
 	var order []string
@@ -125,7 +125,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 // goesOn reports whether the job is wanted after the plan too.
 func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.kept(name) }
 
-// world is what becomes of a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
+// world is what happens to a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
 func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	rec := b.facts.Input.Records[name]
 	next := b.facts.Plan.Records[name]
@@ -267,8 +267,8 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	}
 }
 
-// secondsOf is how long so many steps take, at the rate of late or, if none was measured, at that of all training so
-// far. It is 0 if nobody knows.
+// secondsOf is how long this many steps take, at the recent rate or, if none was measured, at that of all training so
+// far. It is 0 if unknown.
 func secondsOf(steps int64, live Reached, g job.Goodput) float64 {
 	if live.Rate > 0 {
 		return float64(steps) / live.Rate
@@ -307,12 +307,12 @@ func (e *exchange) sum(r *Redactor) *Exchange {
 	return sum
 }
 
-// sentences are a job's cost for a person. That places are taken which were free costs nobody anything.
+// sentences are a job's cost for a person. Taking free places costs nothing.
 func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
 	case worldRestarts, worldStops:
-		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"goes on from "+c.from()+"."+c.howMuch())
+		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"resumes from "+c.from()+"."+c.howMuch())
 	case worldEnds:
 		out = append(out, c.Address+": "+c.what()+"."+c.stays())
 	}
@@ -342,12 +342,12 @@ func (e *Exchange) ranks() string {
 	return " of ranks " + ranks
 }
 
-// what becomes of the world, and where it was then.
+// what happens to the world, and where it was then.
 func (c *JobCost) what() string {
 	verb := "restarts"
 	switch {
 	case c.Broken:
-		verb = "is broken already"
+		verb = "is already broken"
 	case c.World != worldRestarts:
 		verb = "ends"
 	}
@@ -361,7 +361,7 @@ func (c *JobCost) what() string {
 	return text + ", at step " + strconv.FormatInt(c.LastStep, 10) + " or later"
 }
 
-// next is who goes on, where it is not the world that restarts.
+// next is who continues, where it is not the world that restarts.
 func (c *JobCost) next() string {
 	switch {
 	case c.World == worldStops:
@@ -372,15 +372,15 @@ func (c *JobCost) next() string {
 	return ""
 }
 
-// unless is where it goes on from if nothing runs that could be asked, which nobody has looked at.
+// unless is where it continues from if nothing is running that could write a checkpoint.
 func (c *JobCost) unless() string {
 	switch {
 	case !c.Unseen:
 		return ""
 	case c.CheckpointStep > 0:
-		return fmt.Sprintf(" if it still runs, and else from that of step %d, or a newer one", c.CheckpointStep)
+		return fmt.Sprintf(" if it is still running, otherwise from step %d or newer", c.CheckpointStep)
 	}
-	return " if it still runs; no other checkpoint is known here"
+	return " if it is still running; no other checkpoint is known"
 }
 
 func (c *JobCost) from() string {
@@ -390,30 +390,30 @@ func (c *JobCost) from() string {
 	}
 	switch {
 	case c.CheckpointSignal != "":
-		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " asks for before it is stopped" + c.unless()
+		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " requests before the stop" + c.unless()
 	case c.StepsAgain != nil:
 		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, doneAgain(*c.StepsAgain, c.SecondsAgain))
 	case c.StepsSeen > 0:
-		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one; of the steps that were seen, %d are done again", c.CheckpointStep, dir, c.StepsSeen)
+		return fmt.Sprintf("the checkpoint of step %d%s or newer; recomputed of the steps seen: %d", c.CheckpointStep, dir, c.StepsSeen)
 	case c.CheckpointStep > 0:
-		return fmt.Sprintf("the checkpoint of step %d%s, or a newer one", c.CheckpointStep, dir)
+		return fmt.Sprintf("the checkpoint of step %d%s or newer", c.CheckpointStep, dir)
 	case dir != "" && c.Broken:
-		return "what is saved" + dir + "; no checkpoint is known here"
+		return "whatever is saved" + dir + "; no checkpoint is known"
 	case dir != "":
-		return "the newest checkpoint" + dir + "; of which step that is, is not known here"
+		return "the newest checkpoint" + dir + "; step unknown"
 	}
-	return "what its script saved; no checkpoint directory is declared"
+	return "whatever its script saved; no checkpoint directory is declared"
 }
 
-// howMuch is how much work may be done again, where it is not known. Where a checkpoint is asked for that is next to
+// howMuch is how much work may be recomputed, where it is not known. Where a checkpoint is asked for that is next to
 // nothing.
 func (c *JobCost) howMuch() string {
 	var parts []string
 	if most := c.most(); c.CheckpointSignal == "" && c.StepsAgain == nil && most != "" {
-		parts = append(parts, "At the most "+most+" is done again.")
+		parts = append(parts, "Recomputed at most: "+most+".")
 	}
 	if c.SecondsBefore > 0 {
-		parts = append(parts, "Restarts so far cost "+seconds(c.SecondsBefore)+" of steps done again each.")
+		parts = append(parts, "Recomputed per restart so far: "+seconds(c.SecondsBefore)+" on average.")
 	}
 	if len(parts) == 0 {
 		return ""
@@ -421,27 +421,27 @@ func (c *JobCost) howMuch() string {
 	return " " + strings.Join(parts, " ")
 }
 
-// doneAgain says how many steps are done again, and how long that takes where it is known.
+// doneAgain says how many steps are recomputed, and how long that takes where it is known.
 func doneAgain(steps int64, took float64) string {
 	if steps == 0 {
-		return "no work is done again"
+		return "nothing is recomputed"
 	}
-	text := "the work of " + plural(int(steps), "step")
+	text := "recomputed: " + plural(int(steps), "step")
 	if took > 0 {
-		text += ", " + seconds(took) + ","
+		text += " (" + seconds(took) + ")"
 	}
-	return text + " is done again"
+	return text
 }
 
 // most is all that the job has done so far, as far as it is known.
 func (c *JobCost) most() string {
 	switch {
 	case c.StepsAtMost > 0 && c.SecondsAtMost > 0:
-		return fmt.Sprintf("the work of %d steps, %s of training,", c.StepsAtMost, seconds(c.SecondsAtMost))
+		return fmt.Sprintf("%d steps, %s of training", c.StepsAtMost, seconds(c.SecondsAtMost))
 	case c.StepsAtMost > 0:
-		return fmt.Sprintf("the work of %d steps", c.StepsAtMost)
+		return fmt.Sprintf("%d steps", c.StepsAtMost)
 	case c.SecondsAtMost > 0:
-		return "all training so far, " + seconds(c.SecondsAtMost) + ","
+		return "all training so far, " + seconds(c.SecondsAtMost)
 	}
 	return ""
 }

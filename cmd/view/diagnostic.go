@@ -53,7 +53,7 @@ type Snippet struct {
 	Values    []ExpressionValue `json:"values"`
 }
 
-// ExpressionValue tells what a term of the failing expression stood for.
+// ExpressionValue reports what a term of the failing expression stood for.
 type ExpressionValue struct {
 	Traversal string `json:"traversal"` // "var.replicas"
 	Statement string `json:"statement"` // "is 3"
@@ -105,12 +105,12 @@ func (s *sources) describeAll(diags hcl.Diagnostics) []Diagnostic {
 	return out
 }
 
-// Problem is one error of which no source is to be shown.
+// Problem is one error without source.
 func Problem(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityError, Summary: summary, Detail: detail}
 }
 
-// Caution is one warning of which no source is to be shown.
+// Caution is one warning without source.
 func Caution(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
 }
@@ -144,7 +144,7 @@ func (s *sources) describe(d *hcl.Diagnostic) Diagnostic {
 
 func position(p hcl.Pos) Position { return Position{Line: p.Line, Column: p.Column, Byte: p.Byte} }
 
-// values tells what each variable of an expression stands for, as far as it is known.
+// values reports what each variable of an expression stands for, as far as it is known.
 func values(expr hcl.Expression, ctx *hcl.EvalContext) []ExpressionValue {
 	out := []ExpressionValue{}
 	if expr == nil || ctx == nil {
@@ -252,7 +252,7 @@ func compareRanges(a, b *Range) int {
 	return cmp.Or(cmp.Compare(a.Filename, b.Filename), cmp.Compare(a.Start.Line, b.Start.Line), cmp.Compare(a.Start.Column, b.Start.Column))
 }
 
-// WriteDiagnostics shows diagnostics to a person: in a box with colours, plain without.
+// WriteDiagnostics shows diagnostics to a person: in a box with colors, plain without.
 func WriteDiagnostics(s Screen, diags []Diagnostic) {
 	for _, d := range diags {
 		io.WriteString(s, s.diagnostic(d))

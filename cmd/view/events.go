@@ -32,7 +32,7 @@ func (s Screen) notice(n job.Notice, r *Redactor) string {
 	return b.String()
 }
 
-// noticeText is what a notice says: in its own words, if it was journalled with some.
+// noticeText is a notice's text: as journalled, if it has one.
 func noticeText(n *job.Notice) string {
 	if n.Message == "" && !n.Reason.IsZero() {
 		return Sentence(n.Reason)
@@ -40,7 +40,7 @@ func noticeText(n *job.Notice) string {
 	return n.Message
 }
 
-// toldByChanges reports whether a run that shows its changes has told of a notice by them.
+// toldByChanges reports whether the lines on changes cover a notice.
 func toldByChanges(n job.Notice) bool {
 	switch n.Type {
 	case "removed", "replaced", "destroyed", "forgotten", "refused":

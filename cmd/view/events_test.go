@@ -25,7 +25,7 @@ func notices() []job.Notice {
 			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []job.Reason{job.Because(plan.ExitCode, "code", "1")}, Confidence: 1}},
 		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Reason: job.Because(apply.LaunchRefused, "message", "no quota for s3cret")},
 		{Seq: 6, Time: at.Add(5 * time.Second), Type: "removed", Address: "job.mnist.worker[3]", Reason: job.Because(apply.SlotsRemoved, "count", "1").With(job.Because(plan.AboveMost, "most", "3"))},
-		{Seq: 7, Time: at.Add(6 * time.Second), Type: "destroyed", Address: "job.mnist", Message: "is destroyed: it is not in the files any more"},
+		{Seq: 7, Time: at.Add(6 * time.Second), Type: "destroyed", Address: "job.mnist", Message: "is destroyed: it is no longer in the files"},
 	}
 }
 

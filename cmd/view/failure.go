@@ -51,7 +51,7 @@ func failureText(r job.Reason, of []string) string {
 // maxSaid bounds what a line on a failure quotes of a process, in bytes.
 const maxSaid = 300
 
-// toldBy is what evidence says of the first slot that it names: how it ended, and its last words if there are any.
+// toldBy is the evidence on the first slot that it names: how it ended, and its last output if there is any.
 func toldBy(evidence []job.Reason, texts []string) (parts []string) {
 	if len(evidence) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func lastWords(output []string) string {
 	return strings.Join(output[max(from, 0):], " ")
 }
 
-// howToGoOn says how a job that failed is started anew. holder is who holds the state's lock; nil if nobody.
+// howToGoOn says how a job that failed is started again. holder is who holds the state's lock; nil if nobody.
 func howToGoOn(holder *state.LockInfo) job.Reason {
 	if holder == nil || !Watching(holder) {
 		return job.Because(startAnew)
@@ -133,5 +133,5 @@ func (b BudgetStatus) text() string {
 	if b.Spent == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %s within %s spent", b.Spent, plural(b.Restarts, "restart"), job.Duration(b.Window*float64(time.Second)))
+	return fmt.Sprintf("%d of %s used within %s", b.Spent, plural(b.Restarts, "restart"), job.Duration(b.Window*float64(time.Second)))
 }

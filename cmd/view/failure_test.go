@@ -50,9 +50,9 @@ func TestAFailureIsToldInALine(t *testing.T) {
 	}
 }
 
-// Under a watch, which starts nothing anew that has failed, the way on is another one than without.
+// Under a watch, which starts nothing again that has failed, the way on is another one than without.
 func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
-	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "Edit what its slots are started from"} {
+	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "Change what its slots are started from"} {
 		var in statusCase
 		input(t, "status/failed/facts.json", &in)
 		if operation != "" {

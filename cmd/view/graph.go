@@ -34,7 +34,7 @@ type GraphRole struct {
 	Action  plan.Action
 }
 
-// GraphEdge leads from one address to another. An edge of values says which argument is made of which.
+// GraphEdge points from one address to another. A value edge names the two arguments.
 type GraphEdge struct {
 	From, To string
 	Label    string
@@ -60,7 +60,7 @@ func NewGraph(jobs []job.Job) *Graph {
 	return g
 }
 
-// sizeOf tells how many slots a role has: "4", or "2..8" of an elastic one.
+// sizeOf reports how many slots a role has: "4", or "2..8" of an elastic one.
 func sizeOf(r *job.Role) string {
 	if r.Scaling == nil {
 		return itoa(r.Replicas)

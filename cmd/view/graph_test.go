@@ -192,7 +192,7 @@ func TestGraphOfAPlan(t *testing.T) {
 	}
 }
 
-// Every action that a plan may have is coloured.
+// Every action that a plan may have is colored.
 func TestEveryActionHasAColour(t *testing.T) {
 	for _, a := range []plan.Action{plan.Create, plan.Update, plan.Restart, plan.Replace, plan.Delete, plan.Forget, plan.NoOp} {
 		if filled(a) == "" {

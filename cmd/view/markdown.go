@@ -33,12 +33,12 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.table(m)
 	out.list("What it costs", costItems(m))
 	out.list("Scaled", m.kept())
-	out.list("What failed", failedItems(m))
+	out.list("Failed", failedItems(m))
 	waits, held := parted(m.Eltrain.Waits)
-	out.list("What waits", waitItems(waits))
-	out.list("What is held back", waitItems(held))
-	out.list("Only a part is planned", m.boundItems())
-	out.list("Left as it is", m.leftItems())
+	out.list("Waiting", waitItems(waits))
+	out.list("Held back", waitItems(held))
+	out.list("Partial plan", m.boundItems())
+	out.list("Left unchanged", m.leftItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
 	out.list("Failed checks", m.failedChecks())
 	out.diff(m)
@@ -59,7 +59,7 @@ func headline(m *PlanModel) string {
 	if text := t.conclusion(m, bounds); text != "" {
 		return strings.TrimPrefix(text, "Plan: ")
 	}
-	return "Changes to outputs only. Nothing that runs is changed."
+	return "Changes to outputs only. Nothing that is running changes."
 }
 
 type markdown struct{ buf bytes.Buffer }
@@ -72,7 +72,7 @@ func (m *markdown) left() int { return maxMarkdown - noteRoom - utf8.RuneCount(m
 // jobRow is a job's line in the table.
 type jobRow struct {
 	plan.Summary
-	note  string // what is to be said of it beside its slots
+	note  string // what to say besides its slots
 	world string
 	waits int
 }
@@ -207,7 +207,7 @@ var inlineEscapes = strings.NewReplacer("\\", "\\\\", "`", "\\`", "*", "\\*", "_
 
 func inline(s string) string { return inlineEscapes.Replace(s) }
 
-// diff is the changes in a fold. Their marks are in the first column, where a diff's colours come from: "!" for what
+// diff is the changes in a fold. Their marks are in the first column, where a diff's colors come from: "!" for what
 // is changed and what is replaced.
 func (m *markdown) diff(model *PlanModel) {
 	t := planText{}

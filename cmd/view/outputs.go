@@ -8,7 +8,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// outputs tells which outputs a plan changes, in Terraform's form.
+// outputs reports which outputs a plan changes, in Terraform's form.
 func (t *planText) outputs(m *PlanModel) {
 	if !m.changesOutputs() {
 		return
@@ -16,7 +16,7 @@ func (t *planText) outputs(m *PlanModel) {
 	t.line("\n%s", t.paint("Changes to Outputs:", bold))
 	t.outputRows(m)
 	if m.Applyable && len(m.changes()) == 0 {
-		t.line("\nYou can apply this plan to save these new output values to the eltrain state, without changing anything that runs.")
+		t.line("\nYou can apply this plan to save these new output values to the eltrain state, without changing anything that is running.")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// How much of what differs between like slots is spelt out. A plan of 10,000 slots has to stay a page.
+// How many differences between similar slots are spelled out. A plan of 10,000 slots must fit a page.
 const (
 	maxReasonBlocks = 2 // blocks that differ in nothing but their reasons
 	maxReasons      = 8 // of different slots within a block
@@ -37,7 +37,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.list("Scaled:", m.kept())
 	t.failed(m.Eltrain.Failed)
 	t.waits(m.Eltrain.Waits)
-	t.list("Left as it is:", m.leftItems())
+	t.list("Left unchanged:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
 	t.list("Failed checks:", m.failedChecks())
 	if text := t.conclusion(m, someOf(m.boundItems())); text != "" {
@@ -78,7 +78,7 @@ var driftVerbs = map[plan.Action]string{
 	plan.Create: "has been created", plan.Update: "has changed", plan.Delete: "has been deleted",
 }
 
-// drift tells what others changed, in a plan that is about nothing else.
+// drift reports what others changed, in a plan that is about nothing else.
 func (t *planText) drift(m *PlanModel) {
 	changes := m.unasked()
 	if len(changes) == 0 {
@@ -102,7 +102,7 @@ func (t *planText) line(format string, args ...any) {
 	t.buf.WriteByte('\n')
 }
 
-// symbolOf is the mark of an action, right-aligned as Terraform does, with its colours.
+// symbolOf is the mark of an action, right-aligned as Terraform does, with its colors.
 type symbolOf struct {
 	mark   string
 	legend string
@@ -135,7 +135,7 @@ func symbol(a plan.Action) symbolOf {
 	}
 }
 
-// mark is the symbol in colour. A replacement is red for what goes and green for what comes.
+// mark is the symbol in color. A replacement is red for what goes and green for what comes.
 func (t *planText) mark(sym symbolOf) string {
 	if sym.mark == "-/+" {
 		return t.paint("-", red) + "/" + t.paint("+", green)
@@ -320,7 +320,7 @@ func verb(b block) string {
 		return "will be created"
 	case plan.Update:
 		if !c.ofJob() {
-			return "was edited and will be mended in-place"
+			return "was edited and will be repaired in-place"
 		}
 		return "will be updated in-place"
 	case plan.Forget:
@@ -340,7 +340,7 @@ func verb(b block) string {
 	}
 	switch {
 	case c.remains:
-		return "will be cleared away"
+		return "will be cleaned up"
 	case c.ofJob():
 		return "will be removed from the state"
 	}
@@ -415,11 +415,11 @@ const knownLater = "(known after apply)"
 
 // Why the node of a slot is known only after apply.
 const (
-	schedulerChooses = "where it fits now; what the scheduler chooses is known after apply"
-	placesInUse      = "its place is still in use by others that are replaced"
+	schedulerChooses = "where it fits now; the scheduler decides during apply"
+	placesInUse      = "its place is still used by slots being replaced"
 )
 
-// nodesRow tells on which nodes the slots of a block are, or come to.
+// nodesRow shows the current and planned nodes of a block's slots.
 func nodesRow(changes []*PlannedChange) row {
 	r := row{mark: " ", name: "nodes", value: nodesText(changes, func(c *PlannedChange) string { return c.Node })}
 	switch changes[0].Action {
@@ -594,7 +594,7 @@ func digits(s string) int {
 	return n
 }
 
-// costs tells what happens to work that is under way.
+// costs reports what happens to work that is under way.
 func (t *planText) costs(costs []JobCost) {
 	var lines []string
 	for i := range costs {
@@ -614,7 +614,7 @@ func (t *planText) list(title string, lines []string) {
 	}
 }
 
-// failed tells which jobs have failed, and what becomes of them.
+// failed reports which jobs have failed, and what happens to them.
 func (t *planText) failed(jobs []FailedJob) {
 	if len(jobs) == 0 {
 		return
@@ -660,13 +660,13 @@ func (t *planText) listed(title string, waits []PlanWait) {
 }
 
 const (
-	// maxWaitReasons is how many reasons of one wait a text tells; the JSON has all.
+	// maxWaitReasons is how many reasons of one wait a text shows; the JSON has all.
 	maxWaitReasons = 8
 	// maxWaitReason bounds a reason in a text, in bytes: a scheduler may name every node.
 	maxWaitReason = 600
 )
 
-// folded are reasons as a text tells them. They were redacted before: half a secret is not found any more.
+// folded are reasons as a text shows them. They were redacted before: half a secret cannot be found.
 func folded(reasons []string) []string {
 	var out []string
 	for i, text := range reasons {
@@ -713,21 +713,21 @@ func someOf(bounds []string) string {
 func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	switch {
 	case m.Eltrain.RefreshOnly && m.Applyable:
-		return "This is a refresh-only plan, so eltrain will not take any actions to undo these. If you were expecting these changes then you can apply this plan to record them in the eltrain state without changing anything that runs."
+		return "This is a refresh-only plan, so eltrain will not take any actions to undo these. If you were expecting these changes then you can apply this plan to record them in the eltrain state without changing anything that is running."
 	case m.Eltrain.RefreshOnly && len(m.ResourceDrift) > 0:
-		return t.paint("No changes.", bold, green) + " Nothing of this is for the eltrain state to record: the next apply mends it."
+		return t.paint("No changes.", bold, green) + " None of this is recorded in the state: the next apply repairs it."
 	case m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard }):
-		return t.paint("No changes.", bold, yellow) + " Nothing of this is for the state to record: what ran has ended, and an apply hears how."
+		return t.paint("No changes.", bold, yellow) + " None of this is recorded in the state: processes have ended, and an apply finds out how."
 	case m.Eltrain.RefreshOnly:
-		return t.paint("No changes.", bold, green) + " What runs still matches the state: eltrain has checked that it is as your most recent changes left it, and found no differences."
+		return t.paint("No changes.", bold, green) + " What is running still matches the state. eltrain has checked that it still matches the result of your most recent changes, and found no differences."
 	case m.Applyable && len(m.changes()) > 0:
 		return t.paint("Plan:", bold) + " " + m.counts()
 	case len(m.Eltrain.Waits) > 0 && m.destroy:
-		return t.paint("No changes for now.", bold, yellow) + " Not all that was asked for can be destroyed: see what is held back, or waits."
+		return t.paint("No changes for now.", bold, yellow) + " Not everything can be destroyed: see what is waiting or held back."
 	case !m.destroy && len(m.leftFailed()) > 0:
-		return t.paint("No changes.", bold, yellow) + " What runs is not all that the configuration asks for: see what failed."
+		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what failed."
 	case m.Unheard():
-		return t.paint("No changes for now.", bold, yellow) + " What ran has ended, and nobody has asked its agents how: an apply does, and then what follows."
+		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and their agents have not been asked how: an apply asks them and continues from there."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
 		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():
@@ -736,31 +736,31 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
 	}
 	if bounds != "" {
-		rest := " Left out is all that " + bounds + " does not name, and that it does not depend on."
+		rest := " Only what " + bounds + " names, and what it depends on, is planned."
 		if len(m.Eltrain.Excludes) > 0 {
-			rest = " Left out is what " + bounds + " names, and what depends on it."
+			rest = " What " + bounds + " names, and what depends on it, is left out."
 		}
-		return t.paint("No changes.", bold, green) + " What is planned runs as the configuration says." + rest
+		return t.paint("No changes.", bold, green) + " What is planned is running as configured." + rest
 	}
 	if len(m.Eltrain.Left) > 0 {
-		return t.paint("No changes.", bold, green) + " What is in the configuration runs as it says. -prune=false leaves what is in it no more."
+		return t.paint("No changes.", bold, green) + " What is running matches the configuration, apart from jobs that -prune=false keeps."
 	}
-	return t.paint("No changes.", bold, green) + " What runs matches the configuration."
+	return t.paint("No changes.", bold, green) + " What is running matches the configuration."
 }
 
-// unlike concludes a plan that does nothing though not all is as asked for. What is held back comes about by no waiting.
+// unlike concludes a plan that does nothing though not all is as asked for. What is held back does not happen by waiting.
 func (t *planText) unlike(waits, held []PlanWait) string {
-	const unlike = " What runs is not all that the configuration asks for: see what "
+	const unlike = " Not everything in the configuration is running: see what "
 	switch {
 	case len(held) == 0:
-		return t.paint("No changes for now.", bold, yellow) + unlike + "it waits for."
+		return t.paint("No changes for now.", bold, yellow) + unlike + "it is waiting for."
 	case len(waits) == 0:
 		return t.paint("No changes.", bold, yellow) + unlike + "is held back."
 	}
-	return t.paint("No changes for now.", bold, yellow) + unlike + "it waits for, and what is held back."
+	return t.paint("No changes for now.", bold, yellow) + unlike + "it is waiting for, and what is held back."
 }
 
-// counts are what is to be done: of slots, in Terraform's words, and after that the jobs of which only the record is left.
+// counts are the planned changes: of slots, in Terraform's words, then of jobs of which only the record is left.
 func (m *PlanModel) counts() string {
 	text, records := planCounts(m.Eltrain.Summary), 0
 	for _, c := range m.changes() {

@@ -134,8 +134,8 @@ func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
 		said[cost.Address] = strings.Join(cost.sentences(), " ")
 	}
 	for address, want := range map[string]string{
-		"job.a-asked":            "that SIGUSR1 asks for before it is stopped if it still runs, and else from that of step 500, or a newer one.",
-		"job.b-processes-killed": "goes on from the checkpoint of step 500 in ckpt, or a newer one",
+		"job.a-asked":            "that SIGUSR1 requests before the stop if it is still running, otherwise from step 500 or newer.",
+		"job.b-processes-killed": "resumes from the checkpoint of step 500 in ckpt or newer",
 	} {
 		if !strings.Contains(said[address], want) {
 			t.Errorf("of %s it says %q, and not %q", address, said[address], want)
@@ -148,12 +148,12 @@ func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	var e exchange
 	e.add(&job.Slot{}, []job.Reason{job.Because(plan.AboveMost, "most", "2")})
 	c := JobCost{Address: "job.a", GivesUp: e.sum(NewRedactor(nil))}
-	if got := c.sentences(); !slices.Equal(got, []string{"job.a: gives up 1 slot: its role is to have at most 2 slots."}) {
+	if got := c.sentences(); !slices.Equal(got, []string{"job.a: gives up 1 slot: its role may have at most 2 slots."}) {
 		t.Errorf("it says %q", got)
 	}
 }
 
-// Many ranks are told in part.
+// Many ranks are reported in part.
 func TestRanksThatAreGivenUpStayALine(t *testing.T) {
 	var even []int
 	for rank := range 60 {
@@ -197,7 +197,7 @@ func TestANoteOnNodesNeedsNodes(t *testing.T) {
 func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	for want, waits := range map[string][]plan.Wait{
 		"found no differences": nil,
-		"No changes. Nothing of this is for the state to record: what ran has ended, and an apply hears how.": {{Job: "a", Unheard: true, Reasons: said("worker[0]: no process runs there any more.")}},
+		"No changes. None of this is recorded in the state: processes have ended, and an apply finds out how.": {{Job: "a", Unheard: true, Reasons: said("worker[0]: no process is running.")}},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Refresh: true}, Plan: plan.Plan{Waits: waits}}, NewRedactor(nil))
 		var text bytes.Buffer
@@ -243,7 +243,7 @@ func TestChecksAreThoseOfTerraform(t *testing.T) {
 	for _, w := range CheckWarnings([]CheckFact{{Kind: "check", Name: "a", Status: "pass"}, {Kind: "check", Name: "b", Status: "fail", Problems: []string{"No."}}, {Kind: "check", Name: "c", Status: "error"}}) {
 		addresses = append(addresses, w.Summary+" "+w.Detail[strings.LastIndex(w.Detail, "This is"):])
 	}
-	if want := []string{"Check block assertion failed This is check.b. It stops nothing.", "Check block assertion failed This is check.c. It stops nothing."}; !slices.Equal(addresses, want) {
+	if want := []string{"Check block assertion failed This is check.b. It does not stop an apply.", "Check block assertion failed This is check.c. It does not stop an apply."}; !slices.Equal(addresses, want) {
 		t.Errorf("told again is %q", addresses)
 	}
 }
@@ -360,7 +360,7 @@ func testMarkdownFits(t *testing.T, filling string) {
 	if strings.Count(text, "`````") != 2 || strings.Count(text, "<details>") != strings.Count(text, "</details>") {
 		t.Error("a fence or a fold stays open")
 	}
-	for _, want := range []string{"**What it costs**", "**Scaled**", "**What failed**", "**What waits**", "**What is held back**", "**Only a part is planned**", "**Not enforced here**", "more jobs", "more lines", "more\n", "&#64;somebody", "&lt;script&gt;"} {
+	for _, want := range []string{"**What it costs**", "**Scaled**", "**Failed**", "**Waiting**", "**Held back**", "**Partial plan**", "**Not enforced here**", "more jobs", "more lines", "more\n", "&#64;somebody", "&lt;script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -530,10 +530,10 @@ func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
 		scope         plan.Scope
 		text, comment string
 	}{
-		{plan.Scope{}, "What runs matches the configuration.", "What runs matches the configuration."},
-		{plan.Scope{Excludes: a}, "Left out is what -exclude=job.a.ps names, and what depends on it.", "Left out is what -exclude names, and what depends on it."},
-		{plan.Scope{Targets: a}, "Left out is all that -target=job.a.ps does not name, and that it does not depend on.", "Left out is all that -target does not name, and that it does not depend on."},
-		{plan.Scope{Targets: many}, "Left out is all that" + named + " and 1996 more does not name,", "Left out is all that -target does not name,"},
+		{plan.Scope{}, "What is running matches the configuration.", "What is running matches the configuration."},
+		{plan.Scope{Excludes: a}, "What -exclude=job.a.ps names, and what depends on it, is left out.", "What -exclude names, and what depends on it, is left out."},
+		{plan.Scope{Targets: a}, "Only what -target=job.a.ps names, and what it depends on, is planned.", "Only what -target names, and what it depends on, is planned."},
+		{plan.Scope{Targets: many}, "Only what" + named + " and 1996 more names,", "Only what -target names,"},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Scope: c.scope}}, NewRedactor(nil))
 		var text, comment bytes.Buffer

@@ -74,7 +74,7 @@ type planBuilder struct {
 	jobs      map[string]*job.Job   // as declared
 	at        map[*plan.Change]int
 	from      map[string]string                  // the names of jobs that are moved, by those that they get
-	forgotten map[string]bool                    // jobs that are left running and not looked after any more
+	forgotten map[string]bool                    // jobs that are left running unmanaged
 	seen      map[incarnationAt]*job.Incarnation // nil until asked for
 	told      toldReasons
 }
@@ -147,7 +147,7 @@ func (b *planBuilder) sameJob(name string) bool {
 	return before != nil && next != nil && before.UID == next.UID
 }
 
-// kept reports whether a recorded job goes on though it is not declared.
+// kept reports whether a recorded job continues though it is not declared.
 func (b *planBuilder) kept(name string) bool {
 	return b.facts.Input.Keep || slices.Contains(b.facts.Plan.Kept, name)
 }
@@ -304,7 +304,7 @@ func orEmpty(marks any) any {
 }
 
 // slotChange is a slot with what is done to it; c is nil if that is nothing. A slot that neither was nor will be
-// there gives none.
+// there returns none.
 func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange {
 	index := a.Index
 	rc := ResourceChange{Resource: Resource{Address: a.String(), Mode: "managed", Type: slotType, Name: a.Job + "." + a.Role, Index: &index}}
@@ -548,7 +548,7 @@ func (b *planBuilder) follows(c *plan.Change) []string {
 	return others
 }
 
-// drift is what runs otherwise than it was last applied: Before as it was applied, After as it is now.
+// drift is what runs differently than it was last applied: Before as it was applied, After as it is now.
 func (b *planBuilder) drift() []ResourceChange {
 	var out []ResourceChange
 	for _, d := range plan.Drifted(&b.facts.Input) {

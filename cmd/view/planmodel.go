@@ -49,11 +49,11 @@ type GivenValue struct {
 	Sensitive   bool            `json:"sensitive,omitempty"`
 }
 
-// Reached is how far a job is.
+// Reached is the progress of a job.
 type Reached struct {
 	Step int64   `json:"step"`
 	Rate float64 `json:"steps_per_second,omitempty"`
-	// Saved is the newest checkpoint that it told of.
+	// Saved is the newest checkpoint that it reported.
 	Saved job.Saved `json:"saved,omitzero"`
 }
 
@@ -73,7 +73,7 @@ type PlanModel struct {
 	Checks           []CheckResult           `json:"checks,omitempty"`
 	Timestamp        time.Time               `json:"timestamp"`
 	Applyable        bool                    `json:"applyable"` // there is something to do
-	Complete         bool                    `json:"complete"`  // nothing that is asked for has to wait
+	Complete         bool                    `json:"complete"`  // nothing has to wait
 	Errored          bool                    `json:"errored"`
 	Eltrain          PlanExtras              `json:"eltrain"`
 
@@ -94,7 +94,7 @@ type PlanExtras struct {
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
-	// Left are the jobs that are not in the files any more, and stay because of -prune=false.
+	// Left are the jobs that are no longer in the files, and stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
 	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
 	Targets     []string `json:"targets,omitempty"`
@@ -107,12 +107,12 @@ type PlanExtras struct {
 func (m *PlanModel) leftItems() []string {
 	var items []string
 	for _, address := range m.Eltrain.Left {
-		items = append(items, address+" is not in the files any more; without -prune=false it would be destroyed.")
+		items = append(items, address+" is no longer in the files; without -prune=false it would be destroyed.")
 	}
 	return items
 }
 
-// PlanWait is something that is not as asked for and needs what is not there.
+// PlanWait is something that is not as configured and needs what is not there.
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
@@ -151,7 +151,7 @@ type Resource struct {
 	Provider string `json:"provider_name"`
 }
 
-// ObjectChange is what becomes of an object.
+// ObjectChange is what happens to an object.
 type ObjectChange struct {
 	Actions         []string        `json:"actions"`
 	Before          any             `json:"before"`
@@ -187,7 +187,7 @@ type PlannedChange struct {
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	drift   bool   // it has happened, and nobody of ours did it
+	drift   bool   // it has happened, and not by eltrain
 	remains bool   // it clears away what is left of a job that had the name: no record goes with it
 	index   int    // of the slot; 0 for a job
 	at      int    // in the plan's own order, which is that of the declarations
@@ -230,7 +230,7 @@ type OutputValue struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// OutputChange is what becomes of an output. A sensitive value is not remembered: what becomes of it is not known.
+// OutputChange is what happens to an output. A sensitive value is not remembered: what happens to it is not known.
 type OutputChange struct {
 	Actions         []string        `json:"actions"`
 	Before          json.RawMessage `json:"before"`

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxSingly is how many like changes of one plan get lines of their own; more are told as one.
+	// maxSingly is how many like changes of one plan get lines of their own; more are reported as one.
 	maxSingly = 8
 	// stillEvery is how often a folded group says that it is still at it; Terraform's interval.
 	stillEvery = 10 * time.Second
@@ -26,7 +26,7 @@ const (
 
 var _ apply.View = (*Progress)(nil)
 
-// Progress tells a person what apply does, line by line, as it happens. Like changes of one plan are told
+// Progress shows a person what apply does, line by line, as it happens. Similar changes of one plan are shown
 // as one when there are many. It is an apply.View: calls come from one goroutine at a time.
 type Progress struct {
 	screen   Screen
@@ -37,15 +37,15 @@ type Progress struct {
 	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
 	stopped  map[slotOf]int       // incarnations whose end was counted, until the next one of the slot is started
 	bursts   map[burstKey]*burst
-	waits    map[string]waiting   // as last told, by their words
+	waits    map[string]waiting   // as last shown, by their words
 	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
 	withheld map[string]string    // why jobs are held back, by address, as last noticed
 	covered  map[string]bool      // of these, those of which a warning told for all
 	invalid  bool                 // the files have errors
-	trained  map[string]time.Time // when training of a job was last told
+	trained  map[string]time.Time // when training of a job was last shown
 }
 
-// burstKey names changes that are told as one.
+// burstKey names changes that are reported as one.
 type burstKey struct {
 	job, role string
 	words     actionWord // not the action: a replacement may be two changes, a stop and a start
@@ -57,7 +57,7 @@ type burst struct {
 	told    time.Time    // when it last gave a sign
 	pending map[int]bool // slots that are not done
 	flying  map[int]bool // of those, the ones under way
-	failed  map[int]bool // of those, the ones that failed and may be tried again
+	failed  map[int]bool // of those, the ones that failed and may be retried
 	first   string       // which failed first in this round, and why
 	before  int          // how many had failed in the round before; 0 in the first
 	done    int
@@ -69,13 +69,13 @@ type slotOf struct {
 	slot job.Address
 }
 
-// waiting is a line on what waits, and when it was told.
+// waiting is a line on what waits, and when it was shown.
 type waiting struct {
 	text string
 	at   time.Time
 }
 
-// NewProgress tells on s. now is the clock for how often to speak.
+// NewProgress writes to s. now is the clock that limits how often.
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
@@ -83,7 +83,7 @@ func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	}
 }
 
-// Planned takes note of which changes come in numbers, and tells what has to wait if that is news.
+// Planned groups changes that come in numbers, and shows what has to wait if that is news.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -113,7 +113,7 @@ func (p *Progress) Planned(next *plan.Plan) {
 	}
 }
 
-// Shown takes note that a plan was shown in full: what it says need not be told again.
+// Shown records that a plan was shown in full: what it says need not be reported again.
 func (p *Progress) Shown(shown *plan.Plan) {
 	p.newWaits(shown.Waits)
 	for i := range shown.Changes {
@@ -136,7 +136,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	current := map[string]bool{}
 	for _, w := range waits {
 		for _, text := range folded(p.redactor.Sentences(w.Reasons)) {
-			if p.withheld[waitAddress(w)] == text { // a notice has told it
+			if p.withheld[waitAddress(w)] == text { // a notice has shown it
 				continue
 			}
 			line := waitAddress(w) + ": waiting: " + text
@@ -147,7 +147,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 				continue
 			}
 			p.waits[words] = waiting{line, now}
-			if !w.Passing { // what may pass by itself asks nobody to look
+			if !w.Passing { // what may pass by itself needs no attention
 				line = p.screen.paint(line, yellow)
 			}
 			lines = append(lines, line)
@@ -157,7 +157,7 @@ func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
 	return lines
 }
 
-// Started tells that a change was begun.
+// Started reports that a change was started.
 func (p *Progress) Started(c *plan.Change) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -175,7 +175,7 @@ func (p *Progress) Started(c *plan.Change) {
 	delete(b.failed, c.Slot.Index)
 }
 
-// because is a change's most telling reason: while watching nobody was shown a plan.
+// because is a change's most telling reason: a watch shows no plan.
 func (p *Progress) because(c *plan.Change) string {
 	why := c.Why()
 	if why.IsZero() {
@@ -184,7 +184,7 @@ func (p *Progress) because(c *plan.Change) string {
 	return " (" + p.redactor.Text(strings.TrimSuffix(Sentence(why), ".")) + ")"
 }
 
-// Still tells that a change takes its time.
+// Still reports that a change takes its time.
 func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -198,7 +198,7 @@ func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	}
 }
 
-// Finished tells how a change ended.
+// Finished reports how a change ended.
 func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	b := p.bursts[key(c)]
 	if err != nil && b == nil {
@@ -227,11 +227,11 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	p.endRound(key(c), b)
 }
 
-// Withdrawn ends a change that is not asked for any more.
+// Withdrawn ends a change that is no longer asked for.
 func (p *Progress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
-		p.tell(fmt.Sprintf("%s: %s given up after %s: it is not asked for any more", ChangeAddress(c), words(c).done, short(elapsed)))
+		p.tell(fmt.Sprintf("%s: %s canceled after %s: no longer needed", ChangeAddress(c), words(c).done, short(elapsed)))
 		return
 	}
 	delete(b.flying, c.Slot.Index)
@@ -253,7 +253,7 @@ func (p *Progress) endRound(k burstKey, b *burst) {
 	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}, before: len(b.failed)}
 }
 
-// sumUp tells how a round went. One in which everything failed again is no news.
+// sumUp reports how a round went. One in which everything failed again is no news.
 func (p *Progress) sumUp(k burstKey, b *burst) {
 	if b.began.IsZero() || b.done == 0 && b.before > 0 && len(b.failed) == b.before {
 		return
@@ -270,12 +270,12 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text+b.failures(), shade))
 }
 
-// failures is how many of a group failed, and why the first did: as a rule they all have one reason.
+// failures is how many of a group failed, and why the first did: usually they all have one reason.
 func (b *burst) failures() string {
 	if len(b.failed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d failed, the first being %s", len(b.failed), b.first)
+	return fmt.Sprintf(", %d failed, first: %s", len(b.failed), b.first)
 }
 
 // count counts what was done, each slot once: a replacement may be two changes, a stop and a start. A restart in place heals:
@@ -293,7 +293,7 @@ func (p *Progress) count(c *plan.Change) {
 	case ofJob(c):
 	case stops(c) || c.Action == plan.Delete:
 		s.Add = 0
-		if counted && ended == c.Incarnation { // it was to be stopped for good, and then to be replaced, or the other way round
+		if counted && ended == c.Incarnation { // it was to be stopped permanently, and then to be replaced, or the other way around
 			s.Remove = 0
 		}
 		p.stopped[at] = c.Incarnation
@@ -309,7 +309,7 @@ func (p *Progress) count(c *plan.Change) {
 	p.total.Remove += s.Remove
 }
 
-// Noticed tells what happened.
+// Noticed reports what happened.
 func (p *Progress) Noticed(n job.Notice) {
 	if toldByChanges(n) || n.Type == "withheld" && p.hold(n) {
 		return
@@ -321,12 +321,12 @@ func (p *Progress) Noticed(n job.Notice) {
 	p.tell(p.screen.notice(n, p.redactor))
 }
 
-// hold takes note of why a job is held back, or that it is no more. It reports whether that need not be told: the files'
-// errors hold back every job, and their warning was told once for all.
+// hold records why a job is held back, or no longer is. It reports whether that need not be shown: the files'
+// errors hold back every job, and one warning covers them all.
 func (p *Progress) hold(n job.Notice) (covered bool) {
 	now := p.invalid
 	text := noticeText(&n)
-	over := strings.HasPrefix(text, "over:")
+	over := strings.HasPrefix(text, "resolved:")
 	covered = now || over && p.covered[n.Address]
 	delete(p.covered, n.Address)
 	delete(p.withheld, n.Address)
@@ -346,13 +346,13 @@ func (p *Progress) Condition(c conditions.Change) {
 	}
 	summary, detail := conditionText(&c.Condition)
 	if c.Type == conditions.Cleared {
-		p.tell(p.screen.paint("Over: "+p.redactor.Text(summary), green))
+		p.tell(p.screen.paint("Resolved: "+p.redactor.Text(summary), green))
 		return
 	}
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
 }
 
-// Progressed tells how training goes, every few seconds.
+// Progressed reports training progress, every few seconds.
 func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
@@ -362,7 +362,7 @@ func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	p.tell("job." + jobName + ": " + training(far.Step, far.Loss, far.StepRate))
 }
 
-// training is how far a job is: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
+// training is the progress of a job: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
 func training(step int64, loss *float64, stepsPerSecond float64) string {
 	text := "step " + strconv.FormatInt(step, 10)
 	if loss != nil {
@@ -386,10 +386,10 @@ func (p *Progress) Applied() { p.conclude("Apply complete!", green) }
 
 // Incomplete is the last line of an apply that has nothing left to do though not all is well.
 func (p *Progress) Incomplete() {
-	p.conclude("Apply ended, but not all jobs run as asked for.", yellow)
+	p.conclude("Apply ended, but not all jobs are running as configured.", yellow)
 }
 
-// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to go on with it.
+// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to continue with it.
 func (p *Progress) Unwatched(left job.Records) {
 	p.conclude("Watch ended.", bold)
 	var names []string
@@ -414,12 +414,12 @@ func (p *Progress) Unwatched(left job.Records) {
 }
 
 // afterWatch ends the sentence on what a watch leaves.
-const afterWatch = ". To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."
+const afterWatch = ". To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."
 
 // DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
 func (p *Progress) DestroyIncomplete() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint("Destroy ended, but not all that was asked for is gone. Resources: "+destroyedCount(p.total), bold, yellow))
+	p.tell("\n" + p.screen.paint("Destroy ended, but not everything is gone. Resources: "+destroyedCount(p.total), bold, yellow))
 }
 
 // Destroyed is the last line of a destroy that reached its end.
@@ -467,7 +467,7 @@ func ChangeAddress(c *plan.Change) string {
 	return c.Slot.String()
 }
 
-// place tells where a started incarnation is.
+// place reports where a started incarnation is.
 func place(c *plan.Change) string {
 	if c.Action != plan.Create && c.Action != plan.Replace {
 		return ""
@@ -491,7 +491,7 @@ var actionWords = map[plan.Action]actionWord{
 	plan.NoOp:    {"Moving", "Move", "moved"},
 }
 
-// importing is how a job is spoken of that is looked after from now on.
+// importing is how a job is spoken of that is managed from now on.
 var importing = actionWord{"Importing", "Import", "imported"}
 
 // stopping is the first half of a planned replacement: the old incarnation ends in its own time.
@@ -522,7 +522,7 @@ func short(d time.Duration) string {
 	return job.Duration(d.Round(time.Second)).String()
 }
 
-// Quiet is an apply.View that tells nothing.
+// Quiet is an apply.View that shows nothing.
 type Quiet struct{}
 
 var _ apply.View = Quiet{}

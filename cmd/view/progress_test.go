@@ -131,7 +131,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 		}
 		c.Finished(ch, time.Second, err)
 	}
-	for i := 0; i < 1000; i += 50 { // what failed is tried again, in no new plan
+	for i := 0; i < 1000; i += 50 { // what failed is retried, in no new plan
 		c.Started(&p.Changes[i])
 		c.Finished(&p.Changes[i], time.Second, nil)
 	}
@@ -267,7 +267,7 @@ func TestProgressOfWatching(t *testing.T) {
 		c.Progressed("other", apply.Progress{Step: 7})
 		c.at = c.at.Add(time.Second)
 	}
-	invalid := filesInvalid("on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last good configuration stays in force until it is mended, and nothing is stopped.")
+	invalid := filesInvalid("on main.hcl line 3:\n   3:   cpu = s3cret\n\nThe last valid configuration stays in effect until it is fixed, and nothing is stopped.")
 	c.Condition(invalid)
 	invalid.Type = conditions.Cleared
 	c.Condition(invalid)
@@ -292,21 +292,21 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(why)}, {Job: "b", Reasons: said(why)}, {Job: "c", Reasons: said(why)}}})
 	invalid.Type = conditions.Cleared
 	c.Condition(invalid)
-	told("over: it is what the files say again")
+	told("resolved: it matches the files again")
 	if n := strings.Count(c.out.String(), "replicas is no number"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, c.out.String())
 	}
-	if n := strings.Count(strings.ToLower(c.out.String()), "over:"); n != 1 {
+	if n := strings.Count(strings.ToLower(c.out.String()), "resolved:"); n != 1 {
 		t.Errorf("over %d times:\n%s", n, c.out.String())
 	}
 
 	// What holds back one job is told of that one, once.
 	c.out.Reset()
-	const held = "The files would have 2 slots of it removed, and -max-destroy=1 allows no more than that."
+	const held = "The files would remove 2 slots of it, which is more than -max-destroy=1 allows."
 	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: held})
 	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(held, "No node has room.")}}})
-	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: "over: it is what the files say again"})
-	for text, want := range map[string]int{"-max-destroy=1": 1, "No node has room": 1, "over:": 1} {
+	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: "resolved: it matches the files again"})
+	for text, want := range map[string]int{"-max-destroy=1": 1, "No node has room": 1, "resolved:": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
 			t.Errorf("%q is told %d times:\n%s", text, n, c.out.String())
 		}

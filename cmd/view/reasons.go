@@ -13,10 +13,10 @@ import (
 
 // What the status and the plan's drift find.
 const (
-	slotsGone    job.Code = "slots_gone"         // slots are no longer there, and no master has looked since
+	slotsGone    job.Code = "slots_gone"         // slots are gone; no master has checked since
 	slotsMissing job.Code = "slots_missing"      // fewer slots of a role run than are to
 	jobFailedBy  job.Code = "job_failed_by"      // the job failed; the incident that ended it
-	startAnew    job.Code = "start_anew"         // how a job that failed is started anew
+	startAnew    job.Code = "start_anew"         // how a job that failed is started again
 	editAnew     job.Code = "start_anew_watched" // the same, while a watch runs
 	changedBy    job.Code = "changed_by"         // somebody changed an attribute
 )
@@ -117,54 +117,54 @@ var sentences = map[job.Code]sentence{
 
 	// Why a slot is started, stopped or replaced, or a job removed.
 	plan.DeclarationChanged: editedFields,
-	plan.ReplaceRequested:   says("its replacement was asked for"),
+	plan.ReplaceRequested:   says("replacement was requested"),
 	plan.Edited:             func(_ job.Reason, of []string) string { return "it was edited: " + strings.Join(of, ", ") },
 	plan.EditedAttribute:    either("by", "${path} by ${by}", "${path}"),
-	plan.Superseded:         says("it is replaced"),
+	plan.Superseded:         says("a newer incarnation replaced it"),
 	plan.JobEnded:           func(r job.Reason, _ []string) string { return "the job " + ended(r) },
-	plan.AgentOutlivesJob:   says("the job succeeded, and its agent has not ended"),
-	plan.StoppedBefore:      says("it was stopped before, and runs"),
-	plan.EarlierDecision:    says("an earlier plan decided so"),
+	plan.AgentOutlivesJob:   says("the job succeeded, but its agent has not exited"),
+	plan.StoppedBefore:      says("it was stopped before, but still runs"),
+	plan.EarlierDecision:    says("decided by an earlier plan"),
 	plan.RoleSucceeded:      says("another slot of its role has succeeded"),
-	plan.NotDeclared:        says("it is not declared any more"),
-	plan.DestroyRequested:   says("destroy was asked for"),
-	plan.RoleNotDeclared:    says("role ${role} is not declared any more"),
-	plan.AboveMost:          says("its role is to have at most ${most:slots}"),
-	plan.GivesWay:           says("it waits in vain, and job.${job} fits without it"),
+	plan.NotDeclared:        says("it is no longer declared"),
+	plan.DestroyRequested:   says("destroy was requested"),
+	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
+	plan.AboveMost:          says("its role may have at most ${most:slots}"),
+	plan.GivesWay:           says("it cannot start, and job.${job} fits without it"),
 	plan.MakesRoom:          says("job.${job} waits and fits with ${role} at ${to} instead of ${from} slots"),
 	plan.Shrunk:             says("${of}: ${from} -> ${to} slots"),
 	plan.Scaled:             says("scaled within ${min}..${max}: ${from} -> ${to} slots"),
-	plan.MemoryEnlarged:     says("memory ${from} -> ${to} after running out of it"),
-	plan.NoRoomToReturn:     says("no node has room for it: it starts anew once one has"),
+	plan.MemoryEnlarged:     says("memory ${from} -> ${to} after running out of memory"),
+	plan.NoRoomToReturn:     says("no node has room for it: it starts again once one does"),
 	plan.NodeDrained:        says("node ${node} is drained (${message})"),
-	plan.NodeOverloaded:     says("node ${node} has less than it holds"),
+	plan.NodeOverloaded:     says("node ${node} has less than its slots need"),
 	plan.JobLimits:          says("the job's limits"),
 	plan.RoleMax:            says("at most ${most:slots}"),
 	plan.NoRoomForMore:      says("no node has room for more"),
 	plan.Stray:              says("it belongs to an earlier job of this name, or to none"),
-	plan.NothingRuns:        says("nothing of it runs any more"),
-	plan.Remains:            says("remains of an earlier job"),
+	plan.NothingRuns:        says("nothing of it is running"),
+	plan.Remains:            says("left over from an earlier job"),
 	plan.MoreReasons:        either("count", "and ${count} more reasons", "and more"),
 
 	// How a slot was lost.
-	plan.LeaseLost:     says("it was silent for the whole lease"),
+	plan.LeaseLost:     says("its lease expired"),
 	plan.NodeGone:      ofSlot(either("node", "its node ${node} was removed", "its node was removed")),
 	plan.Preempted:     fact("it was preempted"),
 	plan.Evicted:       fact("it was evicted"),
-	plan.Deleted:       fact("somebody deleted it"),
+	plan.Deleted:       fact("somebody else deleted it"),
 	plan.NodeFailed:    says("its node could not start it"),
 	plan.LaunchFailed:  says("its agent did not register"),
-	plan.AgentLeft:     fact("its agent was asked to go"),
+	plan.AgentLeft:     fact("its agent was told to stop"),
 	plan.AgentGone:     ofSlot(either("signal", "its agent ended: signal: ${signal}", "its agent ended")),
 	plan.OutOfMemory:   says("it ran out of memory"),
 	plan.StartFailed:   says("it could not be started"),
-	plan.ProcessKilled: says("a process ended by signal: ${signal}"),
-	plan.ProcessFailed: says("a process ended with exit code ${code}"),
+	plan.ProcessKilled: says("a process was killed by signal: ${signal}"),
+	plan.ProcessFailed: says("a process exited with code ${code}"),
 	plan.PlaceLost:     says("it lost its place"),
 
 	// Evidence.
-	plan.SilentForLease:   fact("not heard of for the whole lease"),
-	plan.NotRegistered:    fact("its agent runs and has not registered: does it reach the service?"),
+	plan.SilentForLease:   fact("no heartbeat for the whole lease"),
+	plan.NotRegistered:    fact("its agent is running but has not registered: can it reach the service?"),
 	plan.NodeRemoved:      fact("node ${node} was removed"),
 	plan.NodeCannotStart:  fact("node ${node} could not start it: ${message}"),
 	plan.CannotStart:      fact("could not be started: ${message}"),
@@ -179,40 +179,40 @@ var sentences = map[job.Code]sentence{
 	plan.AgentNotThere:    fact("its agent has not registered"),
 	plan.NoPlace:          fact("it has no place"),
 	plan.NotStarting:      fact("${message}"),
-	plan.EndedWell:        says("it has ended well"),
-	plan.Gone:             says("nothing of it is there any more"),
-	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} and is not recorded", "incarnation ${incarnation} runs on no node yet and is not recorded"),
-	plan.NewerIncarnation: says("incarnation ${incarnation} was started, and ${recorded} is recorded"),
+	plan.EndedWell:        says("it succeeded"),
+	plan.Gone:             says("nothing of it is left"),
+	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} but is not recorded", "incarnation ${incarnation} is not on a node yet and not recorded"),
+	plan.NewerIncarnation: says("incarnation ${incarnation} was started, but ${recorded} is recorded"),
 
-	// What is not as asked for.
+	// What is not as configured.
 	plan.NoRoom:    shortage,
 	plan.NeverFits: says("It cannot run on these nodes even when they are empty. ${of}"),
 	plan.AboveLimits: func(_ job.Reason, of []string) string {
-		return "Wanted: " + strings.Join(of, ", ") + ". Its limits leave no room for that."
+		return "Wanted: " + strings.Join(of, ", ") + ". The job's limits do not allow it."
 	},
-	plan.StillStopping:         says("Slots of it are still being stopped. Once they have ended, ${count:slots} start anew, if they fit; a plan counts them from then on."),
-	plan.ReplacementTooLarge:   says("What is to replace its slots does not fit on the nodes; it runs on as it was."),
+	plan.StillStopping:         says("Some of its slots are still stopping. Once they have ended, ${count:slots} start again if they fit; plans count them from then on."),
+	plan.ReplacementTooLarge:   says("The replacements of its slots do not fit on the nodes; it keeps running unchanged."),
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
-	plan.EndedUnheard:          says("${slots}: no process runs there any more. Why, their agents tell a master, and an apply goes on from there."),
+	plan.EndedUnheard:          says("${slots}: no process is running. The next apply asks the agents why, and continues from there."),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
 	plan.ProviderRefuses:       says("${message}"),
-	plan.NameInUse:             says("A job of this name runs there already, managed under the state ${state:q}. Give this one another name or its provider another namespace, or use that state to take the job over."),
-	plan.ImageMissing:          says("Role ${role} has no image, and provider ${provider:q} runs nothing without. Give the role an image, or the provider one for all its roles."),
-	plan.ImageUnsupported:      says("Role ${role} has an image, and provider ${provider:q} runs none. Leave image out or choose another provider."),
-	plan.PodUnsupported:        says("Role ${role} has a pod overlay, and provider ${provider:q} has no pods. Leave pod out or choose another provider."),
-	plan.MoveBlocked:           says("It could not move to job.${to}: a job is there already. Both go on as they are. Take one of the two out of the state with eltrain state rm, give the moved block another name, or remove the block to have job.${job} destroyed."),
+	plan.NameInUse:             says("A job of this name already runs there, managed by the state ${state:q}. Rename this job, give its provider another namespace, or use that state to take the job over."),
+	plan.ImageMissing:          says("Role ${role} has no image, and provider ${provider:q} needs one. Set image in the role, or in the provider for all roles."),
+	plan.ImageUnsupported:      says("Role ${role} has an image, but provider ${provider:q} does not run images. Remove image or choose another provider."),
+	plan.PodUnsupported:        says("Role ${role} has a pod overlay, but provider ${provider:q} has no pods. Remove pod or choose another provider."),
+	plan.MoveBlocked:           says("It could not move to job.${to}: a job with that name exists. Both stay as they are. Remove one of them from the state with eltrain state rm, change the name in the moved block, or remove the block to have job.${job} destroyed."),
 	plan.AtOtherSite:           atOtherSite,
-	plan.NotPruned:             says("job.${job} is not in the files any more, and is left only because of -prune=false: an apply without it removes it."),
-	plan.EndsWhole:             says("It ends as a whole: what would be left of its gang could not train. Target job.${job}, or leave all of it out."),
-	plan.StartsWhole:           says("It starts as a whole: the min of all its roles together, or nothing. Target job.${job}, or leave all of it out."),
-	plan.RoleUpdatesWhole:      says("What its role is declared as now is taken up by all slots of the role together. Target job.${job}.${role}, or leave all of it out."),
-	plan.FailsWhole:            says("It is to be given up (${of}), and is so as a whole. Target job.${job}, or leave all of it out."),
+	plan.NotPruned:             says("job.${job} is no longer in the files and is kept only because of -prune=false: an apply without that flag destroys it."),
+	plan.EndsWhole:             says("A job can only be stopped as a whole: what is left of its gang could not train. Target job.${job}, or leave all of it out."),
+	plan.StartsWhole:           says("A job can only be started as a whole: the min of all its roles together. Target job.${job}, or leave all of it out."),
+	plan.RoleUpdatesWhole:      says("A role can only be updated as a whole. Target job.${job}.${role}, or leave all of it out."),
+	plan.FailsWhole:            says("The job fails (${of}), and can only be stopped as a whole. Target job.${job}, or leave all of it out."),
 	plan.NotRunningOutOfScope:  either("more", "${slots} and ${more} more"+outOfScope, "${slots}"+outOfScope),
 
 	// The parts of a shortage.
-	plan.Wanted:           either("extra", "${count} ${role} with ${each} each, and ${extra} for what else is in its pod", "${count} ${role} with ${each} each"),
+	plan.Wanted:           either("extra", "${count} ${role} with ${each} each, and ${extra} for the rest of its pod", "${count} ${role} with ${each} each"),
 	plan.NodeFree:         nodeWith("${free} free"),
 	plan.NodeNothingFree:  nodeWith("nothing free"),
 	plan.NodeFull:         nodeIs(" ", "full with ${most:slots}"),
@@ -220,42 +220,42 @@ var sentences = map[job.Code]sentence{
 	plan.NodeBarred:       nodeIs(": ", "${message}"),
 	plan.NotForRole:       says("not for ${role}: ${message}"),
 	plan.MoreNodes:        says("and ${count} more nodes"),
-	plan.MoreUselessNodes: says("and ${count} more nodes that are no use"),
+	plan.MoreUselessNodes: says("and ${count} more unsuitable nodes"),
 
-	// Why what is asked for is refused. Their headlines are below.
+	// Why a change is refused. Their headlines are below.
 	plan.PreventDestroy:           says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, " + narrowScope),
-	plan.PreventDestroyUndeclared: says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, declare it again, with lifecycle.prevent_destroy disabled, and apply that first: what counts is what was last applied."),
+	plan.PreventDestroyUndeclared: says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for this job to be destroyed. To avoid this error and continue with the plan, first declare it again with lifecycle.prevent_destroy disabled, and apply that: the setting that was last applied counts."),
 	plan.PreventDestroyMove:       says("job.${job} has lifecycle.prevent_destroy set, but the plan calls for it to be destroyed under provider ${from:q} and created under ${to:q}. To avoid this error and continue with the plan, " + narrowScope),
-	plan.ImportConflict:           says("${id:q} and ${other:q} belong to two jobs that run. Slots can only be imported together with the others of their job."),
-	plan.ImportOtherProvider:      says("${id:q} runs under provider ${runs_under:q}, and job.${job} is declared with provider ${provider:q}."),
+	plan.ImportConflict:           says("${id:q} and ${other:q} belong to two running jobs. All slots of a job must be imported together."),
+	plan.ImportOtherProvider:      says("${id:q} runs under provider ${runs_under:q}, but job.${job} is declared with provider ${provider:q}."),
 	plan.ImportJobToSlot:          says("${id:q} is a whole job. Import it to job.${job}."),
-	plan.ImportOtherSlot:          says("${id:q} was launched as ${slot} and cannot become ${to}: a slot keeps its place in the job."),
-	plan.ImportAmbiguous:          says("Two jobs have something that is called ${id:q}. Import by the job's UID: ${uid} or ${other}."),
-	plan.ImportNotFound:           says("While attempting to import an existing object to ${to:q}, the provider detected that nothing runs with the id ${id:q}. Only what eltrain has launched and still runs can be imported; check the id, and that the provider is configured for the place where it runs."),
-	plan.ImportManaged:            says("eltrain is already managing what runs with the id ${id:q}, as job.${as}. To give it another name, write a moved block."),
-	plan.ImportDuplicate:          says("What runs with the id ${id:q} is imported to job.${as} already."),
+	plan.ImportOtherSlot:          says("${id:q} was launched as ${slot} and cannot become ${to}: a slot keeps its role and index."),
+	plan.ImportAmbiguous:          says("The id ${id:q} exists in two jobs. Import by the job's UID: ${uid} or ${other}."),
+	plan.ImportNotFound:           says("While attempting to import an existing object to ${to:q}, the provider detected that nothing runs with the id ${id:q}. Only what eltrain has launched and is still running can be imported; check the id, and that the provider is configured for where it runs."),
+	plan.ImportManaged:            says("eltrain already manages what runs with the id ${id:q}, as job.${as}. To rename it, add a moved block."),
+	plan.ImportDuplicate:          says("The id ${id:q} is already imported to job.${as}."),
 
 	// What notices tell, and why a job failed.
 	plan.PhaseEntered:      says("${phase}"),
-	plan.StartsAnew:        says("starts anew: it had ${phase}"),
+	plan.StartsAnew:        says("starts again: it had ${phase}"),
 	plan.JobFailed:         says("Failed: ${of}"),
 	plan.Incident:          says("${cause}: ${action}"),
 	plan.EventRejected:     says("${message}"),
 	plan.SlotFailed:        says("a slot failed"),
-	plan.WorldBrokeTooLate: says("${slot} cannot go on: its world broke after another slot of its role had succeeded"),
-	plan.FailedTooLate:     says("${slot} failed after another slot of its role had succeeded"),
+	plan.WorldBrokeTooLate: says("${slot} cannot continue: its world broke after another slot of its role succeeded"),
+	plan.FailedTooLate:     says("${slot} failed after another slot of its role succeeded"),
 	plan.SlotCannotStart:   says("${slot} cannot be started"),
-	plan.RestartsSpent:     says("${restarts} restarts within ${window} are spent"),
+	plan.RestartsSpent:     says("restart budget exhausted: ${restarts} within ${window}"),
 
 	// What the loop finds.
 	apply.LaunchRefused:      refused("cannot be launched"),
 	apply.StopRefused:        refused("cannot be stopped"),
-	apply.MendingRefused:     refused("cannot be mended"),
+	apply.MendingRefused:     refused("cannot be repaired"),
 	apply.RemovalRefused:     refused("cannot be removed"),
 	apply.PreparationRefused: refused("cannot be prepared"),
 	apply.Delayed:            says("${message}"),
-	apply.NotStored:          says("The state cannot be stored; nothing is changed until it can: ${message}"),
-	apply.LeftFiles:          says("It is not in the files any more, which is believed once nobody has written there for ${after}, unless it comes back."),
+	apply.NotStored:          says("The state cannot be stored; nothing changes until it can be: ${message}"),
+	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
 	apply.FilesUnusable:      says("${message}"),
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
 	apply.SlotsRemoved:       whatBecame("removed"),
@@ -271,12 +271,12 @@ var sentences = map[job.Code]sentence{
 	apply.OutputLeftOut:      leftOut,
 
 	// What the status and the plan's drift find.
-	slotsGone:    either("several", "${slots} are no longer there, and no master has looked since.", "${slots} is no longer there, and no master has looked since."),
-	slotsMissing: says("${role}: ${running} of ${desired} slots run."),
+	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
+	slotsMissing: says("${role}: ${running} of ${desired} slots are running."),
 	jobFailedBy:  func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
-	startAnew:    says("To start it anew, with a new budget, run eltrain apply."),
-	editAnew: says("A watch does not start it anew by itself. Edit what its slots are started from, as command or env: the watch takes that up. " +
-		"If the files need no edit, interrupt the watch, run eltrain apply, and watch again."),
+	startAnew:    says("To start it again with a new restart budget, run eltrain apply."),
+	editAnew: says("A watch does not start it again by itself. Change what its slots are started from, such as command or env, and the watch applies it. " +
+		"If the files need no change, interrupt the watch, run eltrain apply, and start the watch again."),
 	changedBy: says("${path} was changed by ${by}"),
 }
 
@@ -298,10 +298,10 @@ var headlines = map[job.Code]string{
 const (
 	cannotBeDestroyed = "Instance cannot be destroyed"
 	narrowScope       = "either disable lifecycle.prevent_destroy or reduce the scope of the plan using the -target option."
-	outOfScope        = ": not running, and not in scope. Its world may not form without. Target job.${job} to have all of it healed."
+	outOfScope        = ": not running and not in scope. The world may not form without it. Target job.${job} to heal all of it."
 )
 
-// Words writes reasons for what tells people in its own way. See apply.Words.
+// Words writes reasons as sentences for the loop. See apply.Words.
 type Words struct{}
 
 var _ apply.Words = Words{}
@@ -379,7 +379,7 @@ func exceptions(of []string) string {
 }
 
 func retryWaits(r job.Reason, of []string) string {
-	return fmt.Sprintf("It %s, and starts anew once there is room: unlike a new job it takes no places from others of its priority. %s eltrain apply -replace=job.%s starts it as a new one.",
+	return fmt.Sprintf("It %s, and starts again once there is room: unlike a new job it takes no places from jobs of its priority. %s To start it as a new job, run eltrain apply -replace=job.%s.",
 		ended(r), strings.Join(of, " "), r.Args["job"])
 }
 
@@ -410,8 +410,8 @@ func atOtherSite(r job.Reason, _ []string) string {
 	if r.Args["declared"] == "true" {
 		what = ", or destroy the job there first"
 	}
-	return fmt.Sprintf("It was launched at %s, and its provider %q is at %s now: it is left as it is. Point the provider back there%s; "+
-		"or, where that is no more, as a namespace that was deleted, take it out of the state with eltrain state rm.",
+	return fmt.Sprintf("It was launched at %s, but its provider %q is now at %s: it is left unchanged. Point the provider back there%s; "+
+		"or, if that place no longer exists (a deleted namespace, for example), remove it from the state with eltrain state rm.",
 		r.Args["site"], r.Args["provider"], r.Args["provider_site"], what)
 }
 
@@ -429,14 +429,14 @@ func refused(what string) sentence {
 func aboveMaxDestroy(r job.Reason, _ []string) string {
 	all := r.Args["all"] + " in all"
 	if r.Args["unseen"] != "" {
-		all = "up to " + all + " with what cannot be seen now"
+		all = "up to " + all + " including what cannot be observed now"
 	}
 	commit := ""
 	if r.Args["commit"] != "" {
 		commit = " (commit " + r.Args["commit"] + ")"
 	}
-	return fmt.Sprintf("The files%s would have %s of it removed or replaced, %s, and -max-destroy=%s allows no more than that: it goes on as it was last applied. "+
-		"If that is meant, apply by hand without -max-destroy, raise it, or confirm it once: a watch takes max_destroy from a POST to /v1/reconcile.",
+	return fmt.Sprintf("The files%s would remove or replace %s of it, %s, which is more than -max-destroy=%s allows: it keeps running as last applied. "+
+		"If this is intended, apply by hand without -max-destroy, raise it, or confirm it once with max_destroy in POST /v1/reconcile.",
 		commit, plural(number(r, "count"), "slot"), all, r.Args["max_destroy"])
 }
 

@@ -104,7 +104,7 @@ func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 	return out
 }
 
-// Writer passes on to w what is written, without sensitive values. Each Write has to be of whole lines.
+// Writer passes on to w what is written, without sensitive values. Each Write must be of whole lines.
 func (r *Redactor) Writer(w io.Writer) io.Writer { return hidingWriter{r, w} }
 
 type hidingWriter struct {

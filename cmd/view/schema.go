@@ -17,7 +17,7 @@ const schemaFormatVersion = "1.0"
 type SchemaFacts struct {
 	// Providers are the types of the providers' blocks, with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
-	// TypeOf gives the type that values of a Go type have in the language.
+	// TypeOf returns the type that values of a Go type have in the language.
 	TypeOf func(reflect.Type) cty.Type
 }
 
@@ -75,7 +75,7 @@ func NewSchemas(f SchemaFacts) (*Schemas, error) {
 	if err != nil {
 		return nil, err
 	}
-	slots, err := b.block(reflect.TypeFor[job.Role](), "A slot: one member of a role, with what it is started from.")
+	slots, err := b.block(reflect.TypeFor[job.Role](), "A slot: one member of a role, and what it runs.")
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +83,11 @@ func NewSchemas(f SchemaFacts) (*Schemas, error) {
 		delete(slots.Attributes, ofRole)
 		delete(slots.Blocks, ofRole)
 	}
-	b.compute(jobs, "uid", cty.String, "What tells the job from others of its name, before and after it.")
+	b.compute(jobs, "uid", cty.String, "The job's unique ID. A later job of the same name has another.")
 	b.compute(slots, "job", cty.String, "The job's name.")
 	b.compute(slots, "role", cty.String, "The role's name.")
 	b.compute(slots, "node", cty.String, "Where it runs.")
-	b.compute(slots, "incarnation", cty.Number, "How often it was started, counted from 1.")
+	b.compute(slots, "incarnation", cty.Number, "Which start of the slot it is, counted from 1.")
 	out := &Schemas{FormatVersion: schemaFormatVersion, Providers: map[string]*ProviderSchema{}}
 	for name, t := range f.Providers {
 		own, err := b.block(t, "")

@@ -72,7 +72,7 @@ const (
 	cyan      style = "\x1b[36m"
 )
 
-// paint wraps text in styles if the screen has colours.
+// paint wraps text in styles if the screen has colors.
 func (s Screen) paint(text string, styles ...style) string {
 	if !s.Colour || text == "" {
 		return text

@@ -104,14 +104,14 @@ func (m *PlanModel) leftFailed() []string {
 	return out
 }
 
-// sentences are that a job has failed, and what becomes of it.
+// sentences are that a job has failed, and what happens to it.
 func (f *FailedJob) sentences() []string {
 	first := "It failed."
 	if f.Reason != "" {
 		first = "It failed: " + strings.TrimSuffix(f.Reason, ".") + "."
 	}
 	if f.Anew {
-		return []string{first, "This plan starts it anew, as another job with a new budget."}
+		return []string{first, "This plan starts it again, as a new job with a new restart budget."}
 	}
-	return []string{first, "It stays so until eltrain apply finds room to start it anew; a watch does not."}
+	return []string{first, "It stays failed until eltrain apply finds room to start it again; a watch does not start it."}
 }

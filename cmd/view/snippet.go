@@ -58,7 +58,7 @@ func newSource(file *hcl.File) *source {
 }
 
 // lines are those from the first to the last, counted from 1, without what ends the last, and the byte at which they begin.
-// There have to be such lines.
+// There must be such lines.
 func (s *source) lines(first, last int) (text string, at int) {
 	at, end := s.starts[first-1], len(s.text)
 	if last < len(s.starts) {
@@ -123,7 +123,7 @@ const (
 	snippetLead    = 60
 )
 
-// cut is s with its long lines cut off around what is pointed at. Sensitive values have to be hidden before: of half of
+// cut is s with its long lines cut off around what is pointed at. Sensitive values must be hidden before: of half of
 // one nobody can tell that it is.
 func (s Snippet) cut() Snippet {
 	var code strings.Builder

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// at is where a part of a text is, which has to be in it.
+// at is where a part of a text is, which must be in it.
 func at(t *testing.T, text, part string) hcl.Range {
 	t.Helper()
 	before, _, found := strings.Cut(text, part)

@@ -14,7 +14,7 @@ import (
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
 const StatusFormat = "1.4"
 
-// WatchOperation begins the operation of a lock whose holder goes on healing (state.LockInfo.Operation).
+// WatchOperation begins the operation of a lock whose holder keeps healing (state.LockInfo.Operation).
 const WatchOperation = "apply -watch"
 
 // Facts is what a status is made from.
@@ -27,7 +27,7 @@ type Facts struct {
 	// Released are the jobs that the state was told to forget, by UID; Capabilities are the providers', by name.
 	Released     map[string]job.Released     `json:"released,omitempty"`
 	Capabilities map[string]job.Capabilities `json:"capabilities,omitempty"`
-	// Holder is who holds the state's lock; nil if nobody.
+	// Holder holds the state's lock; nil if it is free.
 	Holder *state.LockInfo `json:"-"`
 }
 
@@ -40,7 +40,7 @@ type StatusModel struct {
 	Unrecorded []UnrecordedStatus `json:"unrecorded"`
 }
 
-// MasterStatus tells who looks after the jobs. Without one, training goes on and nothing is healed.
+// MasterStatus reports who manages the jobs. Without one, training continues and nothing is healed.
 type MasterStatus struct {
 	Watching  bool       `json:"watching"`
 	Operation string     `json:"operation,omitempty"` // of the lock's holder, also when it does not watch
@@ -59,7 +59,7 @@ type JobStatus struct {
 	Generation     int              `json:"generation"` // 0 before the first world
 	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
 	Step           int64            `json:"step"`
-	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint that its output told of
+	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output
 	Loss           *float64         `json:"loss,omitempty"`            // nil if it is not known; 0 is a loss
 	StepsPerSecond float64          `json:"steps_per_second"`
 	Reasons        []string         `json:"reasons"`      // why it is not what was asked for
@@ -182,7 +182,7 @@ func masterStatus(h *state.LockInfo) MasterStatus {
 	}
 }
 
-// Watching reports whether a lock's holder goes on healing, and does not end by itself.
+// Watching reports whether a lock's holder keeps healing, and does not end by itself.
 func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, WatchOperation) }
 
 func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
@@ -266,7 +266,7 @@ func (j *JobStatus) world(w job.World) map[job.Address]int {
 	return ranks
 }
 
-// progress takes up how far a member is. The one that is furthest counts; often only one of them tells the loss.
+// progress enters a member's progress. The furthest one counts; often only one reports the loss.
 func (j *JobStatus) progress(m *job.Member) {
 	if m.Step > j.Step || m.Step == j.Step && m.Loss != nil {
 		j.Step, j.Loss = m.Step, m.Loss

@@ -165,7 +165,7 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 	}
 	var out bytes.Buffer
 	WriteStatus(Screen{Writer: &out}, m)
-	if !strings.Contains(out.String(), "ada@host (pid 7) is at work: eltrain apply, since ") {
+	if !strings.Contains(out.String(), "ada@host (pid 7) has been running eltrain apply since ") {
 		t.Errorf("it does not say who is at work:\n%s", out.String())
 	}
 }

@@ -49,9 +49,9 @@ func masterText(m StatusModel) string {
 	case !slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return !j.Phase.Ended() }):
 		return "" // nothing is left to be healed
 	case m.Master.Operation != "":
-		return fmt.Sprintf("%s (pid %d) is at work: eltrain %s, since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
+		return fmt.Sprintf("%s (pid %d) has been running eltrain %s since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
 	}
-	return "No master is watching: training is shown as it was last seen, nobody asks its agents, and nothing heals it. Run eltrain apply -watch."
+	return "No master is running: training is shown as last seen, and nothing heals it. Run eltrain apply -watch."
 }
 
 func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
@@ -83,7 +83,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 	s.incidents(b, j.Incidents)
 }
 
-// reason is a sentence on what is not as asked for, below what it is about.
+// reason is a sentence on what is not as configured, below what it is about.
 func (s Screen) reason(b *bytes.Buffer, why string) {
 	fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
 }
@@ -105,7 +105,7 @@ func worldText(j *JobStatus) string {
 	case j.WorldSize == 0 && j.Phase.Ended():
 		return fmt.Sprintf("generation %d was the last", j.Generation)
 	case j.WorldSize == 0:
-		return fmt.Sprintf("generation %d has ended, the next is not formed yet", j.Generation)
+		return fmt.Sprintf("generation %d has ended, the next has not formed yet", j.Generation)
 	}
 	size := plural(j.WorldSize, "process")
 	if j.WorldSize != 1 {
@@ -120,7 +120,7 @@ func trainingText(j *JobStatus) string {
 		parts = append(parts, training(j.Step, j.Loss, j.StepsPerSecond))
 	}
 	if j.CheckpointStep > 0 {
-		parts = append(parts, fmt.Sprintf("checkpoint of step %d", j.CheckpointStep))
+		parts = append(parts, fmt.Sprintf("checkpoint at step %d", j.CheckpointStep))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -35,7 +35,7 @@ func NewStream(w io.Writer, version string, now func() time.Time) *Stream {
 	return s
 }
 
-// line writes one object. The first four keys are those of Terraform's logger, and have to be there in each.
+// line writes one object. The first four keys are those of Terraform's logger, and must be there in each.
 func (s *Stream) line(level, message, kind string, more map[string]any) {
 	object := map[string]any{
 		"@level": level, "@message": message, "@module": "eltrain.ui",
@@ -68,7 +68,7 @@ func (s *Stream) condition(c *conditions.Change, about string, d Diagnostic) {
 		"change": c.Type, "about": about, "code": c.Reason.Code, "since": c.Since,
 	}}
 	if c.Type == conditions.Cleared {
-		s.line("info", "Over: "+d.Summary, "condition_cleared", more)
+		s.line("info", "Resolved: "+d.Summary, "condition_cleared", more)
 		return
 	}
 	more["diagnostic"] = d
@@ -138,7 +138,7 @@ func streamChange(rc *ResourceChange) StreamChange {
 }
 
 // Plan writes a plan: what others changed, each change, what waits, what it costs and what it decides about sizes, the
-// count, and what becomes of outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
+// count, and what happens to outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
 // before an apply.
 func (s *Stream) Plan(m *PlanModel) {
 	s.changes(m)
@@ -214,7 +214,7 @@ func (s *Stream) scaleDecision(size *RoleSize) {
 	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
 }
 
-// waits writes what is not as asked for by the newest plan, as far as the plan before it had not the same.
+// waits writes what is not as configured by the newest plan, as far as the plan before it had not the same.
 func (s *Stream) waits(all []PlanWait) {
 	told := make(map[string]bool, len(all))
 	for _, w := range all {
@@ -248,7 +248,7 @@ func (s *Stream) Unwatched(done plan.Summary) {
 	s.summary("Watch ended. Resources: "+doneCounts(done), done, "apply")
 }
 
-// StreamOutput is an output in a line: of a plan what becomes of it, of an apply its value, unless that is sensitive.
+// StreamOutput is an output in a line: of a plan what happens to it, of an apply its value, unless that is sensitive.
 type StreamOutput struct {
 	Sensitive bool            `json:"sensitive"`
 	Type      json.RawMessage `json:"type,omitempty"`

@@ -12,7 +12,7 @@ import (
 
 var _ apply.View = (*StreamProgress)(nil)
 
-// StreamProgress tells programs what apply does, as lines of a Stream. It is an apply.View: calls come from one
+// StreamProgress reports to programs what apply does, as lines of a Stream. It is an apply.View: calls come from one
 // goroutine at a time.
 type StreamProgress struct {
 	stream   *Stream
@@ -25,7 +25,7 @@ type StreamProgress struct {
 	planned  plan.Summary  // of the newest plan
 }
 
-// NewStreamProgress tells on s.
+// NewStreamProgress writes to s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
 	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}}
 }
@@ -66,8 +66,8 @@ func elapsedSeconds(d time.Duration) map[string]any {
 	return map[string]any{"elapsed_seconds": tenths(d.Seconds())}
 }
 
-// Planned tells what the loop sets out to do if that is more or other than before, what is decided about sizes, and what
-// waits. What of an earlier plan is not under way and is not in this one any more is not waited for.
+// Planned reports what the loop sets out to do if that is more or other than before, what is decided about sizes, and what
+// waits. What of an earlier plan is not under way and is not in this one anymore is not waited for.
 func (p *StreamProgress) Planned(next *plan.Plan) {
 	open, still, more := maps.Clone(p.flying), map[deed]bool{}, false
 	for i := range next.Changes {
@@ -97,12 +97,12 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 	p.complete()
 }
 
-// begin tells that the loop sets out to do what its newest plan has. What it had set out to do and is not done yet is part
+// begin reports that the loop sets out to do what its newest plan has. What it had set out to do and is not done yet is part
 // of that.
 func (p *StreamProgress) begin() {
 	n := p.planned
 	if p.begun {
-		p.stream.line("info", "Reconciling goes on by a newer plan", "reconcile_overtaken", map[string]any{"id": p.count, "by": p.count + 1})
+		p.stream.line("info", "Reconciling continues with a newer plan", "reconcile_overtaken", map[string]any{"id": p.count, "by": p.count + 1})
 	}
 	p.begun = true
 	p.count++
@@ -112,7 +112,7 @@ func (p *StreamProgress) begin() {
 	})
 }
 
-// complete tells that all that the loop set out to do is done, if it is.
+// complete reports that all that the loop set out to do is done, if it is.
 func (p *StreamProgress) complete() {
 	if p.begun && len(p.open) == 0 {
 		p.begun = false
@@ -120,7 +120,7 @@ func (p *StreamProgress) complete() {
 	}
 }
 
-// Started tells that a change was begun.
+// Started reports that a change was started.
 func (p *StreamProgress) Started(c *plan.Change) {
 	if !p.begun { // a restart in place is the same deed as the one before
 		p.begin()
@@ -132,12 +132,12 @@ func (p *StreamProgress) Started(c *plan.Change) {
 		hook(c, map[string]any{"reasons": p.redactor.Sentences(c.Reasons), "reason_codes": p.redactor.Reasons(c.Reasons)}))
 }
 
-// Still tells that a change takes its time.
+// Still reports that a change takes its time.
 func (p *StreamProgress) Still(c *plan.Change, elapsed time.Duration) {
 	p.stream.line("info", ChangeAddress(c)+": Still "+lower(words(c).doing)+"... ["+short(elapsed)+" elapsed]", "apply_progress", hook(c, elapsedSeconds(elapsed)))
 }
 
-// Finished tells how a change ended. One that failed is tried again, as long as it is asked for: so it is no error yet, and
+// Finished reports how a change ended. One that failed is retried, as long as it is asked for: so it is no error yet, and
 // why it failed is beside it.
 func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	d := deedOf(c)
@@ -156,17 +156,17 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 	p.complete()
 }
 
-// Withdrawn ends a change that is not asked for any more: to a program it has failed for good.
+// Withdrawn ends a change that is no longer asked for: to a program it has failed permanently.
 func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	delete(p.flying, deedOf(c))
 	delete(p.open, deedOf(c))
 	in := elapsedSeconds(elapsed)
-	in["error"] = "It is not asked for any more."
-	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" given up after "+short(elapsed), "apply_errored", hook(c, in))
+	in["error"] = "No longer needed."
+	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" canceled after "+short(elapsed), "apply_errored", hook(c, in))
 	p.complete()
 }
 
-// Noticed tells what happened: an incident under its own type, with its evidence, else a notice. What the lines on changes
+// Noticed reports what happened: an incident under its own type, with its evidence, else a notice. What the lines on changes
 // tell has none.
 func (p *StreamProgress) Noticed(n job.Notice) {
 	if toldByChanges(n) {
@@ -179,13 +179,13 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 	p.stream.line("info", Screen{}.notice(n, p.redactor), kind, map[string]any{"event": eventOf(n, p.redactor)})
 }
 
-// Condition tells what is wrong and does not end the run, and that it is over.
+// Condition reports what is wrong and does not end the run, and that it is over.
 func (p *StreamProgress) Condition(c conditions.Change) {
 	summary, detail := conditionText(&c.Condition)
 	p.stream.condition(&c, p.redactor.Text(c.About), Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
 }
 
-// Progressed tells how training goes.
+// Progressed reports training progress.
 func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
 	told := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
 	if far.Loss != nil {

@@ -90,7 +90,7 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	}
 }
 
-// What waits is told once for as long as it waits for the same: not by the plan that is shown and by each that is made after
+// What waits is reported once for as long as it waits for the same: not by the plan that is shown and by each that is made after
 // it. When it comes again it is news.
 func TestStreamTellsAWaitOnce(t *testing.T) {
 	var out bytes.Buffer
@@ -207,7 +207,7 @@ func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
 	}
 }
 
-// A slot that is to start anew is not done once it was stopped: a run that is interrupted then has not reconciled, and none does
+// A slot that is to start again is not done once it was stopped: a run that is interrupted then has not reconciled, and none does
 // before it starts, whatever else is planned meanwhile. If its start is given up, that is the end of it.
 func TestAStopIsHalfOfAReplacement(t *testing.T) {
 	stop, start, other := change(plan.Replace, "worker", 0), change(plan.Create, "worker", 0), change(plan.Create, "worker", 1)

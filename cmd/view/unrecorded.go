@@ -20,7 +20,7 @@ type Unrecorded struct {
 	fate     fate
 }
 
-// fate is what becomes of what runs without a record.
+// fate is what happens to what runs without a record.
 type fate int
 
 const (
@@ -85,26 +85,26 @@ func (f Facts) fateOf(in *job.Incarnation, rec *job.Record, can job.Capabilities
 	return adopted
 }
 
-// advice says how to go on.
+// advice says how to continue.
 func (u *Unrecorded) advice() string {
 	address := "job." + u.Name
 	switch u.fate {
 	case slotsOnly:
-		return "It runs on. Its job is recorded, and the next eltrain apply takes it up again."
+		return "It keeps running. Its job is recorded, and the next eltrain apply adopts it."
 	case released:
-		return forgotten + "To have it back, or to destroy it after that, declare it" + u.back(address)
+		return forgotten + "To manage or destroy it again, declare it" + u.back(address)
 	case displaced:
-		return forgotten + "Its name is another job's by now: to have it back, or to destroy it after that, declare it under another one" + u.back("job.OTHER")
+		return forgotten + "Another job has its name now: to manage or destroy it again, declare it under another name" + u.back("job.OTHER")
 	case earlier:
-		return "The state has another job of this name: eltrain apply, or destroy, stops this one."
+		return "The state has another job of this name: eltrain apply or destroy stops this one."
 	case shared:
-		return fmt.Sprintf("It runs on, and nothing heals it. While %s is in the files, eltrain apply adopts it as it runs; eltrain destroy finds it once that was done.", address)
+		return fmt.Sprintf("It keeps running, and nothing heals it. If %s is in the files, eltrain apply adopts it without a restart; eltrain destroy finds it only after that.", address)
 	}
-	return fmt.Sprintf("It runs on, and nothing heals it. While %s is in the files, eltrain apply adopts it as it runs; if it is not, apply stops it. eltrain destroy stops it in any case.", address)
+	return fmt.Sprintf("It keeps running, and nothing heals it. If %s is in the files, eltrain apply adopts it without a restart; if not, apply stops it. eltrain destroy stops it in any case.", address)
 }
 
-// forgotten is what becomes of what the state was told to forget.
-const forgotten = "It runs on and holds its places, and nothing heals, scales or stops it: the state was told to forget it. "
+// forgotten is what happens to what the state was told to forget.
+const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: the state was told to forget it. "
 
 // back ends a sentence with what is to be applied to have it back as the job at an address.
 func (u *Unrecorded) back(address string) string {
@@ -119,7 +119,7 @@ type UnrecordedStatus struct {
 	Released bool             `json:"released"` // the state was told to forget it
 	Since    time.Time        `json:"since,omitzero"`
 	Slots    []UnrecordedSlot `json:"slots"`
-	Reasons  []string         `json:"reasons"` // how to go on
+	Reasons  []string         `json:"reasons"` // how to continue
 	partly   bool             // its job is recorded, and these slots are not
 }
 
@@ -147,9 +147,9 @@ func unrecordedStatus(u *Unrecorded) UnrecordedStatus {
 
 // unrecordedText shows a person what runs without a record.
 func (s Screen) unrecordedText(b *bytes.Buffer, u *UnrecordedStatus) {
-	headline := "runs, and the state has no record of it"
+	headline := "is running without a record in the state"
 	if u.partly {
-		headline = "is recorded, but for slots that run"
+		headline = "has running slots without a record"
 	}
 	fmt.Fprintf(b, "%s  %s\n", s.paint(u.Address, bold), s.paint(headline, bold, yellow))
 	fmt.Fprintf(b, "  %-10s%s\n  %-10s%s\n", "provider", u.Provider, "uid", u.UID)

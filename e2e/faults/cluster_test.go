@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -41,7 +42,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 		_, err := c.Admin().CoreV1().ConfigMaps(s.Namespace).List(ctx, metav1.ListOptions{})
 		return err != nil
 	})
-	s.trainsOn()
+	s.TrainsOn()
 	c.Etcd.Start(t)
 	m = s.goesOn(m, time.Now())
 	s.EndsRight(steps)
@@ -60,11 +61,11 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	m := s.Watch()
 	before := s.AwaitWorld(workers, 1)
 	victim := before.Worker(1)
-	agent, err := c.Kubelet.PID(s.Namespace, victim.Name, site.MainContainer)
+	agent, err := c.Kubelet.PID(s.Namespace, victim.Name, podsite.MainContainer)
 	s.OK(err)
 	s.Renewed("main")
 	c.APIServer.Kill(t)
-	s.trainsOn()
+	s.TrainsOn()
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("while the API server was away training processes were started: %v", starts)
 	}
@@ -100,7 +101,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 	}
 	for _, s := range all {
 		s.held, s.release = s.gate.StopAt(s.n, s.kind, s.done)
-		s.DeletePod(victims[s].Name, site.AtOnce())
+		s.DeletePod(victims[s].Name, podsite.AtOnce())
 	}
 	for _, s := range all {
 		select {
@@ -134,17 +135,18 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
-	quiet := &trial{new(*s.Site)}
-	quiet.Job, quiet.Work = "quiet", filepath.Join(s.Work, "quiet")
+	in := *s.Site
+	in.Site, in.Work = s.Of("quiet"), filepath.Join(s.Work, "quiet")
+	quiet := &trial{&in}
 	s.OK(os.Mkdir(quiet.Work, 0o755))
 	s.Write("quiet.hcl", strings.Replace(quiet.resting(workers), `job "gpt"`, `job "quiet"`, 1))
 	m := s.Watch()
 	j, before := s.AwaitWorld(workers, 1), quiet.AwaitWorld(workers, 1)
 	for range 3 {
-		s.DeletePod(j.Worker(0).Name, site.AtOnce())
+		s.DeletePod(j.Worker(0).Name, podsite.AtOnce())
 		j = s.AwaitWorld(workers, j.Generation+1)
 	}
-	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.PodNames(), before.PodNames()) {
+	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.Bodies(), before.Bodies()) {
 		t.Errorf("the other job was %+v and is %+v", before, after)
 	}
 	quiet.started(workers, 1)
@@ -274,7 +276,7 @@ func TestNamespaceThatTerminates(t *testing.T) {
 	if code := m.Wait(); code == 0 {
 		t.Error("a master whose namespace is gone ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "nothing can be made in a namespace that is being deleted")
+	site.Has(t, m.Out.String(), "nothing can be created in a namespace that is being deleted")
 	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with a growing pause
 		t.Errorf("%d writes into a namespace that is being deleted", tries)
 	}
@@ -300,9 +302,9 @@ func TestNamespaceMadeAnew(t *testing.T) {
 	})
 	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}, metav1.CreateOptions{})
 	s.OK(err)
-	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User()) // its rights went with it
+	s.As(s.User()) // its rights went with it
 	out, _ := s.Run("plan")
-	site.Has(t, out, "It was launched at", "it is left as it is", "eltrain state rm")
+	site.Has(t, out, "It was launched at", "it is left unchanged", "eltrain state rm")
 	out, _ = s.Run(applying...)
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("%d pods were made in the new namespace:\n%s", len(pods), out)
@@ -323,18 +325,18 @@ func TestTokenExpires(t *testing.T) {
 	s.Must(applying...)
 	user := s.User()
 	user.TokenLife = 30 * time.Second // a busy machine needs some of it until the master has the lock
-	s.Kubeconfig = s.Cluster.Kubeconfig(t, user)
+	s.As(user)
 	m := s.Watch()
 	if code := m.Wait(); code == 0 {
 		t.Error("a master without a valid token ends as if nothing had been")
 	}
-	site.Has(t, m.Out.String(), "lock was lost", "jobs run on")
+	site.Has(t, m.Out.String(), "lock was lost", "jobs keep running")
 	out, code := s.Run("plan")
 	if code == 0 {
 		t.Error("plan without a valid token succeeds")
 	}
 	site.Has(t, out, "may have expired")
-	s.Kubeconfig = s.Cluster.Kubeconfig(t, s.User())
+	s.As(s.User())
 	site.Has(t, s.Must(applying...), "No changes")
 	s.trainsUndisturbed(workers)
 	s.destroyed()
@@ -411,7 +413,7 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 	victim := before.Worker(1)
 	pod := s.Pod(victim.Name)
 	g.Proxy.BreakWatches()
-	s.DeletePod(victim.Name, site.AtOnce())
+	s.DeletePod(victim.Name, podsite.AtOnce())
 	after := s.AwaitWorld(workers, before.Generation+1)
 	s.Blamed(after, "deleted", []site.Slot{victim}, "pod "+victim.Name)
 	s.replacedOnce(*pod)

@@ -17,13 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // reader is a platform engineer who does what docs/kubernetes.md says, to the letter.
 type reader struct {
 	*trial
-	page *site.Page
+	page *podsite.Page
 	dir  string // with deploy/ in it
 }
 
@@ -33,8 +34,8 @@ const documented = "eltrain"
 // newReader opens the page at the installation.
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := unpack(&trial{&site.Site{T: t, Cluster: calm.start(t), Programs: programs, Job: "hello", Namespace: documented}})
-	r.page = site.OpenPage(t, filepath.Join("..", "..", "docs", "kubernetes.md"), "## Install")
+	r := unpack(&trial{podsite.In(t, calm.start(t), programs, "hello", documented)})
+	r.page = podsite.OpenPage(t, filepath.Join("..", "..", "docs", "kubernetes.md"), "## Install")
 	return r
 }
 
@@ -122,7 +123,7 @@ func (r *reader) inMaster(command ...string) string {
 func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
-	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it, by site.Dockerfile
+	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it, by podsite.Dockerfile
 	site.Has(t, r.does(""), "successfully rolled out")
 	const most = 4 // slots, which it grows to
 	all := func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == most }

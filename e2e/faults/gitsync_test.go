@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
@@ -43,7 +44,7 @@ func (r repository) commit(name, text string) {
 func TestJobsFollowARepository(t *testing.T) {
 	t.Parallel()
 	c := calm.start(t)
-	s := &trial{&site.Site{T: t, Cluster: c, Programs: programs, Job: "gpt", Namespace: c.Namespace(t)}}
+	s := &trial{podsite.In(t, c, programs, "gpt", c.Namespace(t))}
 	s.Work = filepath.Join(shared, s.Namespace)
 	s.OK(os.MkdirAll(filepath.Join(s.Work, "repository", "jobs"), 0o755))
 	repo := repository{t, filepath.Join(s.Work, "repository")}

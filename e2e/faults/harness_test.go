@@ -5,7 +5,6 @@ package faults
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 	"github.com/eltrain/eltrain/testbed/kubelet"
@@ -40,45 +40,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// These tests wait far more than they work: for leases, pauses, and each other's pods.
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if testing.Short() || os.Geteuid() != 0 {
-		return m.Run() // each test says why it is skipped
-	}
-	var err error
-	if shared, err = os.MkdirTemp("", "eltrain-faults-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(shared)
-	if err := os.Chmod(shared, 0o755); err != nil { // git-sync is not root
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if programs, err = site.Build(shared); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if err := os.CopyFS(shared, os.DirFS(filepath.Dir(site.Script))); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	for _, b := range []*bed{&calm, &rough} {
-		if err := b.close(code != 0 && testing.Verbose()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+	site.Main(m, 32, func(built site.Programs) (err error) {
+		programs, shared = built, filepath.Dir(built.Eltrain)
+		if err := os.Chmod(shared, 0o755); err != nil { // git-sync is not root
+			return err
 		}
-	}
-	return code
+		return os.CopyFS(shared, os.DirFS(filepath.Dir(site.Script)))
+	}, func(failed bool) error {
+		logs := failed && testing.Verbose()
+		return errors.Join(calm.close(logs), rough.close(logs))
+	})
 }
 
 // bed is a cluster that comes up with the first test that asks for it.
@@ -98,10 +69,10 @@ var processNodes = []string{"process-1", "process-2"}
 
 func (b *bed) start(t *testing.T) *testbed.Cluster {
 	t.Helper()
-	site.Needed(t)
+	podsite.Needed(t)
 	b.once.Do(func() {
 		var image kubelet.Image
-		if image, b.err = programs.Image(); b.err != nil {
+		if image, b.err = podsite.AgentImageOf(programs); b.err != nil {
 			return
 		}
 		var standIn string
@@ -155,15 +126,15 @@ func (b *bed) close(logs bool) error {
 }
 
 // trial is a job directory whose jobs note what happens to them.
-type trial struct{ *site.Site }
+type trial struct{ *podsite.Site }
 
 // newTrial makes a directory for the processes beside what every site has. What is left there after the test is an
 // error.
 func newTrial(t *testing.T, c *testbed.Cluster) *trial {
 	t.Helper()
-	s := &trial{site.New(t, c, programs, "gpt")}
+	s := &trial{podsite.New(t, c, programs, "gpt")}
 	s.Work = filepath.Join(shared, s.Namespace)
-	s.Events = s.Work
+	s.Output = s.Work
 	s.OK(os.Mkdir(s.Work, 0o755))
 	return s
 }
@@ -233,16 +204,6 @@ job "gpt" {
 // waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
 const waiting = "-lock-timeout=60s"
 
-// onward is a second of training.
-const onward = 20
-
-// trainsOn waits for some more steps: no longer than a lock outlasts a cluster that is away. Its losses are compared later.
-func (s *trial) trainsOn() {
-	s.T.Helper()
-	from := s.Step()
-	site.Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+onward })
-}
-
 const (
 	// renewal is how often a lock is renewed, and as long the next try takes after what was away is back.
 	renewal = 5 * time.Second
@@ -260,7 +221,7 @@ func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 		lease := s.Lease("main")
 		over := lease.RenewTime.Add(time.Duration(*lease.LeaseDurationSeconds) * time.Second)
 		return back.Add(renewal).After(over)
-	case strings.Contains(said, "The state cannot be locked"):
+	case strings.Contains(said, "Cannot lock the state"):
 		return back.Add(oneTry).After(begun.Add(trying))
 	}
 	return false

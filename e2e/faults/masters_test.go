@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
@@ -15,9 +16,9 @@ import (
 // standby is another master of the same state, in a directory of its own, that waits for the lock.
 func (s *trial) standby() (other *trial, m *site.Master) {
 	s.T.Helper()
-	other = newTrial(s.T, s.Cluster)
-	other.Namespace, other.Work, other.Kubeconfig = s.Namespace, s.Work, s.Kubeconfig
-	other.Write("job.hcl", s.Read("job.hcl"))
+	in := *s.Site
+	in.Site = in.Site.Elsewhere()
+	other = &trial{&in}
 	m = other.Watch("-lock-timeout=8760h")
 	m.Heard("Acquiring state lock")
 	return other, m
@@ -71,7 +72,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	again := s.Watch("-lock-timeout=8760h")
 	again.Heard("Acquiring state lock")
 	victim := s.Pods()[0]
-	s.DeletePod(victim.Name, site.AtOnce())
+	s.DeletePod(victim.Name, podsite.AtOnce())
 	second.AwaitWorld(workers, before.Generation+1)
 	s.replacedOnce(victim)
 	again.Kill() // it waits: it holds nothing
@@ -93,14 +94,14 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	victim := s.Pods()[0]
 	s.Renewed("main")
 	first.Signal(syscall.SIGSTOP)
-	s.DeletePod(victim.Name, site.AtOnce())
+	s.DeletePod(victim.Name, podsite.AtOnce())
 	s.TakenOver("main")
 	standby.Heard("Watching.")
 	first.Signal(syscall.SIGCONT)
 	if code := first.Wait(); code == 0 {
 		t.Error("a master that has lost its lock ends as if nothing had been")
 	}
-	site.Has(t, first.Out.String(), "lock was lost", "jobs run on")
+	site.Has(t, first.Out.String(), "lock was lost", "jobs keep running")
 	second.AwaitWorld(workers, before.Generation+1)
 	s.replacedOnce(victim)
 	standby.Interrupt()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/internal/soak"
@@ -111,11 +112,11 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
-	s.trainsOn()                    // all have said that they start: a step needs each
+	s.TrainsOn()                    // all have said that they start: a step needs each
 	begun := len(s.noted("starts")) // of this world, and of a smaller one before it if an agent came late
 	zombies := s.Processes()        // of all slots: the others begin anew in the next world
 	for _, lost := range []site.Slot{before.Worker(2), before.Worker(3)} {
-		agent, err := s.Cluster.Kubelet.PID(s.Namespace, lost.Name, site.MainContainer)
+		agent, err := s.Cluster.Kubelet.PID(s.Namespace, lost.Name, podsite.MainContainer)
 		s.OK(err)
 		zombies[agent] = "agent of " + lost.Address
 	}
@@ -131,7 +132,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 		to = s.Step()
 		return false
 	})
-	if lasted := time.Since(cut); lasted < lease/2 || to < from+onward { // up to a third of the lease had passed at the cut
+	if lasted := time.Since(cut); lasted < lease/2 || to < from+site.Onward { // up to a third of the lease had passed at the cut
 		t.Errorf("of a lease of %v the world trained on for %v, from step %d to %d", lease, lasted, from, to)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -22,7 +23,7 @@ import (
 // granted lists every verb on every resource that deploy/ grants, once.
 func granted(t *testing.T) []testbed.Permission {
 	t.Helper()
-	text, err := os.ReadFile(site.Rights)
+	text, err := os.ReadFile(podsite.Rights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func (l *lacking) String() string { return l.without.Verb + " " + l.without.Reso
 func (l *lacking) namedIn(text string) bool {
 	resource, sub, _ := strings.Cut(l.without.Resource, "/")
 	return regexp.MustCompile(`\b`+l.without.Verb+`\b`).MatchString(text) && strings.Contains(text, resource) && strings.Contains(text, sub) &&
-		(strings.Contains(text, "forbidden") || strings.Contains(text, "right"))
+		(strings.Contains(text, "forbidden") || strings.Contains(text, "permission"))
 }
 
 // elsewhere reports whether a right is for what a job that comes up and goes without a fault does not meet. Such a

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -26,7 +27,7 @@ var (
 // busy machine news come one by one and are stored one by one, so that a number alone may miss a kind.
 type stopped struct {
 	*trial
-	gate    *site.Gate
+	gate    *podsite.Gate
 	n       int
 	which   int    // with n 0: which of the kinds
 	kind    string // is that one; "" if the command has fewer
@@ -46,7 +47,7 @@ func (s *stopped) breaks() {
 		s.T.Fatalf("%v: there is no pod to be taken away", s)
 	}
 	s.victim = pods[0]
-	s.DeletePod(s.victim.Name, site.AtOnce())
+	s.DeletePod(s.victim.Name, podsite.AtOnce())
 	site.Until(s.T, "the pod is gone", func() bool {
 		return !slices.ContainsFunc(s.Pods(), func(p corev1.Pod) bool { return p.UID == s.victim.UID })
 	})

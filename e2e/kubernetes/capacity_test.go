@@ -10,12 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
@@ -23,9 +23,9 @@ import (
 // What there is room for: nodes that are closed and opened, that come, what others run on them, quotas.
 
 // resumed counts the processes that began in a world of that many, those apart that began at the first step.
-func resumed(s *site.Demo, world int) (n int) {
+func resumed(s *podsite.Demo, world int) (n int) {
 	s.T.Helper()
-	for _, event := range site.Events(s.T, s.Dir) {
+	for _, event := range s.Events() {
 		if event.Ev == "ready" && event.World == world && event.Step > 0 {
 			n++
 		}
@@ -37,7 +37,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(2 * site.Steps)
 	// No checkpoint is due by itself before the last step: those that there are were asked for.
-	s.Edit("job.hcl", `"--steps=${var.steps}"`, `"--steps=${var.steps}", "--ckpt-every=100000"`)
+	s.Edit("job.hcl", `"--ckpt-every=20"`, `"--ckpt-every=100000"`)
 	s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long a disk may take for it
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -68,38 +68,23 @@ func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	s.SetSteps(long)
 	cluster.Cordon(t, s.Node(3))
 	s.Watch()
-	evict := func(slot site.Slot) error {
-		return cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: slot.Name}})
-	}
 	two := s.AwaitWorld(2, 1)
-	counted(s, 2)
+	s.Counted(2)
 	for _, slot := range two.Running() {
-		if err := evict(slot); !apierrors.IsTooManyRequests(err) {
+		if err := s.Evict(slot); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("the eviction of %s, one of the two that are needed: %v", slot.Address, err)
 		}
 	}
 	cluster.Uncordon(t, s.Node(3))
 	three := s.AwaitWorld(3, two.Generation+1)
 	s.Untouched(two, three, three.On(s.Node(3)))
-	counted(s, 3)
+	s.Counted(3)
 	victim := three.On(s.Node(3))
-	s.OK(evict(victim))
+	s.OK(s.Evict(victim))
 	after := s.AwaitWorld(3, three.Generation+1)
 	s.Untouched(three, after, victim)
 	s.Blamed(after, "evicted", []site.Slot{victim})
 	s.GoesOnRight(long)
-}
-
-// counted waits until the cluster's own controller has counted so many pods for the job's budget: before that it refuses all
-// evictions.
-func counted(s *site.Demo, healthy int32) {
-	s.T.Helper()
-	site.Until(s.T, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
-		budgets, err := cluster.Admin().PolicyV1().PodDisruptionBudgets(s.Namespace).List(s.T.Context(), metav1.ListOptions{})
-		s.OK(err)
-		return len(budgets.Items) == 1 && budgets.Items[0].Status.ObservedGeneration == budgets.Items[0].Generation &&
-			budgets.Items[0].Status.CurrentHealthy == healthy
-	})
 }
 
 func TestForeignPodsCount(t *testing.T) {
@@ -117,7 +102,7 @@ func TestForeignPodsCount(t *testing.T) {
 	if pods := s.Pods(); len(pods) != 3 {
 		t.Errorf("it made %d pods, and three fit", len(pods))
 	}
-	s.DeletePod("theirs", site.AtOnce())
+	s.DeletePod("theirs", podsite.AtOnce())
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Untouched(before, after, after.On(taken))
 	s.EndsRight(2 * site.Steps)
@@ -139,7 +124,7 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	})
 	m := s.Watch()
 	s.Await("one that is held", func(j site.Job) bool {
-		return len(j.Running()) == 0 && j.Says("held until all of its gang exist")
+		return len(j.Running()) == 0 && j.Says("held until its whole gang exists")
 	})
 	m.Heard("exceeded quota: few")
 	// The one that exists is held back: it would train with nobody, and holds no node.
@@ -199,7 +184,7 @@ func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
 	if n := placed(); n != 3 || j.Generation != 0 {
 		t.Errorf("%d of the gang are placed, and generation %d trains", n, j.Generation)
 	}
-	s.DeletePod("theirs", site.AtOnce())
+	s.DeletePod("theirs", podsite.AtOnce())
 	s.AwaitWorld(4, 1)
 	s.EndsRight(site.Steps)
 }
@@ -220,7 +205,7 @@ func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
 }
 
 func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
-	s := newDemoOf(t, site.Local("kubernetes", 5)) // alone: a plan names a few nodes, not all
+	s := newDemoOf(t, podsite.Local("kubernetes", 5)) // alone: a plan names a few nodes, not all
 	const steps = site.Steps
 	s.SetSteps(steps)
 	s.Foreign("theirs", nil)
@@ -229,17 +214,17 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	cluster.Taint(t, free[0], corev1.Taint{Key: "dedicated", Value: "others", Effect: corev1.TaintEffectNoSchedule})
 	cluster.Cordon(t, free[1])
 	_, err := cluster.Admin().CoreV1().Nodes().Patch(t.Context(), free[2], types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"`+site.PoolLabel+`":"elsewhere"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"labels":{"`+podsite.PoolLabel+`":"elsewhere"}}}`), metav1.PatchOptions{})
 	s.OK(err)
 	out, _ := s.Run("plan")
 	site.Has(t, out,
 		"Wanted: 2 worker with 1 cpu, 256MiB each.",
 		free[0]+": taint dedicated=others:NoSchedule",
 		free[1]+" cordoned",
-		free[2]+": node selector "+site.PoolLabel+"="+s.Namespace,
+		free[2]+": node selector "+podsite.PoolLabel+"="+s.Namespace,
 		free[3]+" 1 cpu, 512MiB free",
 		loaded+" 0 cpu, 512MiB free",
-		"That is weaker than a real gang",
+		"That is weaker than gang scheduling",
 	)
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("a plan made pods: %v", pods)
@@ -279,15 +264,15 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	}
 	naming(class("large", "300Mi")) // of 512 MiB that a node has, beside the slot's 256
 	out, _ := s.Run("plan")
-	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for what else is in its pod")
+	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for the rest of its pod")
 
-	blind := *s.Site
 	user := s.User()
 	user.Name, user.Without = "blind", []testbed.Permission{{Verb: "list", Resource: "runtimeclasses"}, {Verb: "watch", Resource: "runtimeclasses"}}
-	blind.Kubeconfig = cluster.Kubeconfig(t, user)
-	site.Has(t, blind.Must("plan"), "What the RuntimeClass", "is not known", "list and watch on runtimeclasses", "Plan: 2 to add")
+	s.As(user)
+	site.Has(t, s.Must("plan"), "The overhead of the RuntimeClass", "is unknown", "list and watch on runtimeclasses", "Plan: 2 to add")
+	s.As(s.User())
 	naming("none")
-	site.Has(t, s.Must("plan"), `There is no RuntimeClass "none" in the cluster`)
+	site.Has(t, s.Must("plan"), `The RuntimeClass "none" does not exist in the cluster`)
 
 	naming(class("small", "200Mi"))
 	s.Watch()

@@ -5,11 +5,9 @@
 package kubernetes
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
@@ -20,51 +18,29 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// These tests wait far more than they work, for steps of 20 ms and each other's pods, also where there are two cores.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if testing.Short() || os.Geteuid() != 0 {
-		return m.Run() // every test skips
-	}
-	dir, err := os.MkdirTemp("", "eltrain-e2e-kubernetes-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if programs, err = site.Build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if cluster, err = testbed.Shared(testbed.Options{}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := cluster.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	site.Main(m, 8, func(built site.Programs) (err error) {
+		if programs = built; podsite.Runnable() {
+			cluster, err = testbed.Shared(testbed.Options{})
+		}
+		return err
+	}, func(bool) error {
+		if cluster == nil {
+			return nil
+		}
+		return cluster.Close()
+	})
 }
 
 // newDemo makes the demo's job directory with the provider changed, for so many nodes. The test runs beside others.
-func newDemo(t *testing.T, nodes int) *site.Demo {
+func newDemo(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
 	t.Parallel()
-	return newDemoOf(t, site.Local("kubernetes", nodes))
+	return newDemoOf(t, podsite.Local("kubernetes", nodes))
 }
 
 // newDemoOf is newDemo of any example. Without t.Parallel no other test's nodes are there.
-func newDemoOf(t *testing.T, e site.Example) *site.Demo {
+func newDemoOf(t *testing.T, e podsite.Example) *podsite.Demo {
 	t.Helper()
-	site.Needed(t)
-	return site.NewDemo(t, cluster, programs, e)
+	podsite.Needed(t)
+	return podsite.NewDemo(t, cluster, programs, e)
 }

@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
 // importing writes an import block.
-func importing(s *site.Demo, to, id string) {
+func importing(s *podsite.Demo, to, id string) {
 	s.T.Helper()
 	s.Write("import.hcl", fmt.Sprintf("import {\n  to = job.%s\n  id = %q\n}\n", to, id))
 }
@@ -67,12 +68,12 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	for _, slot := range before.Slots {
 		same["job.taken"+slot.Address[len(before.Address):]] = slot.Name
 	}
-	if now := after.PodNames(); after.Generation != before.Generation || !maps.Equal(now, same) {
+	if now := after.Bodies(); after.Generation != before.Generation || !maps.Equal(now, same) {
 		t.Errorf("generation %d -> %d, the pods %v became %v", before.Generation, after.Generation, same, now)
 	}
-	for address, pid := range other.Trainers(after) {
-		if processes[pid] == "" {
-			t.Errorf("%s has another training process than before: %d of %v", address, pid, processes)
+	for _, slot := range after.Slots {
+		if pid := other.TrainerOf(slot); processes[pid] == "" {
+			t.Errorf("%s has another training process than before: %d of %v", slot.Address, pid, processes)
 		}
 	}
 	if now := s.Objects(); !slices.Equal(now, objects) {
@@ -102,8 +103,8 @@ import {
 	s.DropBlock("job.hcl", `job "mnist"`)
 	s.Write("removed.hcl", "removed {\n  from = job.mnist\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	site.Has(t, s.Must("apply", "-auto-approve"), "# job.mnist will no longer be managed by eltrain")
-	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.PodNames(), same) {
-		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.PodNames())
+	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.Bodies(), same) {
+		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.Bodies())
 	}
 
 	victim := after.Worker(1)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
@@ -39,7 +40,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	site.Has(t, out, "job.mnist.worker[1]", label, `"mine" -> "mnist"`, `"other:1" -> "trainer"`, "Plan: 0 to add, 1 to change, 0 to destroy.")
 	s.Must("apply", "-auto-approve")
 	now := s.Pod(victim.Name)
-	if now.UID != was.UID || now.Labels[label] != s.Job || now.Spec.Containers[0].Image != site.TrainerImage {
+	if now.UID != was.UID || now.Labels[label] != s.Job || now.Spec.Containers[0].Image != podsite.TrainerImage {
 		t.Errorf("it was not mended in place: %s %v %s", now.UID, now.Labels, now.Spec.Containers[0].Image)
 	}
 	site.Has(t, s.Must("plan", "-detailed-exitcode"), "No changes.")

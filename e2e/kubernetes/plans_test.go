@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
@@ -18,7 +19,7 @@ const hand = "kubectl-edit"
 const jobLabel = "training.kubeflow.org/job-name"
 
 // edit changes a label of a slot's pod by hand.
-func edit(s *site.Demo, slot site.Slot, value string) {
+func edit(s *podsite.Demo, slot site.Slot, value string) {
 	patch := `{"metadata":{"labels":{"` + jobLabel + `":"` + value + `"}}}`
 	_, err := cluster.Admin().CoreV1().Pods(s.Namespace).Patch(s.T.Context(), slot.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: hand})
 	s.OK(err)

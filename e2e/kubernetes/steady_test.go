@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
@@ -46,7 +47,7 @@ func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 	}
 	s.Untouched(before, after)
 	// What happens is written, and is seen here.
-	s.DeletePod(before.Worker(1).Name, site.AtOnce())
+	s.DeletePod(before.Worker(1).Name, podsite.AtOnce())
 	s.AwaitWorld(4, before.Generation+1)
 	if wrote := strings.Join(gate.Asked(), "\n"); !strings.Contains(wrote, "post pods") || !strings.Contains(wrote, "put secrets") {
 		t.Errorf("a pod was replaced, and it wrote:\n%s", wrote)

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
@@ -27,22 +29,26 @@ type Event struct {
 	World int     `json:"world"` // of what began, at Step
 }
 
-// Events reads what the script wrote into a folder, of all its processes.
-func Events(t *testing.T, dir string) []Event {
-	t.Helper()
-	all, err := trainlog.Read[Event](filepath.Join(dir, EventsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+// Events reads what the script has written, of all its processes.
+func (s *Site) Events() []Event {
+	s.T.Helper()
+	all, err := trainlog.Read[Event](filepath.Join(s.Output, EventsFile))
+	s.OK(err)
 	return all
 }
 
-// Losses are those of a folder's training by step. Two losses for one step have to be the same, but for what they may
-// differ by: that is what makes a recovery right.
-func Losses(t *testing.T, dir string, close float64) map[int]float64 {
+// Losses are those of the training by step.
+func (s *Site) Losses(close float64) map[int]float64 {
+	s.T.Helper()
+	return losses(s.T, s.Events(), close)
+}
+
+// losses gives them by step. Two for one step have to be the same, but for what they may differ by: that is what makes a
+// recovery right.
+func losses(t *testing.T, events []Event, close float64) map[int]float64 {
 	t.Helper()
 	found := map[int]float64{}
-	for _, event := range Events(t, dir) {
+	for _, event := range events {
 		if event.Ev != "step" {
 			continue
 		}
@@ -58,13 +64,18 @@ func Losses(t *testing.T, dir string, close float64) map[int]float64 {
 func Alone(t *testing.T, python, script string, steps int, close float64) map[int]float64 {
 	t.Helper()
 	dir := t.TempDir()
+	events := filepath.Join(dir, "events")
 	cmd := exec.Command(python, script, fmt.Sprintf("--steps=%d", steps), "--step-ms=0",
-		"--ckpt-dir="+filepath.Join(dir, "ckpt"), "--events="+filepath.Join(dir, EventsFile))
+		"--ckpt-dir="+filepath.Join(dir, "ckpt"), "--events="+events)
 	cmd.Env = append(os.Environ(), "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the training alone: %v\n%s", err, out)
 	}
-	return Losses(t, dir, close)
+	all, err := trainlog.Read[Event](events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return losses(t, all, close)
 }
 
 var undisturbed struct {
@@ -91,7 +102,7 @@ func (s *Site) EndsRight(steps int) {
 	s.T.Helper()
 	s.Succeeds()
 	want := undisturbedLosses(s.T, steps)
-	if got := Losses(s.T, s.Events, Exact); !maps.Equal(got, want) {
+	if got := s.Losses(Exact); !maps.Equal(got, want) {
 		s.T.Errorf("the healed run ends with loss %v at step %d, an undisturbed one with %v; they printed %d and %d steps",
 			got[steps], steps, want[steps], len(got), len(want))
 	}
@@ -100,23 +111,37 @@ func (s *Site) EndsRight(steps int) {
 // Step is the last one that the training has told of so far.
 func (s *Site) Step() (last int) {
 	s.T.Helper()
-	for step := range Losses(s.T, s.Events, Exact) {
+	for step := range s.Losses(Exact) {
 		last = max(last, step)
 	}
 	return last
 }
 
-// onward is a second of training, and a checkpoint in it.
-const onward = 50
+// Onward is a second of training, and a checkpoint in it.
+const Onward = 20
+
+// TrainsOn waits for some more steps.
+func (s *Site) TrainsOn() {
+	s.T.Helper()
+	from := s.Step()
+	for wait := (hang.Wait{}); ; time.Sleep(Poll) {
+		step := s.Step()
+		if step >= from+Onward {
+			return
+		}
+		if wait.Hung(int64(step)) {
+			s.T.Fatalf("from step %d it trains on to step %d, and no further in %v", from, step, Bound)
+		}
+	}
+}
 
 // GoesOnRight waits for some more steps of a training that is to have so many, and compares its losses so far with those
 // of an undisturbed run of Script: for a job whose end is not worth the wait.
 func (s *Site) GoesOnRight(steps int) {
 	s.T.Helper()
-	from := s.Step()
-	Until(s.T, fmt.Sprintf("it trains on from step %d", from), func() bool { return s.Step() >= from+onward })
+	s.TrainsOn()
 	want := undisturbedLosses(s.T, steps)
-	for step, loss := range Losses(s.T, s.Events, Exact) {
+	for step, loss := range s.Losses(Exact) {
 		if loss != want[step] {
 			s.T.Errorf("the healed run has loss %v at step %d, an undisturbed one %v", loss, step, want[step])
 		}

@@ -38,17 +38,14 @@ func (s *Site) Start(args ...string) *Master {
 // Watch starts a master that goes on for ever.
 func (s *Site) Watch(flags ...string) *Master {
 	s.T.Helper()
-	m := s.Start(append([]string{"apply", "-watch", "-auto-approve", "-input=false"}, flags...)...)
-	s.T.Cleanup(func() {
-		if s.T.Failed() {
-			s.T.Logf("the master said:\n%s", m.Out)
-		}
-	})
-	return m
+	return s.Start(append([]string{"apply", "-watch", "-auto-approve", "-input=false"}, flags...)...)
 }
 
 // cleanUp lets the next command have the lock at once where the master can give it back.
 func (m *Master) cleanUp() {
+	if m.t.Failed() {
+		m.t.Logf("%v said:\n%s", m.cmd.Args[1:], m.Out)
+	}
 	m.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.Ended:
@@ -70,6 +67,9 @@ func (m *Master) Signal(sig syscall.Signal) {
 	m.t.Helper()
 	Kill(m.t, sig, m.cmd.Process.Pid)
 }
+
+// PID is its process.
+func (m *Master) PID() int { return m.cmd.Process.Pid }
 
 // Interrupt asks it to end, waits for that, and gives its exit code.
 func (m *Master) Interrupt() int {
@@ -106,6 +106,13 @@ func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
+}
+
+// Reset forgets what was written so far.
+func (l *Lines) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
 }
 
 // String is all that was written so far.

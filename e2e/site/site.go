@@ -1,16 +1,14 @@
-// Package site is what tests of the built eltrain on a cluster share: a job directory, the commands that a user runs in
-// it, masters, what status says, and what a job has on the API server and on this machine. It knows the programs by their
-// output and objects alone: what they print, and the labels of their objects.
+// Package site is what all tests of the built eltrain share: a job directory, the commands that a user runs in it,
+// masters, what status says, and what training has come to. It knows the programs by their output alone. Where jobs run is a
+// Place: this machine here, a cluster in package podsite.
 //
-//	site.go       a directory in a namespace, and eltrain in it as a user with the rights of deploy/
-//	master.go     an eltrain in the background
-//	status.go     what `eltrain status -json` says, and waiting for it
-//	cluster.go    objects and processes
-//	gate.go       stops a master at one of its writes
-//	image.go      the image that deploy/ makes of the programs
-//	demo.go       the example job on nodes of its own
-//	page.go       a page of docs/ that is followed to the letter, by kubectl
-//	loss.go       its losses beside those of an undisturbed run
+//	site.go      a directory, and eltrain in it
+//	master.go    an eltrain in the background
+//	status.go    what `eltrain status -json` says, and waiting for it
+//	place.go     where jobs run: this machine
+//	example.go   the example job
+//	loss.go      its losses beside those of an undisturbed run
+//	main.go      the frame of a package's tests
 package site
 
 import (
@@ -26,7 +24,6 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/internal/hang"
-	"github.com/eltrain/eltrain/testbed"
 )
 
 const (
@@ -34,64 +31,65 @@ const (
 	Bound = hang.Bound
 	// Poll is the pause between two looks.
 	Poll = 50 * time.Millisecond
+	// look is the pause between two looks at a status: each is a command, and tests beside each other leave the cores to training.
+	look = 150 * time.Millisecond
 )
 
-// Rights is what deploy/ grants eltrain: no test has others. It is seen from the folder of a test below e2e/.
-var Rights = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
-
-// Script is what the example for one machine trains with, seen from there.
-var Script = filepath.Join("..", "..", "examples", "mnist-local", "train.py")
+// Root is the repository's.
+var Root = func() string {
+	dir, _ := os.Getwd()
+	for dir != "/" {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}()
 
 // Programs are where the built programs are.
 type Programs struct{ Eltrain, Agent string }
 
-// Build builds both programs, as deploy/Dockerfile has them: they run in any image.
-func Build(dir string) (Programs, error) {
-	const commands = "github.com/eltrain/eltrain/cmd/"
-	build := exec.Command("go", "build", "-o", dir+"/", commands+"eltrain", commands+"eltrain-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return Programs{Eltrain: filepath.Join(dir, "eltrain"), Agent: filepath.Join(dir, "eltrain-agent")}, nil
-}
-
-// Needed skips a test where what it needs is not to be had.
-func Needed(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("brings up a Kubernetes control plane: not with -short")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the process nodes make mounts and namespaces: needs root")
-	}
-}
-
-// Site is one job directory, with a namespace and a user of its own.
+// Site is one job directory, and the place where its jobs run.
 type Site struct {
-	T          *testing.T
-	Cluster    *testbed.Cluster
-	Programs   Programs
-	Job        string // the name of the job that is looked at
-	Namespace  string
-	Kubeconfig string
-	Dir        string   // of the job files
-	Work       string   // where its processes work, as they see it; empty without any
-	Events     string   // where the training script writes EventsFile, on this machine
-	Env        []string // more environment of the commands
+	Place
+	T        *testing.T
+	Programs Programs
+	Job      string   // the name of the job that is looked at
+	Dir      string   // of the job files
+	Output   string   // where the training script writes EventsFile, on this machine
+	Env      []string // more environment of the commands
+	Vars     string   // the variables of the example, but for its steps
 }
 
-// New makes a namespace, a user with the rights of deploy/, and a directory.
-func New(t *testing.T, c *testbed.Cluster, programs Programs, job string) *Site {
+// New makes a directory for jobs that run at no place yet.
+func New(t *testing.T, programs Programs, job string) *Site {
 	t.Helper()
-	s := &Site{T: t, Cluster: c, Programs: programs, Job: job, Namespace: c.Namespace(t), Dir: t.TempDir()}
-	s.Kubeconfig = c.Kubeconfig(t, s.User())
+	s := &Site{T: t, Programs: programs, Job: job, Dir: t.TempDir()}
+	s.Output = s.Dir
 	return s
 }
 
-// User is who eltrain is for the API server.
-func (s *Site) User() testbed.User {
-	return testbed.User{Namespace: s.Namespace, Roles: []string{Rights}}
+// Of is the site with another job that is looked at.
+func (s *Site) Of(job string) *Site {
+	other := *s
+	other.Job = job
+	return &other
+}
+
+// Elsewhere is the same job seen from another directory: where a second master is.
+func (s *Site) Elsewhere() *Site {
+	s.T.Helper()
+	other := *s
+	other.Dir = s.T.TempDir()
+	for _, pattern := range []string{"*.hcl", "*.vars"} {
+		files, err := filepath.Glob(filepath.Join(s.Dir, pattern))
+		s.OK(err)
+		for _, path := range files {
+			other.Write(filepath.Base(path), s.Read(filepath.Base(path)))
+		}
+	}
+	return &other
 }
 
 // OK fails the test with an error.
@@ -132,7 +130,7 @@ func (s *Site) Edit(name, old, new string) {
 func (s *Site) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.Programs.Eltrain, args...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "KUBECONFIG="+s.Kubeconfig), s.Env...)
+	cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "PWD="+s.Dir), s.Env...) // PWD as a shell sets it: the way there, with its links
 	return cmd
 }
 
@@ -163,6 +161,30 @@ func (s *Site) Must(args ...string) string {
 	return out
 }
 
+// Clean destroys what runs and checks that nothing is left.
+func (s *Site) Clean() {
+	if s.T.Failed() {
+		events, _ := s.Run("events")
+		s.T.Logf("events:\n%s", events)
+		s.Log()
+	}
+	out, code := s.Run("destroy", "-auto-approve", "-lock-timeout=30s")
+	if code != 0 {
+		s.T.Errorf("destroy: exit code %d\n%s", code, out)
+	}
+	// Some of it may end after the destroy: on a cluster what a garbage collector deletes.
+	var left []string
+	for deadline := time.Now().Add(Bound); time.Now().Before(deadline); time.Sleep(Poll) {
+		if left = s.Left(); len(left) == 0 {
+			return
+		}
+	}
+	s.T.Errorf("left after destroy: %v; it said\n%s", left, out)
+	for pid := range s.Processes() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
 // Until waits for a fact that no status shows.
 func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
@@ -188,23 +210,25 @@ func Unwrapped(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }
 
-// Kill sends a signal to processes that are there.
+// Kill sends a signal to processes, of which the first has to be there: an agent that is killed takes its process along.
 func Kill(t *testing.T, sig syscall.Signal, pids ...int) {
 	t.Helper()
-	for _, pid := range pids {
+	for i, pid := range pids {
 		if pid <= 1 {
 			t.Fatalf("no process to send %v to", sig)
 		}
-		if err := syscall.Kill(pid, sig); err != nil {
+		if err := syscall.Kill(pid, sig); err != nil && (i == 0 || sig != syscall.SIGKILL || !errors.Is(err, syscall.ESRCH)) {
 			t.Fatalf("kill -%d %d: %v", sig, pid, err)
 		}
 	}
 }
 
-// Gone waits until a process has ended. The pid cannot be reused so soon.
-func Gone(t *testing.T, pid int) {
+// Gone waits until processes have ended. A pid cannot be reused so soon.
+func Gone(t *testing.T, pids ...int) {
 	t.Helper()
-	Until(t, fmt.Sprintf("process %d has ended", pid), func() bool { return !lives(fmt.Sprintf("/proc/%d", pid)) })
+	for _, pid := range pids {
+		Until(t, fmt.Sprintf("process %d has ended", pid), func() bool { return !lives(fmt.Sprintf("/proc/%d", pid)) })
+	}
 }
 
 // lives reports whether a process is there that is not only waited for.

@@ -15,14 +15,18 @@ import (
 
 // Job is one of `eltrain status -json`, as docs/commands.md has it.
 type Job struct {
-	Address    string     `json:"address"`
-	Phase      string     `json:"phase"`
-	Generation int        `json:"generation"`
-	WorldSize  int        `json:"world_size"`
-	Step       int64      `json:"step"`
-	Reasons    []string   `json:"reasons"`
-	Slots      []Slot     `json:"slots"`
-	Incidents  []Incident `json:"incidents"`
+	Address     string     `json:"address"`
+	UID         string     `json:"uid"`
+	Phase       string     `json:"phase"`
+	Healthy     bool       `json:"healthy"`
+	Generation  int        `json:"generation"`
+	WorldSize   int        `json:"world_size"`
+	Step        int64      `json:"step"`
+	Checkpoint  int64      `json:"checkpoint_step"`
+	Reasons     []string   `json:"reasons"`
+	ReasonCodes []Reason   `json:"reason_codes"`
+	Slots       []Slot     `json:"slots"`
+	Incidents   []Incident `json:"incidents"`
 }
 
 // Slot is one of a job's.
@@ -33,28 +37,45 @@ type Slot struct {
 	Rank        int    `json:"rank"`
 	Node        string `json:"node"`
 	Name        string `json:"name"` // of its pod
-	PID         int    `json:"pid"`  // in its pod
+	PID         int    `json:"pid"`  // in its pod, where it has one
+	AgentPID    int    `json:"agent_pid"`
 	Restarts    int    `json:"restarts"`
+}
+
+// Reason is one of docs/reasons.md.
+type Reason struct {
+	Code string            `json:"code"`
+	Args map[string]string `json:"args"`
+	Of   []Reason          `json:"of"`
 }
 
 // Incident is one that was diagnosed.
 type Incident struct {
-	Cause    string   `json:"cause"`
-	Culprits []string `json:"culprits"`
-	Action   string   `json:"action"`
-	Evidence []string `json:"evidence"`
+	Cause         string   `json:"cause"`
+	Culprits      []string `json:"culprits"`
+	Action        string   `json:"action"`
+	Evidence      []string `json:"evidence"`
+	EvidenceCodes []Reason `json:"evidence_codes"`
 }
 
-// Worker finds a slot; the zero one if it is not there.
-func (j Job) Worker(index int) Slot {
-	return j.slot(func(s Slot) bool { return s.Address == fmt.Sprintf("%s.worker[%d]", j.Address, index) })
+// Slot finds a slot by its role and index; the zero one if it is not there.
+func (j Job) Slot(short string) Slot {
+	return j.slot(func(s Slot) bool { return s.Address == j.Address+"."+short })
 }
+
+// Worker is the slot of a worker.
+func (j Job) Worker(index int) Slot { return j.Slot(fmt.Sprintf("worker[%d]", index)) }
 
 // On finds the slot that is on a node.
 func (j Job) On(node string) Slot { return j.slot(func(s Slot) bool { return s.Node == node }) }
 
 // Ranked finds the slot of a rank.
 func (j Job) Ranked(rank int) Slot { return j.slot(func(s Slot) bool { return s.Rank == rank }) }
+
+// At finds a slot by its address; the zero one if it is not there.
+func (j Job) At(address string) Slot {
+	return j.slot(func(s Slot) bool { return s.Address == address })
+}
 
 func (j Job) slot(is func(Slot) bool) Slot {
 	if at := slices.IndexFunc(j.Slots, is); at >= 0 {
@@ -68,18 +89,25 @@ func (j Job) Running() []Slot {
 	return slices.DeleteFunc(slices.Clone(j.Slots), func(s Slot) bool { return s.Phase != "Running" || s.PID == 0 })
 }
 
-// PodNames are the pods of the slots by address, but for some slots.
-func (j Job) PodNames(but ...Slot) map[string]string {
-	names := map[string]string{}
+// Bodies are what holds the slots, by address: the pod of each, or its agent. Some slots may be left out.
+func (j Job) Bodies(but ...Slot) map[string]string {
+	bodies := map[string]string{}
 	for _, s := range j.Slots {
-		if s.Name != "" {
-			names[s.Address] = s.Name
+		if s.Name != "" || s.AgentPID > 0 {
+			bodies[s.Address] = s.body()
 		}
 	}
 	for _, s := range but {
-		delete(names, s.Address)
+		delete(bodies, s.Address)
 	}
-	return names
+	return bodies
+}
+
+func (s Slot) body() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	return fmt.Sprintf("agent %d", s.AgentPID)
 }
 
 // Last is the newest incident.
@@ -98,22 +126,41 @@ func (j Job) Trains(n, g int) bool {
 // Says reports whether one of the job's reasons has this part.
 func (j Job) Says(part string) bool { return strings.Contains(strings.Join(j.Reasons, "\n"), part) }
 
-// Status reads the job's status. It is zero while there is none, and where status has anything to say beside it: a
-// warning, or that the API server does not answer.
-func (s *Site) Status() Job {
-	s.T.Helper()
-	j, _ := s.status()
-	return j
+// Lacks reports whether one of the job's reasons is that this is wanted and not to be had.
+func (j Job) Lacks(count, each string) bool { return lacks(j.ReasonCodes, count, each) }
+
+func lacks(reasons []Reason, count, each string) bool {
+	return slices.ContainsFunc(reasons, func(r Reason) bool {
+		return r.Code == "wanted" && r.Args["count"] == count && r.Args["each"] == each || lacks(r.Of, count, each)
+	})
 }
 
-// Now is the job's status. A master or an API server that is late may have to be asked again.
-func (s *Site) Now() Job {
-	s.T.Helper()
-	return s.Await("a status", func(j Job) bool { return j.Phase != "" })
+// status is `eltrain status -json`.
+type status struct {
+	Master struct {
+		Watching bool `json:"watching"`
+	} `json:"master"`
+	Jobs []Job `json:"jobs"`
 }
 
-// status is Status with what was said beside it.
-func (s *Site) status() (j Job, said string) {
+// Jobs reads the status of all jobs, and what was said beside it: there are none then.
+func (s *Site) Jobs() (all []Job, said string) {
+	s.T.Helper()
+	status, said := s.read()
+	return status.Jobs, said
+}
+
+// HasMaster reports whether a master is said to watch.
+func (s *Site) HasMaster() bool {
+	s.T.Helper()
+	status, said := s.read()
+	if said != "" {
+		s.T.Fatal(said)
+	}
+	return status.Master.Watching
+}
+
+func (s *Site) read() (all status, said string) {
 	s.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Bound)
 	defer cancel()
@@ -121,24 +168,45 @@ func (s *Site) status() (j Job, said string) {
 	out, beside := bytes.Buffer{}, bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = &out, &beside
 	err := cmd.Run()
-	var all struct {
-		Jobs []Job `json:"jobs"`
-	}
 	if bad := json.Unmarshal(out.Bytes(), &all); bad != nil || beside.Len() > 0 {
-		return Job{}, fmt.Sprintf("status -json: %v, %v\n%s\n%s", err, bad, &out, &beside)
+		return status{}, fmt.Sprintf("status -json: %v, %v\n%s\n%s", err, bad, &out, &beside)
 	}
-	if at := slices.IndexFunc(all.Jobs, func(j Job) bool { return j.Address == "job."+s.Job }); at >= 0 {
-		return all.Jobs[at], ""
+	return all, ""
+}
+
+// status is the job's; zero while there is none, or no answer.
+func (s *Site) status() (j Job, said string) {
+	s.T.Helper()
+	all, said := s.Jobs()
+	if at := slices.IndexFunc(all, func(j Job) bool { return j.Address == "job."+s.Job }); at >= 0 {
+		return all[at], said
 	}
-	return Job{}, ""
+	return Job{}, said
+}
+
+// Status is the job's; zero if it is not there. A master or an API server that is late may have to be asked again.
+func (s *Site) Status() (j Job) {
+	s.T.Helper()
+	Until(s.T, "a status", func() bool {
+		var said string
+		j, said = s.status()
+		return said == ""
+	})
+	return j
+}
+
+// Now is the status of a job that is there.
+func (s *Site) Now() Job {
+	s.T.Helper()
+	return s.Await("a status", func(j Job) bool { return j.Phase != "" })
 }
 
 // Await waits until the job is as wanted, and returns it. As long as it trains on it is not hung.
 func (s *Site) Await(what string, holds func(j Job) bool) Job {
 	s.T.Helper()
-	for wait := (hang.Wait{}); ; time.Sleep(Poll) {
+	for wait := (hang.Wait{}); ; time.Sleep(look) {
 		j, said := s.status()
-		if holds(j) {
+		if said == "" && holds(j) {
 			return j
 		}
 		if wait.Hung(j.Step) || s.T.Context().Err() != nil {
@@ -185,34 +253,51 @@ func (s *Site) Blamed(j Job, cause string, culprits []Slot, evidence ...string) 
 	}
 }
 
-// Untouched checks that the pods of all slots but these are those of before.
-func (s *Site) Untouched(before, after Job, but ...Slot) {
+// Proven reports whether the evidence has a code.
+func (i Incident) Proven(code string) bool {
+	return slices.ContainsFunc(i.EvidenceCodes, func(r Reason) bool { return r.Code == code })
+}
+
+// Undisturbed checks that a job runs as it did before: the same world of the same processes. Without a master the training
+// processes are not told of.
+func (s *Site) Undisturbed(before, after Job) {
 	s.T.Helper()
-	if a, b := before.PodNames(but...), after.PodNames(but...); !maps.Equal(a, b) {
-		s.T.Errorf("pods of other slots were replaced: %v -> %v", a, b)
+	disturbed := after.Generation != before.Generation || after.UID != before.UID || !maps.Equal(before.Bodies(), after.Bodies())
+	for _, was := range before.Slots {
+		now := after.At(was.Address)
+		disturbed = disturbed || was.PID != now.PID && was.PID > 0 && now.PID > 0
+	}
+	if disturbed {
+		s.T.Errorf("%s was disturbed:\n%+v\n%+v", before.Address, before, after)
 	}
 }
 
-// Replaced checks that these slots have other pods, keep their addresses, and that nobody else has.
+// Untouched checks that all slots but these are held by what held them before.
+func (s *Site) Untouched(before, after Job, but ...Slot) {
+	s.T.Helper()
+	if a, b := before.Bodies(but...), after.Bodies(but...); !maps.Equal(a, b) {
+		s.T.Errorf("other slots were replaced: %v -> %v", a, b)
+	}
+}
+
+// Replaced checks that these slots have other pods or agents, keep their addresses, and that nobody else has.
 func (s *Site) Replaced(before, after Job, victims ...Slot) {
 	s.T.Helper()
 	s.Untouched(before, after, victims...)
 	for _, victim := range victims {
-		now := after.slot(func(s Slot) bool { return s.Address == victim.Address })
-		if now.Incarnation <= victim.Incarnation || now.Name == victim.Name {
-			s.T.Errorf("%+v -> %+v: it has no other pod", victim, now)
+		if now := after.At(victim.Address); now.Incarnation <= victim.Incarnation || now.body() == victim.body() {
+			s.T.Errorf("%+v -> %+v: it was not replaced", victim, now)
 		}
 	}
 }
 
-// ReplacedOnce is Replaced where there was room for the next pods at once: their incarnations are one more. A slot that
-// has to wait for room counts that, too.
+// ReplacedOnce is Replaced where there was room for the next ones at once: their incarnations are one more. A slot that has to
+// wait for room counts that, too.
 func (s *Site) ReplacedOnce(before, after Job, victims ...Slot) {
 	s.T.Helper()
 	s.Replaced(before, after, victims...)
 	for _, victim := range victims {
-		now := after.slot(func(s Slot) bool { return s.Address == victim.Address })
-		if now.Incarnation != victim.Incarnation+1 {
+		if now := after.At(victim.Address); now.Incarnation != victim.Incarnation+1 {
 			s.T.Errorf("%+v -> %+v: it was replaced more than once", victim, now)
 		}
 	}

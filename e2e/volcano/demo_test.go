@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"github.com/eltrain/eltrain/e2e/heal"
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/testbed"
@@ -132,7 +133,7 @@ func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 		t.Errorf("%d pods of a higher priority have a node", n)
 	}
 	for _, name := range theirs {
-		s.DeletePod(name, site.AtOnce())
+		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
 	s.GoesOnRight(long)
@@ -174,7 +175,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 		t.Errorf("%d pods of the queue that deserves two have a node", n)
 	}
 	for _, name := range theirs {
-		s.DeletePod(name, site.AtOnce())
+		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
 	s.GoesOnRight(long)
@@ -185,9 +186,9 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 func TestRanksFollowTheNetwork(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	site.Needed(t)
+	podsite.Needed(t)
 	own := newCharted(t)
-	s := site.NewDemo(t, own, programs, site.Local("volcano", 4))
+	s := podsite.NewDemo(t, own, programs, podsite.Local("volcano", 4))
 	for name, tier := range map[string]struct {
 		at      int64
 		kind    string
@@ -230,7 +231,7 @@ func TestRanksFollowTheNetwork(t *testing.T) {
 }
 
 // bound counts the pods that have a node.
-func bound(s *site.Demo, pods []string) (n int) {
+func bound(s *podsite.Demo, pods []string) (n int) {
 	s.T.Helper()
 	for _, name := range pods {
 		if s.Pod(name).Spec.NodeName != "" {
@@ -240,78 +241,12 @@ func bound(s *site.Demo, pods []string) (n int) {
 	return n
 }
 
-// What is done about a fault is what the local provider does, and what the cluster says is the cause.
-func TestItHealsAsLocally(t *testing.T) {
-	const long = 6 * site.Steps
-	for name, fault := range map[string]struct {
-		cause  string
-		strike func(s *site.Demo, victim site.Slot)
-	}{
-		"process killed": {"process_killed", func(s *site.Demo, victim site.Slot) {
-			site.Kill(s.T, syscall.SIGKILL, s.TrainerOf(victim))
-		}},
-		"agent killed": {"agent_gone", func(s *site.Demo, victim site.Slot) {
-			site.Kill(s.T, syscall.SIGKILL, s.AgentOf(victim))
-		}},
-		"pod deleted": {"deleted", func(s *site.Demo, victim site.Slot) {
-			s.DeletePod(victim.Name, site.AtOnce())
-		}},
-		"node powered off": {"lease_lost", func(s *site.Demo, victim site.Slot) {
-			s.OK(s.Kubelet.PowerOff(victim.Node))
-		}},
-		"node deleted": {"node_gone", func(s *site.Demo, victim site.Slot) {
-			s.Delete(victim.Node)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newDemo(t, 5)
-			s.SetSteps(long)
-			if fault.cause == "lease_lost" {
-				s.SetLease(site.Lenient)
-			} else {
-				s.NotByLease()
-			}
-			s.Watch()
-			before := s.AwaitWorld(4, 1)
-			victim, group := before.Worker(1), podGroup(s)
-			fault.strike(s, victim)
-			after := s.AwaitWorld(4, before.Generation+1)
-			s.Blamed(after, fault.cause, []site.Slot{victim})
-			if fault.cause == "process_killed" {
-				s.Untouched(before, after)
-			} else {
-				s.Replaced(before, after, victim)
-			}
-			if fault.cause == "node_gone" && slices.ContainsFunc(s.Pods(), func(p corev1.Pod) bool { return p.Name == victim.Name }) {
-				t.Errorf("pod %s is there, though its node is not: it counts against the queue", victim.Name)
-			}
-			if now := podGroup(s); now.UID != group.UID {
-				t.Error("its PodGroup did not outlive a pod: the gang has lost its age in the queue")
-			}
-			if fault.cause == "lease_lost" {
-				s.Reconnect(victim.Node) // or its pod is there until the cluster gives the node up
-			}
-			s.GoesOnRight(long)
-		})
-	}
+// What is done about a fault is what is done locally, and its PodGroup outlives it: the gang keeps its age in the queue.
+var here = heal.On{
+	Place:  heal.Volcano,
+	New:    func(t *testing.T, nodes int) *site.Site { return newDemo(t, nodes).Site.Site },
+	Faults: podsite.Faults,
+	Kept:   func(s *site.Site) any { return podGroup(s.Place.(*podsite.Demo)).UID },
 }
 
-func TestMasterKilledAndTheNextTakesOver(t *testing.T) {
-	const long = 6 * site.Steps
-	s := newDemo(t, 4)
-	s.SetSteps(long)
-	s.SetLease(site.Lenient)
-	m := s.Watch()
-	before := s.AwaitWorld(4, 1)
-	trainers, group := s.Trainers(before), podGroup(s)
-	m.Kill()
-	s.Watch()
-	after := s.AwaitWorld(4, 1)
-	if after.Generation != before.Generation || !maps.Equal(s.Trainers(after), trainers) {
-		t.Errorf("training processes were restarted: generation %d -> %d, %v -> %v", before.Generation, after.Generation, trainers, s.Trainers(after))
-	}
-	if now := podGroup(s); now.UID != group.UID || now.ResourceVersion == "" {
-		t.Errorf("its PodGroup %s became %s", group.UID, now.UID)
-	}
-	s.GoesOnRight(long)
-}
+func TestHeal(t *testing.T) { here.Run(t) }

@@ -7,7 +7,7 @@ package volcano
 
 import (
 	_ "embed"
-	"flag"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
@@ -52,66 +53,41 @@ func newCharted(t *testing.T) *testbed.Cluster {
 var preempting string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// These tests wait far more than they work, for steps of 20 ms and each other's pods, also where there are two cores.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if testing.Short() || os.Geteuid() != 0 {
-		return m.Run() // every test skips
-	}
-	dir, err := os.MkdirTemp("", "eltrain-e2e-volcano-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if programs, err = site.Build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if cluster, err = testbed.Shared(testbed.Options{Volcano: &testbed.Volcano{Configuration: preempting}}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if code != 0 && testing.Verbose() {
-		fmt.Fprintln(os.Stderr, cluster.Logs())
-	}
-	for _, c := range []*testbed.Cluster{cluster, charted.cluster} {
-		if c == nil {
-			continue
+	site.Main(m, 8, func(built site.Programs) (err error) {
+		if programs = built; podsite.Runnable() {
+			cluster, err = testbed.Shared(testbed.Options{Volcano: &testbed.Volcano{Configuration: preempting}})
 		}
-		if err := c.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
+		return err
+	}, func(failed bool) (err error) {
+		if failed && cluster != nil && testing.Verbose() {
+			fmt.Fprintln(os.Stderr, cluster.Logs())
 		}
-	}
-	return code
+		for _, c := range []*testbed.Cluster{cluster, charted.cluster} {
+			if c != nil {
+				err = errors.Join(err, c.Close())
+			}
+		}
+		return err
+	})
 }
 
 // newDemo makes the demo's job directory with provider "volcano", for so many nodes of one core. The test runs beside
 // others.
-func newDemo(t *testing.T, nodes int) *site.Demo {
+func newDemo(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
 	t.Parallel()
 	return newDemoAlone(t, nodes)
 }
 
 // newDemoAlone is newDemo for a test that disturbs others.
-func newDemoAlone(t *testing.T, nodes int) *site.Demo {
+func newDemoAlone(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
-	site.Needed(t)
-	return site.NewDemo(t, cluster, programs, site.Local("volcano", nodes))
+	podsite.Needed(t)
+	return podsite.NewDemo(t, cluster, programs, podsite.Local("volcano", nodes))
 }
 
 // podGroup is the job's; nil while there is none.
-func podGroup(s *site.Demo) *v1beta1.PodGroup {
+func podGroup(s *podsite.Demo) *v1beta1.PodGroup {
 	s.T.Helper()
 	object := podGroupIn(s, cluster)
 	if object == nil {
@@ -123,7 +99,7 @@ func podGroup(s *site.Demo) *v1beta1.PodGroup {
 }
 
 // podGroupIn is the job's in a cluster as it is served there; nil while there is none.
-func podGroupIn(s *site.Demo, c *testbed.Cluster) *unstructured.Unstructured {
+func podGroupIn(s *podsite.Demo, c *testbed.Cluster) *unstructured.Unstructured {
 	s.T.Helper()
 	list, err := c.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=" + s.Job})
 	s.OK(err)

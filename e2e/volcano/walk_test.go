@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/soak"
 )
@@ -15,10 +16,10 @@ import (
 func TestThePageLeadsToAGang(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	site.Needed(t)
-	page := site.OpenPage(t, filepath.Join("..", "..", "docs", "volcano.md"), "## The first gang")
+	podsite.Needed(t)
+	page := podsite.OpenPage(t, filepath.Join("..", "..", "docs", "volcano.md"), "## The first gang")
 	own := newCharted(t)
-	w := site.NewDemo(t, own, programs, site.Local("volcano", 4))
+	w := podsite.NewDemo(t, own, programs, podsite.Local("volcano", 4))
 	shell := func(node string) string { return w.Shell("", strings.ReplaceAll(page.Block("sh"), "NODE", node)) }
 	const long = 5 * site.Steps
 	w.SetSteps(long)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a pipeline does after the merge: it carries out the plan that was approved, or nothing at all.
+# What a pipeline does after the merge: it carries out the plan that was approved, or nothing.
 #
 #   merge.sh JOBS PLAN HEAD       JOBS is the job directory in the checkout of the merged branch, PLAN the saved plan,
 #                                 and HEAD the commit that it was made of.
@@ -12,8 +12,8 @@ refuse() {
 	exit 1
 }
 
-# The plan has the files of the pull request in it. What else was merged meanwhile must not be undone by it: in the job
-# directory nothing may be another, and with what is read from elsewhere, as modules, the same plan comes out.
+# The plan contains the files of the pull request and must not undo what else was merged meanwhile: in the job
+# directory nothing may differ, and with what is read from elsewhere, such as modules, the plan must be the same.
 git -C "$jobs" diff --quiet "$head" HEAD -- . || refuse
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT

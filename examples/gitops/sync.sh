@@ -1,6 +1,6 @@
 #!/bin/sh
-# What git-sync does, for where there is no Kubernetes: each commit gets a directory of its own, and a link to the
-# newest is replaced in one step, so nobody sees half a commit. Run it every minute, from a systemd timer or cron.
+# Does what git-sync does, without Kubernetes: each commit gets its own directory, and a link to the
+# newest is replaced atomically, so nobody sees half a commit. Run it every minute, from a systemd timer or cron.
 #
 #   sync.sh REPOSITORY BRANCH ROOT      ROOT/current is the link.
 set -eu

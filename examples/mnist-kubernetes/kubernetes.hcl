@@ -1,7 +1,7 @@
-# The job of ../mnist-local in pods. Put this file beside its job.hcl, in the place of nodes.hcl, and change one line
+# The job of ../mnist-local in pods. Put this file beside its job.hcl, instead of nodes.hcl, and change one line
 # there: provider = "kubernetes". e2e/kubernetes does so on a control plane of its own.
 #
-# The pods are made in the namespace of your kubeconfig's context. `eltrain plan` says where they would fit.
+# The pods are created in the namespace of your kubeconfig's context. `eltrain plan` shows where they would fit.
 
 variable "image" {
   type        = string

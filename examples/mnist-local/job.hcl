@@ -1,5 +1,5 @@
 # Two to four ranks on this machine, as if it were the cluster that nodes.hcl declares. Try, while
-# `eltrain apply -watch` runs: kill a python3, kill an agent, take a node out of nodes.hcl.
+# `eltrain apply -watch` runs: kill a python3, kill an agent, remove a node from nodes.hcl.
 
 eltrain {
   required_version = ">= 0.1"

@@ -1,4 +1,4 @@
-# Four nodes in two racks. All are this machine: a node is so much of it as is declared here.
+# Four nodes in two racks. All are this machine: each node is the declared part of it.
 
 provider "local" {
   node "n1" {

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Elastic data-parallel training of a small digit classifier, on nothing but Python.
+"""Elastic data-parallel training of a small digit classifier, in plain Python.
 
 Softmax regression on 8x8 pictures of the digits 0-9, drawn by this script (a 5x7 font,
 shifted and with noise; the real MNIST would need a download). The ranks share the work
 of each step and add up their gradients over TCP, as a real job does over NCCL.
 
-It knows no launcher: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who it is, so it
+It does not depend on a launcher: it reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, so it
 runs bare (a world of one), under torchrun and under eltrain.
 
-What makes it elastic, and what a script of your own needs as well:
+What makes it elastic, and what your own script needs:
   * The global batch is fixed and split over however many ranks there are, so step k
     computes the same thing in every world.
   * It resumes from the newest checkpoint. Rank 0 picks it and sends it to all.
-  * A lost peer ends the process at once, with a code of its own (17). There is no
+  * A lost peer ends the process at once, with its own exit code (17). There is no
     repair from within: the launcher forms the next world.
-  * SIGUSR1 asks for a checkpoint. All ranks agree on the step it is taken after.
+  * SIGUSR1 requests a checkpoint. All ranks agree on the step after which it is taken.
 
 Sums are made of integers (see ONE). Integer addition, unlike that of floats, has the same
 result in every order, so the loss at step k is the same to the last bit for any world
@@ -369,7 +369,7 @@ def accuracy(weights, samples):
 
 
 def fault(step):
-    """What a test asked for instead of this step."""
+    """What a test requested instead of this step."""
     if RANK != ARGS.fault_rank % WORLD:
         return
     if ARGS.fault_once and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
@@ -403,7 +403,7 @@ def main():
 
         batch = random.Random(step).choices(train_set, k=ARGS.global_batch)
         loss, grad = loss_and_gradient(weights, batch[RANK::WORLD])
-        # How often each rank was asked for a checkpoint is added up along with the rest: the sum
+        # The number of checkpoint requests of each rank is summed along with the rest: the sum
         # grows at the same step on all ranks, whichever of them got the signal.
         asked, loss, *grad = group.sum([checkpoints_asked, loss, *grad])
         for k, g in enumerate(grad):

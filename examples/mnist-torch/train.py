@@ -200,7 +200,7 @@ def digits(count, seed):
 
 
 def fault(step):
-    """What a test asked for instead of this step."""
+    """What a test requested instead of this step."""
     if RANK != ARGS.fault_rank % WORLD:
         return
     if ARGS.fault_once and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
@@ -249,7 +249,7 @@ def main():
         with collective("all-reduce of the gradients"):
             (loss * WORLD).backward()  # DDP divides by WORLD
         optimizer.step()
-        # How often each rank was asked for a checkpoint is added up along with the loss: the sum
+        # The number of checkpoint requests of each rank is summed along with the loss: the sum
         # grows at the same step on all ranks, whichever of them got the signal.
         totals = torch.tensor([loss.item(), checkpoints_asked], dtype=torch.float64)
         with collective("all-reduce of the loss"):

@@ -1,7 +1,7 @@
-# The job of ../mnist-local as a gang of the Volcano scheduler. Put this file beside its job.hcl, in the place of
+# The job of ../mnist-local as a gang of the Volcano scheduler. Put this file beside its job.hcl, instead of
 # nodes.hcl, and change one line there: provider = "volcano". e2e/volcano does so on a control plane of its own.
 #
-# docs/volcano.md says what the cluster needs, and what `eltrain plan` says when it lacks that.
+# docs/volcano.md lists what the cluster needs, and what `eltrain plan` reports if it is missing.
 
 variable "image" {
   type        = string

@@ -141,7 +141,7 @@ func (d *Draft) Discard() {
 type UnsyncedError struct{ Err error }
 
 func (e *UnsyncedError) Error() string {
-	return fmt.Sprintf("the new file is in place, but may not outlive a power failure: %v", e.Err)
+	return fmt.Sprintf("the new file is in place, but may not survive a power failure: %v", e.Err)
 }
 
 func (e *UnsyncedError) Unwrap() error { return e.Err }
@@ -187,7 +187,7 @@ func Resolve(path string) (string, error) {
 			return "", irregular(path)
 		}
 		if _, err := os.Lstat(path); err == nil {
-			return "", fmt.Errorf("%q is a symbolic link to what is not there. Name the file itself", path)
+			return "", fmt.Errorf("%q is a symbolic link to a missing file. Name the file itself", path)
 		}
 		return path, nil
 	}
@@ -205,7 +205,7 @@ func Resolve(path string) (string, error) {
 }
 
 func irregular(path string) error {
-	return fmt.Errorf("%q is no regular file, and is not replaced. Name a file", path)
+	return fmt.Errorf("%q is not a regular file and is not replaced. Name a file", path)
 }
 
 // besides leaves the draft's name, which is another each time, out of an error: who tells a trouble once that lasts knows

@@ -357,7 +357,7 @@ func TestResolveKeepsLinksAndRefusesDevices(t *testing.T) {
 	if err := os.Symlink(fmt.Sprintf("/dev/fd/%d", writer.Fd()), at("output")); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"output": "no regular file", "nowhere": "a symbolic link to what is not there", "device": "no regular file", ".": "no regular file"} {
+	for name, want := range map[string]string{"output": "not a regular file", "nowhere": "a symbolic link to a missing file", "device": "not a regular file", ".": "not a regular file"} {
 		if _, err := Resolve(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}

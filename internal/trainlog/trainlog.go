@@ -12,8 +12,8 @@ import (
 // first is how each line begins, and what is in none but there: a string has its quotes escaped.
 const first = `{"ev": `
 
-// Read gives the events in a file so far, in the order of their lines. A line whose end is not there yet is left out, and so
-// is one whose process was killed amid it: Linux ends such a write at a page of the file, and the next process's line follows
+// Read returns the events in a file so far, in the order of their lines. A line whose end is not there yet is left out, and so
+// is one whose process was killed meanwhile: Linux ends such a write at a page of the file, and the next process's line follows
 // there. It is an error if there is no file, fs.ErrNotExist, or if it has something else in it.
 func Read[T any](path string) ([]T, error) {
 	text, err := os.ReadFile(path)

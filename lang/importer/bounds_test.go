@@ -32,9 +32,9 @@ func TestElasticBoundsOfTheCommand(t *testing.T) {
 			{command: "--nnodes=2:${NODE_NUM:-1}", env: "8", min: 2, max: 8, fromShell: true},
 			{command: "--nnodes=2:$(NODE_NUM)", env: "8", min: 2, max: 8},
 			{command: "--nnodes=$NODE_NUM", env: "8", min: 8, max: 8, fromShell: true},
-			{command: "--nnodes=2:4", min: 2, max: 4, toldPart: "The command takes 2 to 4 nodes, and there are 8 pods"},
-			{command: "--nnodes=2:16", min: 2, max: 8, toldPart: "The command takes 2 to 16 nodes, and there are 8 pods"},
-			{command: "--nnodes=$ELSEWHERE", min: 8, max: 8, toldPart: "The value of $ELSEWHERE is not known here", fromShell: true},
+			{command: "--nnodes=2:4", min: 2, max: 4, toldPart: "The command accepts 2 to 4 nodes, and there are 8 pods"},
+			{command: "--nnodes=2:16", min: 2, max: 8, toldPart: "The command accepts 2 to 16 nodes, and there are 8 pods"},
+			{command: "--nnodes=$ELSEWHERE", min: 8, max: 8, toldPart: "The value of $ELSEWHERE is unknown here", fromShell: true},
 			{command: "--nnodes=2:8 --max_restarts=5", min: 2, max: 8, restarts: 5},
 			{command: "--max-restarts 5", min: 8, max: 8, restarts: 5, fromShell: true},
 		} {
@@ -80,7 +80,7 @@ func TestElasticBoundsOfTheManifestGoFirst(t *testing.T) {
 		"@", "command: [torchrun, --nnodes=2:8, train.py]", 1)
 	r := Manifests("in.yaml", strings.NewReader(src), Checks{})
 	role := mustBeValid(t, r.HCL)[0].Roles[0]
-	if least, most := role.Bounds(); least != 3 || most != 6 || !strings.Contains(told(r.Diagnostics), "The manifest's own bounds, 3 to 6, are taken") {
+	if least, most := role.Bounds(); least != 3 || most != 6 || !strings.Contains(told(r.Diagnostics), "The manifest's bounds, 3 to 6, are used") {
 		t.Errorf("the bounds are %d to %d\n%s", least, most, told(r.Diagnostics))
 	}
 }

@@ -35,17 +35,17 @@ func TestCommandLines(t *testing.T) {
 			set: func(j *job.Job, r *job.Role) {
 				r.Processes, j.Rendezvous = 2, job.Rendezvous{Settle: 7e9, Timeout: 900e9}
 				j.Detect.Lease = 6e9
-			}, told: "color has nothing that corresponds"},
+			}, told: "color has no equivalent"},
 		{words: "torchrun --rdzv-conf=last_call_timeout=900 train.py", command: "python3 train.py", told: "never ends within"},
 		{words: "torchrun -r 3 -t3 --log_dir=/l train.py -r 1", command: "python3 train.py -r 1", told: "--redirects: eltrain keeps|--tee|--log-dir"},
 		{words: "torchrun --role trainer train.py", command: "python3 train.py", set: func(_ *job.Job, r *job.Role) { r.Name = "trainer" }},
-		{words: "torchrun --nproc_per_node=gpu train.py", command: "python3 train.py", told: "as many processes as there are devices"},
+		{words: "torchrun --nproc_per_node=gpu train.py", command: "python3 train.py", told: "one process per device"},
 		{words: "torchrun --nnodes=8:2 --nproc-per-node=0 --max-restarts=x train.py", command: "python3 train.py", told: `"8:2" is not a number of nodes|"0" is not a whole number|"x" is not a whole`},
-		{words: "torchrun --new-option value train.py", command: "python3 train.py", told: `--new-option is no option of torchrun or dlrover-run that is known here. The word after it, "value", is taken for its value.`},
-		{words: "dlrover-run --new-option=value --network-check train.py", command: "python3 train.py", told: "--new-option=value is no option|--network-check: eltrain does not test nodes"},
-		{words: "torchrun -x --nnodes=2 train.py -x", command: "python3 train.py -x", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }, told: "-x is no option"},
-		{words: "torchrun --new-option ./train", command: "python3 ./train", told: "--new-option is no option"},
-		{words: "torchrun --new-option train.py a", command: "python3 train.py a", told: "--new-option is no option"},
+		{words: "torchrun --new-option value train.py", command: "python3 train.py", told: `--new-option is not a known option of torchrun or dlrover-run. The word after it, "value", is taken as its value.`},
+		{words: "dlrover-run --new-option=value --network-check train.py", command: "python3 train.py", told: "--new-option=value is not a known option|--network-check: eltrain does not test nodes"},
+		{words: "torchrun -x --nnodes=2 train.py -x", command: "python3 train.py -x", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }, told: "-x is not a known option"},
+		{words: "torchrun --new-option ./train", command: "python3 ./train", told: "--new-option is not a known option"},
+		{words: "torchrun --new-option train.py a", command: "python3 train.py a", told: "--new-option is not a known option"},
 		{words: "python3.11 -u -X dev -m torch.distributed.run --nnodes=2 train.py", command: "python3.11 -u -X dev train.py", set: func(_ *job.Job, r *job.Role) { r.Replicas = 2 }},
 		{words: "python -m torch.distributed.launch --use_env --master_port=1 train.py", command: "python train.py"},
 		{words: "numactl --membind=0 torchrun train.py", command: "numactl --membind=0 python3 train.py"},
@@ -122,12 +122,12 @@ func TestLauncherWithoutAProgramIsAnError(t *testing.T) {
 		"torchrun -m": "", "torchrun --no-python": "", "torchrun --": "", "env A=1 torchrun": "",
 		"torchrun --nnodes":                  "--nnodes needs a value",
 		"torchrun --nnodes train.py":         "",
-		"dlrover-run --unknown":              "--unknown is no option",
+		"dlrover-run --unknown":              "--unknown is not a known option",
 		"dlrover-run --node_unit=4 --nnodes": "--nnodes needs a value",
 	} {
 		r := CommandLine(strings.Fields(words))
 		text := told(r.Diagnostics)
-		if r.Jobs != 0 || len(r.HCL) != 0 || !r.Diagnostics.HasErrors() || !strings.Contains(text, "No training program: The launcher is given no script to run") || !strings.Contains(text, also) {
+		if r.Jobs != 0 || len(r.HCL) != 0 || !r.Diagnostics.HasErrors() || !strings.Contains(text, "No training program: The launcher has no script to run") || !strings.Contains(text, also) {
 			t.Errorf("%q gives %d jobs, and told is\n%s", words, r.Jobs, text)
 		}
 	}
@@ -180,8 +180,8 @@ spec:
 		{script: "(cd x; torchrun --nnodes=2:4 a.py)", want: "(cd x; python3 a.py)", told: "runs in every process"},
 		{script: "echo torchrun", want: "echo torchrun"},
 		{script: "torchrun 'a", want: "torchrun 'a", told: "not closed"},
-		{script: "bash run.sh", want: "bash run.sh", told: "cannot be seen here"},
-		{script: "torchrun --nnodes=$MISSING train.py", want: "python3 , train.py", told: "The value of $MISSING is not known"},
+		{script: "bash run.sh", want: "bash run.sh", told: "Its content is unknown here"},
+		{script: "torchrun --nnodes=$MISSING train.py", want: "python3 , train.py", told: "The value of $MISSING is unknown"},
 		{script: "dlrover-run --nnodes=2:4 train.py $NODE_RANK", want: "python3 train.py $NODE_RANK", told: "GROUP_RANK is the slot's rank"},
 	}
 	for _, c := range cases {
@@ -233,8 +233,8 @@ spec:
 // Kubernetes takes a command and its arguments as lists.
 func TestCommandsThatAreTextsAreTold(t *testing.T) {
 	for command, want := range map[string]string{
-		"command: torchrun --nnodes=2 t.py":          "containers[0].command: Kubernetes refuses a text here",
-		"command: [torchrun], args: --nnodes=2":      "containers[0].args: Kubernetes refuses a text here",
+		"command: torchrun --nnodes=2 t.py":          "containers[0].command: Kubernetes refuses a string here",
+		"command: [torchrun], args: --nnodes=2":      "containers[0].args: Kubernetes refuses a string here",
 		"command: [torchrun], args: [t.py]":          "",
 		"command: [torchrun], args: [t.py, '--a b']": "",
 	} {

@@ -14,11 +14,11 @@ func (im *importer) elasticJob(doc *value, j *imported) bool {
 	switch strategy, _ := im.text(spec.get("distributionStrategy")); strategy {
 	case "", "AllreduceStrategy", "Local":
 	default:
-		im.warn(spec.get("distributionStrategy"), "Strategy of another kind", "DLRover writes the cluster of a %s into TF_CONFIG, and eltrain does not: the program has to find its parameter servers by itself.", strategy)
+		im.warn(spec.get("distributionStrategy"), "Strategy of another kind", "DLRover writes the cluster of a %s to TF_CONFIG, but eltrain does not: the program must find its parameter servers by itself.", strategy)
 	}
 	im.dropUnless(spec.get("optimizeMode"), "manunal", "eltrain scales within the bounds of a role; it has no optimizer.") // spelt so there
 	im.suspended(spec.get("suspend"))
-	im.drop(spec.get("brainService"), "eltrain asks no service about resources.")
+	im.drop(spec.get("brainService"), "eltrain does not ask a service about resources.")
 	im.elasticLimits(j, spec.get("resourceLimits"))
 
 	specs := spec.get("replicaSpecs").open()
@@ -41,7 +41,7 @@ func (im *importer) elasticJob(doc *value, j *imported) bool {
 	}
 	im.commonVariables(spec.get("envs"), j)
 	if len(j.roles) == 0 {
-		im.fail(doc.at, "Nothing to run", "This %s has no replicas that could be imported.", j.from)
+		im.fail(doc.at, "Nothing to run", "This %s has no replicas to import.", j.from)
 		return false
 	}
 	return true
@@ -71,9 +71,9 @@ func (im *importer) elasticRole(rs *value, j *imported, known map[string]string)
 	}
 	im.dropUnless(rs.get("autoScale"), "true", "The bounds of the role say whether it scales. In DLRover this changes nothing for a job of workers alone.")
 	im.drop(rs.get("restartTimeout"), "A restart has no timeout of its own. See rendezvous { timeout = … }.")
-	im.drop(rs.get("priority"), "Priority is the job's, and a whole number. A pod's class is pod.spec.priorityClassName.")
+	im.drop(rs.get("priority"), "Priority belongs to the job and is a whole number. A pod's class is pod.spec.priorityClassName.")
 	for _, name := range []string{"BatchScheduler", "batchScheduler"} {
-		im.dropUnless(rs.get(name), "default", "The kubernetes provider starts the least of a role together by scheduling gates, with any scheduler.")
+		im.dropUnless(rs.get(name), "default", "The kubernetes provider starts a role's minimum together with scheduling gates, with any scheduler.")
 	}
 }
 
@@ -143,7 +143,7 @@ func (im *importer) commonVariables(v *value, j *imported) {
 		}
 		text, ok := commonVariable(f)
 		if !ok {
-			im.drop(f, "Only a variable with a value of its own can be given to all roles.")
+			im.drop(f, "Only a variable with a literal value can be set for all roles.")
 			continue
 		}
 		if f.kind == scalar {
@@ -160,5 +160,5 @@ func (im *importer) commonVariables(v *value, j *imported) {
 
 // suspended reads the switch that all kinds have.
 func (im *importer) suspended(v *value) {
-	im.dropUnless(v, "false", "A job in the files is to run. To hold it back, leave it out.")
+	im.dropUnless(v, "false", "Jobs in the files run. To suspend one, remove it from the files.")
 }

@@ -133,7 +133,7 @@ func toldWithoutAt(text, field string) string {
 	return b.String()
 }
 
-// What ends the job and what is tried again are of one budget, and what of them does not count is told.
+// What ends the job and what is retried are of one budget, and what of them does not count is told.
 func TestBudgetsOfVolcanoJobs(t *testing.T) {
 	task := func(name, more string) string {
 		return fmt.Sprintf("    - {name: %s, replicas: 1, %stemplate: {spec: {containers: [{name: main, image: i, command: [x]}]}}}\n", name, more)
@@ -146,16 +146,16 @@ func TestBudgetsOfVolcanoJobs(t *testing.T) {
 		untold     string
 	}{
 		"a task that ends it beside one that is tried again": {"  maxRetry: 3\n", abort + ", maxRetry: 4, ", "", 3, []string{
-			"One budget for all roles: spec.tasks[0].policies[0]: A failure of the role a was to end the job", "Not imported: spec.tasks[0].maxRetry: A policy ends the job"}, "spec.maxRetry"},
+			"One budget for all roles: spec.tasks[0].policies[0]: A failure of the role a would end the job", "Not imported: spec.tasks[0].maxRetry: A policy ends the job"}, "spec.maxRetry"},
 		"tasks that all end it": {"  maxRetry: 3\n", abort + ", ", abort + ", ", 0, []string{"Not imported: spec.maxRetry: A policy ends the job"}, "One budget"},
 		"a job that ends":       {"  " + abort + "\n", "", "", 0, nil, "spec."},
 		"as Volcano writes it": {"  maxRetry: 3\n  " + abort + "\n", "maxRetry: 3, ", "maxRetry: 3, ", 0, []string{
 			"Not imported: spec.tasks[0].maxRetry: A policy ends the job", "Not imported: spec.tasks[1].maxRetry: A policy ends the job", "Not imported: spec.maxRetry: A policy ends the job"}, "One budget"},
 		"a task's own policy and number": {"  " + abort + "\n", restart + ", maxRetry: 3, ", "maxRetry: 3, ", 3, []string{
-			"One budget for all roles: spec.policies[0]: A failure of the role b was to end the job", "Not imported: spec.tasks[1].maxRetry: A policy ends the job"}, "role a "},
-		"a task's own policy goes first": {"  maxRetry: 3\n  " + abort + "\n", restart + ", ", "", 3, []string{"One budget for all roles: spec.policies[0]: A failure of the role b was to end the job"}, "role a "},
+			"One budget for all roles: spec.policies[0]: A failure of the role b would end the job", "Not imported: spec.tasks[1].maxRetry: A policy ends the job"}, "role a "},
+		"a task's own policy goes first": {"  maxRetry: 3\n  " + abort + "\n", restart + ", ", "", 3, []string{"One budget for all roles: spec.policies[0]: A failure of the role b would end the job"}, "role a "},
 		"all tasks have their own":       {"  maxRetry: 3\n  " + abort + "\n", restart + ", ", restart + ", ", 3, nil, "spec."},
-		"one is more patient":            {"", "maxRetry: 2, ", "maxRetry: 5, ", 5, []string{"One budget for all roles: spec.tasks[0].maxRetry: The role a was to be restarted 2 times at most"}, "role b "},
+		"one is more patient":            {"", "maxRetry: 2, ", "maxRetry: 5, ", 5, []string{"One budget for all roles: spec.tasks[0].maxRetry: The role a may be restarted 2 times"}, "role b "},
 		"ended when all is used up":      {"", "maxRetry: 2, policies: [{event: TaskFailed, action: AbortJob}], ", "", 2, nil, "spec."},
 		"several events":                 {"", "policies: [{events: [PodFailed, TaskFailed], action: AbortJob}], ", "", 0, nil, "spec."},
 		"not all of them are failures":   {"", "policies: [{events: [PodFailed, PodRunning], action: AbortJob}], maxRetry: 2, ", "", 2, []string{"Not imported: spec.tasks[0].policies[0]"}, "One budget"},

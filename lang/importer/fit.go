@@ -109,9 +109,9 @@ func (im *importer) fit(j *imported, r *role) bool {
 	return true
 }
 
-var errTooMuch = errors.New("the provider refuses something in it, and the manifest is too large to find out what: import its documents one by one")
+var errTooMuch = errors.New("the provider refuses part of it, and the manifest is too large to find out which: import its documents one by one")
 
-// keep gives what of x the provider takes. try reports whether it takes something in the place of x, beside what was kept
+// keep returns what of x the provider takes. try reports whether it takes something instead of x, beside what was kept
 // before. name is the field that x is in.
 func (im *importer) keep(x any, name string, at *value, try func(any) error) (kept any, some bool) {
 	err := try(x)

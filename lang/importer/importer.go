@@ -100,9 +100,9 @@ type role struct {
 	healed *value
 	// ends is what says that the first failure of the role ends the job; nil if nothing does.
 	ends *value
-	// onFailure tells that the role has a policy of its own for a pod that fails. The job's does not count then.
+	// onFailure reports that the role has a policy of its own for a pod that fails. The job's does not count then.
 	onFailure bool
-	// serviceLinks tells that the pods ask for the variables of all Services.
+	// serviceLinks reports that the pods ask for the variables of all Services.
 	serviceLinks bool
 	// launch is what the launcher was told, nil if there was none.
 	launch *launch
@@ -136,7 +136,7 @@ func Manifests(name string, r io.Reader, checks Checks) Result {
 	case len(src) > maxBytes:
 		im.src = nil // nothing of it is worth quoting
 		im.fail(place{line: 1, column: 1}, "Manifest too large",
-			"The file has more than %s, which is the most. Kubernetes takes no object of half that size: split the file into its documents, or name the one with the job.", job.Bytes(maxBytes))
+			"The file is larger than %s. Kubernetes accepts no object of half that size: split the file into its documents, or name the one with the job.", job.Bytes(maxBytes))
 	default:
 		im.documents()
 	}
@@ -149,7 +149,7 @@ func CommandLine(words []string) Result {
 	im := newImporter("<command line>", []byte(text))
 	if len(text) > maxBytes || len(words) > maxValues {
 		im.src = nil
-		im.fail(place{line: 1, column: 1}, "Command line too large", "It has more than %s, which is the most.", job.Bytes(maxBytes))
+		im.fail(place{line: 1, column: 1}, "Command line too large", "It is larger than %s.", job.Bytes(maxBytes))
 		return im.result()
 	}
 	im.command(words)
@@ -162,7 +162,7 @@ func (im *importer) result() Result {
 	if len(im.jobs) == 0 {
 		if !im.diags.HasErrors() {
 			im.fail(place{line: 1, column: 1}, "No job to import",
-				"Nothing here is a job of a kind that eltrain knows: %s. A command line is imported with: eltrain import -- torchrun …", knownKinds())
+				"There is no job of a kind that eltrain can import: %s. To import a command line: eltrain import -- torchrun …", knownKinds())
 			r.Diagnostics = im.diags
 		}
 		return r
@@ -256,7 +256,7 @@ var errTooLarge = errors.New("too large")
 // documents reads one document after the other. After a mistake in the YAML nothing more of the file is sure.
 func (im *importer) documents() {
 	if !utf8.Valid(im.src) && !bytes.HasPrefix(im.src, []byte("\xff\xfe")) && !bytes.HasPrefix(im.src, []byte("\xfe\xff")) {
-		im.fail(place{line: 1, column: 1}, "Not text", "The file is not UTF-8 text, so it is no manifest.")
+		im.fail(place{line: 1, column: 1}, "Not text", "The file is not UTF-8 text, so it is not a manifest.")
 		return
 	}
 	err := im.eachDocument(func(doc *value) { im.document(doc) })
@@ -297,7 +297,7 @@ func (im *importer) document(doc *value) {
 	doc.get("apiVersion").use()
 	doc.get("kind").use()
 	if !slices.Contains(k.versions, version) {
-		im.warn(doc.get("apiVersion"), "Unknown version", "%s is read as if it were %s/%s.", apiVersion, k.group, k.versions[0])
+		im.warn(doc.get("apiVersion"), "Unknown version", "%s is read as %s/%s.", apiVersion, k.group, k.versions[0])
 	}
 	if spec := doc.get("spec"); spec == nil || spec.kind != mapping {
 		im.fail(doc.at, "Nothing to run", "This %s has no spec.", k.name)
@@ -362,7 +362,7 @@ func (im *importer) metadata(doc *value, j *imported, kind string) {
 	if name == nil {
 		name = meta.get("generateName")
 		if name != nil {
-			im.warn(name, "Generated name", "eltrain's names are fixed, they are what a job is known by. The part before the random one is taken.")
+			im.warn(name, "Generated name", "eltrain identifies jobs by fixed names. The part before the random suffix is used.")
 		}
 	}
 	text, _ := im.text(name)
@@ -385,8 +385,8 @@ func (im *importer) metadata(doc *value, j *imported, kind string) {
 		}
 		meta.get(field).open()
 	}
-	im.drop(meta.get("ownerReferences"), "eltrain's jobs are owned by their files.")
-	im.drop(meta.get("finalizers"), "Nothing waits for the end of a job of eltrain's.")
+	im.drop(meta.get("ownerReferences"), "In eltrain the files own the jobs.")
+	im.drop(meta.get("finalizers"), "eltrain has nothing that waits for the end of a job.")
 }
 
 // inNamespace notes the namespace of a job. A job directory has one.
@@ -432,7 +432,7 @@ func (im *importer) add(j *imported) {
 		j.Roles = append(j.Roles, r.Role)
 	}
 	if im.slots > maxSlots {
-		im.fail(j.at.key, "Too many slots", "With this job there are %d slots; %d is the most of one import.", im.slots, maxSlots)
+		im.fail(j.at.key, "Too many slots", "With this job there are %d slots; the limit of one import is %d.", im.slots, maxSlots)
 		return
 	}
 	im.budget(j)
@@ -464,9 +464,9 @@ func (im *importer) budget(j *imported) {
 	for _, r := range j.roles {
 		switch {
 		case r.ends != nil && most > 0:
-			im.warn(r.ends, oneBudget, "A failure of the role %s was to end the job. A job of eltrain's has one budget, of %d by what else is said here, and so has this role.", r.Name, most)
+			im.warn(r.ends, oneBudget, "A failure of the role %s would end the job. In eltrain all roles share the job's restart budget, here %d.", r.Name, most)
 		case r.healed != nil && *r.restarts < most:
-			im.warn(r.healed, oneBudget, "The role %s was to be restarted %d times at most. A job of eltrain's has one budget, that of its most patient role: %d.", r.Name, *r.restarts, most)
+			im.warn(r.healed, oneBudget, "The role %s may be restarted %d times. In eltrain all roles share the job's restart budget, here the largest: %d.", r.Name, *r.restarts, most)
 		}
 	}
 }
@@ -490,7 +490,7 @@ func (im *importer) limits(j *imported) {
 	if gang.Within(j.Limits) {
 		return
 	}
-	im.warn(j.at, "Limits left out", "The least that trains holds %s, which is above the job's resource limits, so they cannot have been in force.", gang)
+	im.warn(j.at, "Limits left out", "The smallest world needs %s, more than the job's resource limits, so they cannot have been in effect.", gang)
 	j.Limits = nil
 }
 
@@ -503,7 +503,7 @@ const maxName = 63
 func (im *importer) legal(name string, at *value, what string, taken []string) string {
 	legal := strings.Trim(illegal.ReplaceAllString(name, "-"), "-_")
 	if what == "role" && legal != "" && legal[0] <= '9' {
-		legal = "role-" + legal // role.NAME has to be a name in an expression
+		legal = "role-" + legal // role.NAME must be a name in an expression
 	}
 	if len(legal) > maxName {
 		legal = strings.TrimRight(legal[:maxName], "-_")
@@ -519,9 +519,9 @@ func (im *importer) legal(name string, at *value, what string, taken []string) s
 	switch {
 	case at == nil || free == name:
 	case legal != name:
-		im.warn(at, "Another name", "%q cannot be the name of a %s: it is %q now. Names have letters, digits, \"-\" and \"_\", at most %d.", name, what, free, maxName)
+		im.warn(at, "Another name", "%q cannot be the name of a %s: renamed to %q. Names have letters, digits, \"-\" and \"_\", at most %d.", name, what, free, maxName)
 	default:
-		im.warn(at, "Another name", "There is another %s called %q: this one is %q now.", what, legal, free)
+		im.warn(at, "Another name", "There is another %s named %q: this one is renamed to %q.", what, legal, free)
 	}
 	return free
 }
@@ -565,12 +565,12 @@ func (im *importer) command(words []string) {
 	argv = im.assignments(r, argv, line)
 	im.program(r, argv, line.children, nil)
 	if r.launch == nil {
-		im.fail(place{line: 1, column: 1}, "Not a launcher", "A command line is imported if it starts %s.", launcherNames)
+		im.fail(place{line: 1, column: 1}, "Not a launcher", "Only a command line that starts %s can be imported.", launcherNames)
 		return
 	}
 	if r.launch.bare {
 		im.fail(place{line: 1, column: 1}, "No training program",
-			"The launcher is given no script to run. Write it after the options, as you would run it: eltrain import -- torchrun --nnodes=2:8 train.py")
+			"The launcher has no script to run. Write it after the options, as you would run it: eltrain import -- torchrun --nnodes=2:8 train.py")
 		return
 	}
 	if o := r.launch.option("role"); o != nil {
@@ -582,7 +582,7 @@ func (im *importer) command(words []string) {
 	im.add(j)
 }
 
-// assignments takes what a shell would set for the program out of the words of a command line, and gives the others.
+// assignments takes what a shell would set for the program out of the words of a command line, and returns the others.
 func (im *importer) assignments(r *role, argv []string, line *value) []string {
 	for len(argv) > 0 && assignment.MatchString(argv[0]) {
 		name, text, _ := strings.Cut(argv[0], "=")

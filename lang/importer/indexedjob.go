@@ -27,10 +27,10 @@ func (im *importer) indexedJob(doc *value, j *imported) bool {
 		if at == nil {
 			at = doc.get("kind")
 		}
-		im.warn(at, "Not an Indexed Job", "Its pods are independent of each other, and a job of eltrain's trains together: all of them have ranks in one world now.")
+		im.warn(at, "Not an Indexed Job", "Its pods are independent, but the slots of an eltrain job train together: they get ranks in one world.")
 	}
 	if parallelism < completions {
-		im.warn(spec.get("parallelism"), "All at once", "%d of %d run at a time in the Job. In eltrain all slots of a role do.", parallelism, completions)
+		im.warn(spec.get("parallelism"), "All at once", "The Job runs %d of %d at a time. eltrain runs all slots of a role at once.", parallelism, completions)
 	}
 	r := im.newRole(j, "worker", nil)
 	if indexed {
@@ -45,12 +45,12 @@ func (im *importer) indexedJob(doc *value, j *imported) bool {
 	spec.get("selector").use() // written by the Job controller
 	spec.get("manualSelector").use()
 	im.drop(spec.get("activeDeadlineSeconds"), "eltrain has no deadline for a job.")
-	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is taken out of the files.")
+	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is removed from the files.")
 	im.drop(spec.get("backoffLimitPerIndex"), "A job has one budget of restarts, heal { budget { … } }.")
-	im.drop(spec.get("maxFailedIndexes"), "A world needs all its slots: see scaling { min = … } for one that can do with less.")
-	im.drop(spec.get("podFailurePolicy"), "eltrain tells by itself what is the program's fault and what the node's.")
+	im.drop(spec.get("maxFailedIndexes"), "A world needs all its slots; scaling { min = … } allows fewer.")
+	im.drop(spec.get("podFailurePolicy"), "eltrain distinguishes program failures from node failures by itself.")
 	im.drop(spec.get("successPolicy"), "A job has succeeded when all its ranked roles have.")
-	im.dropUnless(spec.get("podReplacementPolicy"), "TerminatingOrFailed", "A slot's next pod is started when the last one is known to be gone.")
+	im.dropUnless(spec.get("podReplacementPolicy"), "TerminatingOrFailed", "A slot's next pod starts when the previous one is known to be gone.")
 	im.dropUnless(spec.get("managedBy"), "kubernetes.io/job-controller", "eltrain manages the jobs of its files itself.")
 	return true
 }

@@ -82,7 +82,7 @@ const (
 	ownLogs   = "eltrain keeps the output of every process itself: see eltrain logs"
 	noCheck   = "eltrain does not test nodes before they join yet"
 	noTuning  = "eltrain tunes no program"
-	ownSpawn  = "eltrain starts each process by itself, as a program of its own"
+	ownSpawn  = "eltrain starts each process as a separate program"
 	notNeeded = ""
 )
 
@@ -102,7 +102,7 @@ var launcherOptions = []launcherOption{
 	{"log-dir", valueOption, ownLogs}, {"redirects", valueOption, ownLogs}, {"tee", valueOption, ownLogs},
 	{"local-ranks-filter", valueOption, ownLogs}, {"logs-specs", valueOption, ownLogs},
 	{"duplicate-stdout-filters", valueOption, ownLogs}, {"duplicate-stderr-filters", valueOption, ownLogs},
-	{"signals-to-handle", valueOption, "eltrain ends processes by SIGTERM, and by SIGKILL after stop_grace"},
+	{"signals-to-handle", valueOption, "eltrain ends processes with SIGTERM, and with SIGKILL after stop_grace"},
 	{"numa-binding", valueOption, "eltrain binds no process to cores or memory"},
 	{"virtual-local-rank", flagOption, "every process sees all devices of its slot, and its LOCAL_RANK"},
 
@@ -110,7 +110,7 @@ var launcherOptions = []launcherOption{
 	{"precheck", valueOption, noCheck}, {"node-group-check", flagOption, noCheck},
 	{"auto-config", flagOption, noTuning}, {"auto-tunning", flagOption, noTuning},
 	{"save-at-breakpoint", flagOption, "use checkpoint { signal = … } to have one written before a planned stop"},
-	{"accelerator", valueOption, "eltrain takes devices as resources, whatever makes them"},
+	{"accelerator", valueOption, "eltrain treats devices as resources of any vendor"},
 	{"numa-affinity", flagOption, "eltrain binds no process to cores or memory"}, {"membind-policy", valueOption, "eltrain binds no process to cores or memory"},
 	{"ucp-device-type", valueOption, "eltrain converts no checkpoint"},
 }
@@ -237,9 +237,9 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 			taken := ""
 			if !attached && takesNext(words, i+1) {
 				value, _ = words[i+1].expand(known)
-				taken = fmt.Sprintf(" The word after it, %q, is taken for its value.", value)
+				taken = fmt.Sprintf(" The word after it, %q, is taken as its value.", value)
 			}
-			im.warn(at(i), "Not imported", "%s is no option of torchrun or dlrover-run that is known here.%s", text, taken)
+			im.warn(at(i), "Not imported", "%s is not a known option of torchrun or dlrover-run.%s", text, taken)
 			if taken != "" {
 				i++
 			}
@@ -293,7 +293,7 @@ type size struct {
 func (im *importer) launched(j *imported, r *role, s size) {
 	if len(r.Command) > 0 && r.Command[0] == "" {
 		r.Command[0] = missingProgram
-		im.warn(r.program, "No program", "The first word of the command names the program, and is empty. Write it in the place of %s.", missingProgram)
+		im.warn(r.program, "No program", "The first word of the command names the program, but is empty. Replace %s with it.", missingProgram)
 	}
 	least, most := im.nodes(r, s)
 	if least < most {
@@ -311,7 +311,7 @@ func (im *importer) launched(j *imported, r *role, s size) {
 		return
 	}
 	if r.launch.bare {
-		im.warn(r.program, "No training program", "The launcher is given no script to run. Write it in the place of %s.", missingProgram)
+		im.warn(r.program, "No training program", "The launcher has no script to run. Replace %s with it.", missingProgram)
 	}
 	im.processes(r)
 	if o := r.launch.option("max-restarts"); o != nil {
@@ -350,7 +350,7 @@ func (im *importer) optionNumber(name string, o *option, least, most int) (int, 
 	n, err := strconv.Atoi(o.text)
 	switch {
 	case o.missing != "":
-		im.warnOption(name, o, "The value of %s is not known here.", o.missing)
+		im.warnOption(name, o, "The value of %s is unknown here.", o.missing)
 	case err != nil || n < least || n > most:
 		im.warnOption(name, o, "%q is not a whole number from %d to %d.", o.text, least, most)
 	default:
@@ -375,20 +375,20 @@ func (im *importer) nodes(r *role, s size) (least, most int) {
 		}
 		least = min(max(s.least, 1), most)
 		if ok && (from != least || to != most) {
-			im.warnOption("nnodes", o, "The manifest's own bounds, %d to %d, are taken.", least, most)
+			im.warnOption("nnodes", o, "The manifest's bounds, %d to %d, are used.", least, most)
 		}
 	case ok && s.replicas == 0:
 		least, most = from, to
 	case ok && from == to:
 		least, most = s.replicas, s.replicas
 		if from != s.replicas && from != s.world {
-			im.warnOption("nnodes", o, "The command waits for %d nodes, and there are %d pods; the pods are taken.", from, s.replicas)
+			im.warnOption("nnodes", o, "The command waits for %d nodes, but there are %d pods; the number of pods is used.", from, s.replicas)
 		}
 	case ok:
 		most = min(to, s.replicas)
 		least = min(from, most)
 		if to != s.replicas {
-			im.warnOption("nnodes", o, "The command takes %d to %d nodes, and there are %d pods: max is %d. Raise it to let the job grow.", from, to, s.replicas, most)
+			im.warnOption("nnodes", o, "The command accepts %d to %d nodes, and there are %d pods: max is %d. Raise it to let the job grow.", from, to, s.replicas, most)
 		}
 	default:
 		least = max(s.replicas, 1)
@@ -400,7 +400,7 @@ func (im *importer) nodes(r *role, s size) (least, most int) {
 // nnodes reads "4" or "2:8".
 func (im *importer) nnodes(o *option) (from, to int, ok bool) {
 	if o.missing != "" {
-		im.warnOption("nnodes", o, "The value of %s is not known here.", o.missing)
+		im.warnOption("nnodes", o, "The value of %s is unknown here.", o.missing)
 		return 0, 0, false
 	}
 	low, high, ranged := strings.Cut(o.text, ":")
@@ -426,7 +426,7 @@ func (im *importer) nodeUnit(r *role) {
 	switch {
 	case !ok || unit == 1:
 	case r.Scaling == nil && r.Replicas%unit != 0:
-		im.warnOption("node-unit", o, "%d slots are no multiple of %d; all of them are kept.", r.Replicas, unit)
+		im.warnOption("node-unit", o, "%d slots are not a multiple of %d; all are kept.", r.Replicas, unit)
 	case r.Scaling == nil:
 	case r.Scaling.Max/unit*unit < r.Scaling.Min:
 		im.warnOption("node-unit", o, "No multiple of %d is between %d and %d.", unit, r.Scaling.Min, r.Scaling.Max)
@@ -442,7 +442,7 @@ const maxProcesses = 1024
 var perDevice = []string{"gpu", "auto", "xpu"}
 
 func perDeviceText(number string) string {
-	return fmt.Sprintf("%q is as many processes as there are devices, and how many there are is not said here. It is 1 now.", number)
+	return fmt.Sprintf("%q means one process per device, but the number of devices is unknown here. Set to 1.", number)
 }
 
 // processes reads nproc_per_node: a number, or as many as there are devices.
@@ -463,7 +463,7 @@ func (im *importer) processes(r *role) {
 		}
 		im.warnOption("nproc-per-node", o, "%s", perDeviceText(o.text))
 	case o.text == "cpu":
-		im.warnOption("nproc-per-node", o, "%q is as many processes as the node has cores, which is not known here. It is 1 now.", o.text)
+		im.warnOption("nproc-per-node", o, "%q means one process per core, but the number of cores is unknown here. Set to 1.", o.text)
 	default:
 		if n, ok := im.optionNumber("nproc-per-node", o, 1, maxProcesses); ok {
 			r.Processes = n
@@ -505,16 +505,16 @@ func (im *importer) rendezvous(j *imported, r *role) {
 			interval, alive = span, true
 		case "keep_alive_max_attempt":
 			attempts, alive = int(seconds), true
-		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is no more
+		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is gone
 		default:
-			im.warnOption("rdzv-conf", o, "%s has nothing that corresponds to it in eltrain.", key)
+			im.warnOption("rdzv-conf", o, "%s has no equivalent in eltrain.", key)
 		}
 	}
 	if alive {
 		j.Detect.Lease = job.Duration(max(interval*time.Duration(attempts), minLease))
 	}
 	if j.Rendezvous.Settle >= j.Rendezvous.Timeout {
-		im.warnOption("rdzv-conf", o, "A last call of %s never ends within %s, so both are as eltrain has them.", j.Rendezvous.Settle, j.Rendezvous.Timeout)
+		im.warnOption("rdzv-conf", o, "A last call of %s never ends within %s, so eltrain's defaults are used for both.", j.Rendezvous.Settle, j.Rendezvous.Timeout)
 		setDefaults(&j.Rendezvous)
 	}
 }
@@ -552,9 +552,9 @@ func (im *importer) unknownLauncher(argv []string, at *value) {
 	name := path.Base(argv[0])
 	switch {
 	case slices.Contains(others, name):
-		im.warn(at, "Another launcher", "%s starts processes and connects them by itself, once in every slot. Let eltrain do that: write the training program itself, and its number of processes per slot.", name)
+		im.warn(at, "Another launcher", "%s starts and connects processes by itself, once in every slot. Let eltrain do that: write the training program itself and its number of processes per slot.", name)
 	case strings.HasSuffix(name, ".sh"), slices.Contains(shells, name) && len(argv) > 1:
-		im.warn(at, "A script that is not in the manifest", "What it does cannot be seen here. If it starts torchrun, let it start the training program instead: eltrain's agent takes torchrun's place.")
+		im.warn(at, "A script that is not in the manifest", "Its content is unknown here. If it starts torchrun, let it start the training program instead: eltrain's agent replaces torchrun.")
 	}
 }
 
@@ -564,7 +564,7 @@ func (im *importer) script(r *role, index int, ordinary bool, at *value, known m
 	argv := r.Command
 	s, err := parseScript(argv[index])
 	if err != nil {
-		im.warn(at, "Script not understood", "In this shell script %s, so a launcher in it is not found.", err)
+		im.warn(at, "Script not understood", "In this shell script %s, so a launcher in it cannot be found.", err)
 		return
 	}
 	known = maps.Clone(known)
@@ -591,13 +591,13 @@ func (im *importer) script(r *role, index int, ordinary bool, at *value, known m
 	}
 	r.launch = launchers[0].launch
 	if len(launchers) > 1 {
-		im.warn(at, "Several launchers", "The script starts a launcher at %d places. What the first is told is taken for the role.", len(launchers))
+		im.warn(at, "Several launchers", "The script starts a launcher in %d places. The options of the first one are used for the role.", len(launchers))
 	}
 	if setup.ok && len(launchers) == 1 && where[0] == len(s.statements)-1 && im.unwrap(&setup, r, at, s.statements[where[0]], launchers[0]) {
 		return
 	}
 	if setup.others || !s.plain {
-		im.warn(at, "The script runs in every process", "What stands around the launcher ran once in each pod. Now it runs in each training process, and again at each restart: let it bear that, or move it into the image.")
+		im.warn(at, "The script runs in every process", "The commands around the launcher ran once per pod. Now they run in each training process and at each restart: make them idempotent, or move them into the image.")
 	}
 	r.Command = slices.Clone(argv)
 	r.Command[index] = replaceLaunchers(s, where, launchers)
@@ -612,7 +612,7 @@ func lastWords(s script) []string {
 	return out
 }
 
-// replaceLaunchers is the script with the training programs in the place of the launchers.
+// replaceLaunchers is the script with the training programs instead of the launchers.
 func replaceLaunchers(s script, where []int, launchers []found) string {
 	var b strings.Builder
 	last := 0

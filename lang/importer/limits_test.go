@@ -16,7 +16,7 @@ spec:
   template: {spec: {containers: [{name: c, image: i, command: [x]}]}}
 `
 
-// endless gives the same bytes for ever.
+// endless returns the same bytes forever.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -83,12 +83,12 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 		{"tab", "a:\n\tb: 1\n", 2, "Invalid YAML"},
 		{"open quote", least + "x: \"a\n", 7, "Invalid YAML"},
 		{"unknown anchor", least + "x: *nobody\n", 7, "no anchor &nobody"},
-		{"alias bomb", bomb, 1, "more than 200000 values"},
+		{"alias bomb", bomb, 1, "more than the limit of 200000 values"},
 		{"alias of itself", "a: &a [1, *a, *a]\n", 1, "more than 100 deep"},
 		{"merge of itself", "a: &a {b: 1, <<: *a}\n", 1, "more than 100 deep"},
 		{"deep", strings.Repeat("[", 5000) + strings.Repeat("]", 5000), 1, "more than 100 deep"},
 		{"very deep", strings.Repeat("[", 200000), 1, "Invalid YAML"},
-		{"wide", "[" + strings.Repeat("a,", 300_000) + "]", 1, "more than 200000 values"},
+		{"wide", "[" + strings.Repeat("a,", 300_000) + "]", 1, "more than the limit of 200000 values"},
 		{"binary", "\xff\xfe\xfd\x00\x01", 1, ""},
 		{"not UTF-8", "a: \xff\n", 1, "Not text"},
 		{"nothing", "", 1, "No job to import"},
@@ -111,7 +111,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 		for _, d := range r.Diagnostics {
 			found = found || d.Subject.Start.Line == c.line
 		}
-		if !found && c.told != "more than 200000 values" && c.told != "" {
+		if !found && c.told != "more than the limit of 200000 values" && c.told != "" {
 			t.Errorf("%s: told is, not in line %d:\n%s", c.name, c.line, text)
 		}
 	}
@@ -120,7 +120,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 func TestHugeInputIsRefusedUnread(t *testing.T) {
 	e := &endless{}
 	r := bounded(t, io.LimitReader(e, 100<<20))
-	if text := told(r.Diagnostics); !strings.Contains(text, "more than 4MiB") || r.Jobs != 0 {
+	if text := told(r.Diagnostics); !strings.Contains(text, "larger than 4MiB") || r.Jobs != 0 {
 		t.Errorf("told is %s", text)
 	}
 	if e.read > 3*maxBytes {

@@ -148,7 +148,7 @@ func goldenDocuments(t testing.TB) [][]byte {
 	return out
 }
 
-// FuzzManifests holds that no input panics or takes long, that diagnostics have a place and a text, and that what
+// FuzzManifests checks that no input panics or takes long, that diagnostics have a place and a text, and that what
 // is written is always valid and in canonical format.
 func FuzzManifests(f *testing.F) {
 	for _, doc := range goldenDocuments(f) {

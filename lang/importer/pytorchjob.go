@@ -19,7 +19,7 @@ func (im *importer) pyTorchJob(doc *value, j *imported) bool {
 		workers, hasWorker = im.replicas(worker, "replicas", 1)
 	}
 	if !hasMaster && !hasWorker {
-		im.fail(doc.at, "Nothing to run", "This %s has neither a Master nor a Worker that could be imported.", j.from)
+		im.fail(doc.at, "Nothing to run", "This %s has neither a Master nor a Worker to import.", j.from)
 		return false
 	}
 	policy := spec.get("elasticPolicy").open()
@@ -82,7 +82,7 @@ func (im *importer) pyTorchRole(rs *value, j *imported, name string, s size, spe
 	}
 }
 
-// operatorOption gives a launcher what the operator would set as a PET_* variable: it is in force where the
+// operatorOption gives a launcher what the operator would set as a PET_* variable: it is in effect where the
 // command line is silent. Without a launcher nobody reads it.
 func (im *importer) operatorOption(r *role, name string, v *value) {
 	text, ok := v.scalar()
@@ -93,7 +93,7 @@ func (im *importer) operatorOption(r *role, name string, v *value) {
 	case r.launch == nil && name == "nproc-per-node" && slices.Contains(perDevice, text):
 		im.drop(v, "%s", perDeviceText(text))
 	case r.launch == nil && name == "nproc-per-node":
-		im.drop(v, "There is no launcher in the command that would start so many processes. To have eltrain start them, set processes in the role. It is 1 now.")
+		im.drop(v, "The command has no launcher that would start this many processes. To have eltrain start them, set processes in the role. Set to 1.")
 	case r.launch == nil && name == "max-restarts":
 		// No launcher restarts anything here, and eltrain does.
 		if n, ok := im.number(v, 0, maxRestarts); ok {
@@ -118,7 +118,7 @@ func (im *importer) elasticBounds(policy *value) size {
 		s.most = n
 	}
 	if s.most > 0 && s.least > s.most {
-		im.warn(policy.get("minReplicas"), "Bounds the wrong way round", "minReplicas is %d and maxReplicas %d. The larger is taken for both.", s.least, s.most)
+		im.warn(policy.get("minReplicas"), "Minimum above maximum", "minReplicas is %d and maxReplicas %d. The larger is used for both.", s.least, s.most)
 	}
 	return s
 }
@@ -135,7 +135,7 @@ func (im *importer) elasticRest(j *imported, policy *value) {
 		setting.open().get("key").use()
 		setting.get("value").use()
 	}
-	im.drop(policy.get("metrics"), "eltrain does not scale by metrics: a role grows as far as its bounds and free capacity allow.")
+	im.drop(policy.get("metrics"), "eltrain does not scale by metrics: a role grows as its bounds and free capacity allow.")
 }
 
 // runPolicy reads what training-operator's kinds have in common.
@@ -148,14 +148,14 @@ func (im *importer) runPolicy(j *imported, policy *value) {
 		}
 	}
 	im.drop(policy.get("cleanPodPolicy"), "eltrain removes the pods of a job that has ended.")
-	im.drop(policy.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is taken out of the files.")
+	im.drop(policy.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is removed from the files.")
 	im.drop(policy.get("activeDeadlineSeconds"), "eltrain has no deadline for a job.")
 	im.dropUnless(policy.get("managedBy"), "kubeflow.org/training-operator", "eltrain manages the jobs of its files itself.")
 	scheduling := policy.get("schedulingPolicy").open()
-	im.dropUnless(scheduling.get("minAvailable"), strconv.Itoa(leastSlots(j)), "%d pods are started together or not at all: the least of each role.", leastSlots(j))
-	im.drop(scheduling.get("minResources"), "The least of each role is started together or not at all.")
+	im.dropUnless(scheduling.get("minAvailable"), strconv.Itoa(leastSlots(j)), "%d pods start together or not at all: the minimum of each role.", leastSlots(j))
+	im.drop(scheduling.get("minResources"), "The minimum of each role starts together or not at all.")
 	im.noQueue(scheduling.get("queue"))
-	im.drop(scheduling.get("scheduleTimeoutSeconds"), "A job waits for capacity as long as it has to.")
+	im.drop(scheduling.get("scheduleTimeoutSeconds"), "A job waits for capacity without a limit.")
 	im.priorityClass(j, scheduling.get("priorityClass"))
 }
 
@@ -171,7 +171,7 @@ func leastSlots(j *imported) int {
 
 // noQueue is of a job that is imported for a provider without queues.
 func (im *importer) noQueue(v *value) {
-	im.dropUnless(v, defaultQueue, "Queues are the volcano provider's: provider = \"volcano\" in the job, and provider \"volcano\" { queue = %q }.", scalarOf(v))
+	im.dropUnless(v, defaultQueue, "Queues need the volcano provider: provider = \"volcano\" in the job, and provider \"volcano\" { queue = %q }.", scalarOf(v))
 }
 
 // priorityClass gives all pods a class, where they have none of their own.
@@ -186,7 +186,7 @@ func (im *importer) priorityClass(j *imported, v *value) {
 			spec = map[string]any{}
 		}
 		if _, own := spec["priorityClassName"]; own {
-			im.warn(v, "Another priority class", "The pods of the role %s have a class of their own, which stays.", r.Name)
+			im.warn(v, "Another priority class", "The pods of the role %s keep their own class.", r.Name)
 			continue
 		}
 		spec["priorityClassName"] = class

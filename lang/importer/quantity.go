@@ -49,7 +49,7 @@ const maxMemory = math.MaxInt64 / 2
 func parseMemory(s string) (job.Bytes, error) {
 	n, err := parseQuantity(s)
 	if err == nil && n >= maxMemory {
-		err = fmt.Errorf("%q is more memory than there is", s)
+		err = fmt.Errorf("%q is too much memory", s)
 	}
 	return job.Bytes(math.Ceil(n)), err
 }

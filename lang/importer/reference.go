@@ -17,7 +17,7 @@ var shownIndex = strings.NewReplacer(slotIndex, "${slot.index}", `\x00`, "${slot
 // written there (k8s.io/kubernetes/third_party/forked/golang/expansion).
 var reference = regexp.MustCompile(`\$\$|\$\(([^)]*)\)`)
 
-// variableName is what a container's variable is called, as a rule: $(hostname -f) is meant for a shell.
+// variableName is what a container's variable is called, usually: $(hostname -f) is meant for a shell.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
 // expand is what the kubelet makes of a text. What refers to nothing that valueOf knows stays as it is written, as there.
@@ -69,7 +69,7 @@ func (v *variables) forget(name string) {
 	v.inPod[name] = true
 }
 
-// resolve gives a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
+// resolve returns a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
 func (v *variables) resolve(text string) (string, bool) {
 	left := v.put(text)
 	open := slices.ContainsFunc(referencesIn(left), func(name string) bool {
@@ -102,13 +102,13 @@ type unresolved struct {
 	at   *value
 }
 
-// expandWords gives the words of a command as the kubelet does, with what is known of the container's variables. Those of
+// expandWords expands the words of a command as the kubelet does, with what is known of the container's variables. Those of
 // eltrain's own are in no container, and stay.
 func (im *importer) expandWords(r *role, words []*value, known map[string]string) (argv []string, args []*value) {
 	for _, word := range words {
 		text, ok := word.scalar()
 		if !ok {
-			im.drop(word, "A text is expected here.")
+			im.drop(word, "A string is expected here.")
 			continue
 		}
 		word.use()
@@ -171,7 +171,7 @@ func (im *importer) absentServices(r *role, item *value, left string, c *value) 
 			continue
 		}
 		told[service] = true
-		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays in it as it is. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
+		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays unchanged. Replace it with the Service's name, %s, or its port, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
 	}
 }
 
@@ -190,11 +190,11 @@ func (im *importer) references(r *role, c *value) {
 		service, ofService := serviceOf(u.name)
 		switch {
 		case slices.Contains(ownVariables, u.name):
-			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so nothing can be put in the place of $(%s). Let the program read it from its environment.", u.name, u.name)
+			im.warn(u.at, "Variable of the process", "eltrain sets %s in each process's environment, not in the container's, so $(%s) cannot be expanded. Let the program read it from its environment.", u.name, u.name)
 		case defined(c.get("env"), u.name), elsewhere, ofService && r.linked(service):
-			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known in the pod alone, and eltrain gives a program its words as they are written: $(%s) stays in it. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
+			im.warn(u.at, "Variable that only Kubernetes knows", "The value of %s is known only in the pod, and eltrain passes arguments as written: $(%s) stays unchanged. Let the program read %s from its environment, or a shell: [\"sh\", \"-c\", \"… $%s\"].", u.name, u.name, u.name, u.name)
 		case ofService:
-			im.warn(u.at, "Variable of a Service", "eltrain's pods have no variables of Services, and eltrain gives a program its words as they are written: $(%s) stays in it. Write the Service's name, %s, or its port in its place, or set pod = { spec = { enableServiceLinks = true } } and let the program read %s from its environment.", u.name, service, u.name)
+			im.warn(u.at, "Variable of a Service", "eltrain's pods have no variables of Services, and eltrain passes arguments as written: $(%s) stays unchanged. Replace it with the Service's name, %s, or its port, or set pod = { spec = { enableServiceLinks = true } } and let the program read %s from its environment.", u.name, service, u.name)
 		case operatorSet.MatchString(u.name):
 			im.warn(u.at, "Variable of another operator", "The command uses %s, which eltrain does not set%s.", u.name, insteadOf(u.name))
 		}

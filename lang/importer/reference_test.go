@@ -54,7 +54,7 @@ func TestTheIndexIsWrittenForEachSlot(t *testing.T) {
 func TestTheIndexIsShownAsItIsWritten(t *testing.T) {
 	src := strings.Replace(least, "[x]", `[torchrun, "--nnodes=$(JOB_COMPLETION_INDEX)", "--wrong=$(JOB_COMPLETION_INDEX)", t.py]`, 1)
 	text := told(Manifests("in.yaml", strings.NewReader(src), Checks{}).Diagnostics)
-	for _, want := range []string{"--nnodes: The value of the slot's index is not known here", "--wrong=${slot.index} is no option"} {
+	for _, want := range []string{"--nnodes: The value of the slot's index is unknown here", "--wrong=${slot.index} is not a known option"} {
 		if !strings.Contains(text, want) || strings.Contains(text, slotIndex) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

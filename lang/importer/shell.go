@@ -77,7 +77,7 @@ type statement struct {
 	end   int // in the script: where its last word, or what it is redirected to, ends
 }
 
-// script is a shell script as far as it has to be understood to find a launcher in it.
+// script is a shell script as far as it must be understood to find a launcher in it.
 type script struct {
 	text       string
 	statements []statement

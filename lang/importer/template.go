@@ -32,7 +32,7 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 		im.container(r, main, known)
 		im.sharedMemory(r, spec, main)
 	} else {
-		im.warn(in, "No container", "There is no container in a pod template, so nothing says what runs. Write the role's command.")
+		im.warn(in, "No container", "The pod template has no container, so the program is unknown. Write the role's command.")
 		r.Command = []string{entrypoint}
 	}
 	im.podFields(r, spec)
@@ -59,7 +59,7 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 	}
 	for _, f := range t.entries() {
 		if f.name != "spec" && f.name != "metadata" {
-			im.drop(f, "It is no part of a pod template.")
+			im.drop(f, "It is not part of a pod template.")
 		}
 	}
 	t.use()
@@ -99,7 +99,7 @@ func (im *importer) templateMeta(meta *value) {
 			f.open()
 			continue
 		}
-		im.drop(f, "eltrain names its pods itself, and keeps them in the namespace of the provider.")
+		im.drop(f, "eltrain names its pods itself and creates them in the provider's namespace.")
 	}
 }
 
@@ -114,7 +114,7 @@ func (im *importer) podFields(r *role, spec *value) {
 	im.drop(spec.get("hostname"), "eltrain gives each pod a hostname of its own, by role and index.")
 	im.drop(spec.get("subdomain"), "The pods of a job have one subdomain, that of eltrain's service for it.")
 	im.drop(spec.get("setHostnameAsFQDN"), "eltrain gives each pod a hostname of its own.")
-	im.drop(spec.get("schedulingGates"), "eltrain opens the gates of its pods itself.")
+	im.drop(spec.get("schedulingGates"), "eltrain manages the scheduling gates of its pods itself.")
 	im.drop(spec.get("nodeName"), "Pods are placed by a scheduler. Use pod.spec.nodeSelector.")
 }
 
@@ -148,7 +148,7 @@ func (im *importer) containers(list, main *value) []any {
 			continue
 		}
 		if name, _ := c.get("name").scalar(); name == mainContainer {
-			im.drop(c, "The training container is called main here, and this one is, too. Give it another name.")
+			im.drop(c, "The training container is named main, and so is this one. Rename it.")
 			continue
 		}
 		if rest, ok := im.rest(c); ok {
@@ -198,7 +198,7 @@ func (im *importer) commandOf(r *role, command, args, c *value, known map[string
 		return // args that name a program: an image whose entrypoint is exec "$@"
 	}
 	r.Command = append([]string{entrypoint}, r.Command...)
-	im.warn(r.program, "Unknown entrypoint", "The image's own entrypoint is run, which is not known here. Write it in the place of %s.", entrypoint)
+	im.warn(r.program, "Unknown entrypoint", "The image's own entrypoint runs, which is unknown here. Replace %s with it.", entrypoint)
 }
 
 // wordsOf are the words of a command: a list, or a text that should have been one.
@@ -207,7 +207,7 @@ func (im *importer) wordsOf(v *value) []*value {
 		return nil
 	}
 	if v.kind == scalar {
-		im.warn(v, "A list is expected", "Kubernetes refuses a text here, and it is taken for one word. Write each word as an item of its own.")
+		im.warn(v, "A list is expected", "Kubernetes refuses a string here; it is read as one word. Write each word as a separate item.")
 		return []*value{v}
 	}
 	return v.open().list()
@@ -238,12 +238,12 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 	for _, item := range c.get("env").open().list() {
 		name, ok := item.get("name").scalar()
 		if !ok {
-			im.drop(item, "A variable has a name.")
+			im.drop(item, "A variable needs a name.")
 			continue
 		}
 		for _, f := range item.entries() {
 			if f.name != "name" && f.name != "value" && f.name != "valueFrom" {
-				im.drop(f, "A variable has a name and a value.")
+				im.drop(f, "A variable needs a name and a value.")
 			}
 		}
 		written, plain := item.get("value").scalar()
@@ -267,7 +267,7 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 		case item.get("value") == nil && item.get("valueFrom") != nil:
 			seen.forget(name)
 		case item.get("value") != nil && !plain:
-			im.drop(item, "The value of a variable is a text.")
+			im.drop(item, "The value of a variable must be a string.")
 		case !resolved:
 			seen.forget(name)
 			item.get("value").text = text // the kubelet puts it together
@@ -290,11 +290,11 @@ func (r *role) set(name, text string, at *value) {
 
 func (im *importer) plainVariable(r *role, item *value, name, text string) {
 	if strings.Contains(text, "\x00") {
-		im.drop(item, "No variable can hold a NUL character.")
+		im.drop(item, "A variable cannot contain a NUL character.")
 		return
 	}
 	if old, twice := r.Env[name]; twice && old != text {
-		im.warn(item, "Variable given twice", "%s is %q before. This one, the last, is taken, as Kubernetes does.", name, old)
+		im.warn(item, "Variable given twice", "%s is also set to %q before. The last one is used, as in Kubernetes.", name, old)
 	}
 	r.set(name, text, item)
 	item.open()
@@ -323,14 +323,14 @@ func (im *importer) launcherEnvironment(r *role, list *value) {
 			im.plainVariable(r, item, name, text)
 		case r.launch == nil:
 		case spec == nil:
-			im.drop(item, "It is no option of torchrun that is known here.")
+			im.drop(item, "It is not a known option of torchrun.")
 		case r.launch.option(spec.name) != nil:
 			item.use() // the command line has it
 		case plain:
 			r.launch.set(spec.name, &option{text: strings.TrimSpace(text), at: item})
 			item.use()
 		case configures(spec.name):
-			im.drop(item, "It sets the launcher's --%s from what is known only in the pod.", spec.name)
+			im.drop(item, "It sets the launcher's --%s from a value that is known only in the pod.", spec.name)
 		default:
 			item.use()
 		}
@@ -403,7 +403,7 @@ func (im *importer) amount(r *role, request, limit *value) {
 	}
 	if a, errA := parseQuantity(text); limit != nil && errA == nil {
 		if b, errB := parseQuantity(most); errB == nil && a != b {
-			im.warn(limit, "Request and limit differ", "The request is %s and the limit %s. eltrain reserves what a slot may use: it is the larger of both now.", text, most)
+			im.warn(limit, "Request and limit differ", "The request is %s and the limit %s. eltrain reserves what a slot may use: the larger of both.", text, most)
 		}
 	}
 	request.use()
@@ -466,7 +466,7 @@ func (im *importer) otherContainers(r *role, spec, main *value) {
 		for _, c := range spec.get(kind).list() {
 			for _, name := range r.slotEnv {
 				if c != main && c.mentions(name) && !defined(c.get("env"), name) {
-					im.warn(c, "Variable of the training container", "It uses %s, and eltrain sets that in the training container alone.", name)
+					im.warn(c, "Variable of the training container", "It uses %s, which eltrain sets only in the training container.", name)
 				}
 			}
 		}
@@ -527,7 +527,7 @@ func defined(env *value, name string) bool {
 func insteadOf(name string) string {
 	switch name {
 	case "NODE_NUM":
-		return "; GROUP_WORLD_SIZE is how many slots train together"
+		return "; GROUP_WORLD_SIZE is the number of slots in the world"
 	case "NODE_RANK", "PET_NODE_RANK":
 		return "; GROUP_RANK is the slot's rank"
 	}
@@ -545,7 +545,7 @@ func (im *importer) replicas(spec *value, name string, absent int) (int, bool) {
 		return absent, true
 	}
 	if n == 0 {
-		im.warn(v, "Role left out", "It has no replicas, and a role of eltrain's has at least one.")
+		im.warn(v, "Role left out", "It has no replicas, but a role in eltrain has at least one.")
 		spec.use()
 		return 0, false
 	}

@@ -10,7 +10,7 @@ import (
 func (im *importer) trainJob(doc *value, j *imported) bool {
 	spec := doc.get("spec").open()
 	runtime := scalarOf(spec.get("runtimeRef").get("name"))
-	im.drop(spec.get("runtimeRef"), "What the runtime %q says is not in this file: its image, its command, its volumes, its policies. Whatever the job takes from it has to be written here.", runtime)
+	im.drop(spec.get("runtimeRef"), "The runtime %q is not in this file: its image, command, volumes and policies. Add what the job takes from it.", runtime)
 	trainer := spec.get("trainer").open()
 	nodes, some := im.replicas(trainer, "numNodes", 1)
 	if !some {
@@ -33,7 +33,7 @@ func (im *importer) trainJob(doc *value, j *imported) bool {
 	im.operatorVariables(r, trainer)
 	im.operatorOption(r, "nproc-per-node", trainer.get("numProcPerNode"))
 	if r.Image == "" {
-		im.warn(at, "No image", "The image is the runtime's. Write it as the role's image.")
+		im.warn(at, "No image", "The image comes from the runtime. Write it as the role's image.")
 	}
 	im.trainerOverlay(r, trainer)
 	for _, name := range []string{"podTemplateOverrides", "podSpecOverrides"} {
@@ -46,7 +46,7 @@ func (im *importer) trainJob(doc *value, j *imported) bool {
 
 	im.suspended(spec.get("suspend"))
 	im.dropUnless(spec.get("managedBy"), "trainer.kubeflow.org/trainjob-controller", "eltrain manages the jobs of its files itself.")
-	im.drop(spec.get("initializer"), "eltrain loads no dataset and no model before the start. Let the program do it, or an init container in pod.spec.initContainers.")
+	im.drop(spec.get("initializer"), "eltrain does not load datasets or models before the start. Let the program do it, or an init container in pod.spec.initContainers.")
 	for _, name := range []string{"labels", "annotations"} {
 		im.podMetadata(r, spec.get(name))
 	}
@@ -120,7 +120,7 @@ func (im *importer) podOverride(r *role, override *value) {
 		}
 	}
 	if !ours {
-		im.drop(override, "It is for pods of the runtime that do not train.")
+		im.drop(override, "It applies to pods of the runtime that do not train.")
 		return
 	}
 	override.open()
@@ -144,7 +144,7 @@ func (im *importer) podOverride(r *role, override *value) {
 			continue
 		}
 		if _, taken := overlay[f.name]; taken {
-			im.drop(f, "Another override says something else before.")
+			im.drop(f, "An earlier override sets another value.")
 			continue
 		}
 		if rest, ok := im.rest(f); ok {
@@ -188,7 +188,7 @@ func (im *importer) containerOverrides(overlay map[string]any, v *value) {
 			case isList && alsoList:
 				into[key] = append(old, more...)
 			case key != "name":
-				im.warn(c, "Not imported", "%s is given twice for the trainer's container; the first is taken.", key)
+				im.warn(c, "Not imported", "%s is set twice for the trainer's container; the first one is used.", key)
 			}
 		}
 	}

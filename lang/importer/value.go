@@ -148,7 +148,7 @@ func (im *importer) leftovers(v *value) {
 	switch {
 	case v.used || v.null():
 	case !v.touched():
-		im.drop(v, "Nothing in eltrain corresponds to it.")
+		im.drop(v, "It has no equivalent in eltrain.")
 	case v.kind == scalar:
 	default:
 		for _, c := range v.children {
@@ -166,7 +166,7 @@ func (im *importer) text(v *value) (string, bool) {
 		v.use()
 		return s, true
 	}
-	im.drop(v, "A text is expected here.")
+	im.drop(v, "A string is expected here.")
 	return "", false
 }
 
@@ -258,7 +258,7 @@ func (im *importer) plain(v *value) (any, bool) {
 	return v.text, true
 }
 
-// eachDocument gives the documents of the source one by one.
+// eachDocument returns the documents of the source one by one.
 func (im *importer) eachDocument(give func(*value)) error {
 	dec := yaml.NewDecoder(bytes.NewReader(im.src))
 	for {
@@ -289,7 +289,7 @@ func nextDocument(dec *yaml.Decoder) (node *yaml.Node, err error) {
 	return node, err
 }
 
-// build writes out a node's aliases and merges. It gives nil for an empty document.
+// build writes out a node's aliases and merges. It returns nil for an empty document.
 func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) {
 	switch {
 	case n.Kind == yaml.DocumentNode && len(n.Content) == 0, n.Kind == 0:
@@ -305,11 +305,11 @@ func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) 
 	im.values++
 	switch {
 	case im.values > maxValues:
-		im.fail(at, "Manifest too large", "Up to here the file has more than %d values, aliases written out, which is the most.", maxValues)
+		im.fail(at, "Manifest too large", "Up to here the file has more than the limit of %d values, with aliases expanded.", maxValues)
 		return nil, errTooLarge
 	case depth > maxDepth:
 		// An alias of what it is itself in ends here, too.
-		im.fail(at, "Nested too deeply", "Values are nested more than %d deep here, aliases written out.", maxDepth)
+		im.fail(at, "Nested too deeply", "Values are nested more than %d deep here, with aliases expanded.", maxDepth)
 		return nil, errTooLarge
 	}
 	v := &value{path: path, key: at, at: at}
@@ -350,7 +350,7 @@ func (im *importer) buildFields(v *value, n *yaml.Node, depth int) error {
 			continue
 		}
 		if key.Kind != yaml.ScalarNode {
-			im.diagnose(hcl.DiagWarning, nodePlace(key), "Not imported", "%s: A field's name is a text; this one is not, and is left out.", orRoot(v.path))
+			im.diagnose(hcl.DiagWarning, nodePlace(key), "Not imported", "%s: A field's name must be a string; this one is not and is left out.", orRoot(v.path))
 			continue
 		}
 		c, err := im.build(inner, fieldPath(v.path, key.Value), depth+1)
@@ -359,7 +359,7 @@ func (im *importer) buildFields(v *value, n *yaml.Node, depth int) error {
 		}
 		c.name, c.key = key.Value, nodePlace(n.Content[i])
 		if old, twice := index[c.name]; twice {
-			im.warn(c, "Field given twice", "It is also in line %d. This one, the last, is taken, as Kubernetes does.", v.children[old].key.line)
+			im.warn(c, "Field given twice", "It is also set in line %d. The last one is used, as in Kubernetes.", v.children[old].key.line)
 			v.children[old] = c
 			continue
 		}
@@ -386,7 +386,7 @@ func (im *importer) merge(v *value, n *yaml.Node, index map[string]int, depth in
 	}
 	for _, s := range sources {
 		if s.kind != mapping {
-			im.diagnose(hcl.DiagWarning, s.at, "Not imported", "%s: Only fields can be merged, and this has none.", orRoot(v.path))
+			im.diagnose(hcl.DiagWarning, s.at, "Not imported", "%s: Only fields can be merged, but this has none.", orRoot(v.path))
 			continue
 		}
 		for _, c := range s.children {

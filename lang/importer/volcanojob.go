@@ -32,7 +32,7 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 		}
 	}
 	if len(j.roles) == 0 {
-		im.fail(doc.at, "Nothing to run", "This %s has no task that could be imported.", j.from)
+		im.fail(doc.at, "Nothing to run", "This %s has no task to import.", j.from)
 		return false
 	}
 	for _, t := range tasks {
@@ -58,10 +58,10 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 			im.warn(spec.get("maxRetry"), "Not imported", abortsFirst)
 		}
 	}
-	im.dropUnless(spec.get("schedulerName"), "volcano", "The scheduler of all jobs is named by provider \"volcano\" { scheduler_name = … }.")
-	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is taken out of the files.")
-	im.drop(spec.get("networkTopology"), "How far apart pods may be is said for all jobs, by provider \"volcano\" { network_topology { … } }. For ranks there is topology { rank_by = … }.")
-	im.drop(spec.get("volumes"), "eltrain makes no claims for volumes. Make them first, and name them in pod.spec.volumes.")
+	im.dropUnless(spec.get("schedulerName"), "volcano", "provider \"volcano\" { scheduler_name = … } sets the scheduler of all jobs.")
+	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is removed from the files.")
+	im.drop(spec.get("networkTopology"), "provider \"volcano\" { network_topology { … } } limits the distance of pods for all jobs. topology { rank_by = … } orders ranks.")
+	im.drop(spec.get("volumes"), "eltrain does not create volume claims. Create them first and name them in pod.spec.volumes.")
 	return true
 }
 
@@ -92,7 +92,7 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 	im.policies(t.get("policies"), []*role{r})
 	r.onFailure = hasPolicy(t.get("policies"), podFailed)
 	r.healed = t.get("maxRetry") // counts unless a policy ends the job first, perhaps the job's own: see retries
-	im.drop(t.get("topologyPolicy"), "NUMA nodes are the kubelet's business: use guaranteed resources.")
+	im.drop(t.get("topologyPolicy"), "The kubelet handles NUMA nodes: use guaranteed resources.")
 	return r
 }
 
@@ -128,7 +128,7 @@ func (im *importer) minAvailable(v *value, tasks []*value, total int) {
 	n, ok := im.number(v, 0, maxSlots)
 	bounded := len(tasks) == 1 || !slices.ContainsFunc(tasks, func(t *value) bool { return t.get("minAvailable") == nil })
 	if ok && n > 0 && n != total && !bounded {
-		im.warn(v, "Not imported", "%d of %d pods is enough for this job, and it does not say which: give the roles that may shrink a scaling block.", n, total)
+		im.warn(v, "Not imported", "%d of %d pods are enough for this job, but not which ones: add a scaling block to the roles that may shrink.", n, total)
 	}
 }
 
@@ -144,7 +144,7 @@ func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 	for _, other := range before.list() {
 		name, _ := other.scalar()
 		if names[name] == "" || names[name] == r || im.reaches(j, names[name], r) {
-			im.drop(other, "There is no other task %q that could be started before.", name)
+			im.drop(other, "There is no other task %q to start before it.", name)
 			continue
 		}
 		other.use()
@@ -152,7 +152,7 @@ func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 			to.DependsOn = append(to.DependsOn, names[name])
 		}
 	}
-	im.dropUnless(d.get("iteration"), "all", "A role starts when all that it depends on run.")
+	im.dropUnless(d.get("iteration"), "all", "A role starts when all roles that it depends on are running.")
 }
 
 // reaches reports whether a role waits for another, directly or not.
@@ -173,7 +173,7 @@ var (
 )
 
 // abortsFirst tells why a number of retries is not imported.
-const abortsFirst = "A policy ends the job at the first failure, before anything is tried again."
+const abortsFirst = "A policy ends the job at the first failure, before any retry."
 
 // hasPolicy reports whether a list of policies has one for an event.
 func hasPolicy(list *value, event string) bool {
@@ -209,7 +209,7 @@ func (im *importer) policies(list *value, roles []*role) {
 				r.endsAt(p)
 			}
 		default:
-			im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job has ended when all its ranked roles have.")
+			im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job ends when all its ranked roles have ended.")
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (im *importer) plugins(v *value, tasks []*value, names map[string]string) {
 		case "svc":
 			im.drop(p, "There are no lists of hosts in /etc/volcano and VC_…_HOSTS. A process finds the world by MASTER_ADDR, RANK and WORLD_SIZE.")
 		case "ssh":
-			im.drop(p, "Pods get no keys for each other.")
+			im.drop(p, "Pods do not get SSH keys for each other.")
 		default:
 			im.drop(p, "eltrain has no such plugin.")
 		}
@@ -247,7 +247,7 @@ func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]str
 			first = name
 		}
 	}
-	const notFirst = "Rank 0 is in the first role, which is %s. Write the role that is to have it first."
+	const notFirst = "Rank 0 is in the first role, which is %s. Write the role that should have it first."
 	p.open()
 	told := slices.ContainsFunc(p.list(), func(arg *value) bool {
 		return strings.HasPrefix(strings.TrimLeft(scalarOf(arg), "-"), "master")
@@ -265,7 +265,7 @@ func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]str
 		case name == "master":
 			im.drop(arg, notFirst, names[first])
 		default:
-			im.drop(arg, "It is no argument of the plugin that is known here.")
+			im.drop(arg, "It is not a known argument of the plugin.")
 		}
 	}
 }

@@ -56,7 +56,7 @@ func setText(v reflect.Value, text string) {
 	}
 }
 
-// write gives the jobs in canonical format.
+// write returns the jobs in canonical format.
 func (im *importer) write() []byte {
 	file := hclwrite.NewEmptyFile()
 	body := file.Body()
@@ -125,7 +125,7 @@ func writeBlocks(body *hclwrite.Body, f job.Field, v reflect.Value, j *imported)
 			separate(body, f)
 			if r, ok := elem.Interface().(job.Role); ok {
 				if c := j.role(r.Name).container; c != "" && c != mainContainer {
-					comment(body, fmt.Sprintf("The container %s is called %s here.", c, mainContainer))
+					comment(body, fmt.Sprintf("The container %s is named %s here.", c, mainContainer))
 				}
 			}
 			writeBlock(body.AppendNewBlock(f.Name, labels(elem)).Body(), elem, j)

@@ -94,7 +94,7 @@ type barring struct {
 
 // betweenPods says what of a template keeps its pods together or apart by where others are. Preferences keep nobody off.
 func betweenPods(o *corev1.Pod) (caveats []string) {
-	const alone = "only the scheduler reckons with that, so the plan may find room where it finds none."
+	const alone = "only the scheduler takes that into account, so the plan may find room where the scheduler finds none."
 	if a := o.Spec.Affinity; a != nil && (a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
 		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0) {
 		caveats = append(caveats, "The pod overlay has required affinity between pods: "+alone)

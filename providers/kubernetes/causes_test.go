@@ -29,7 +29,7 @@ func TestWhatVolcanoPreemptsIsNotDeletedBySomebody(t *testing.T) {
 	}
 }
 
-// The kubelet writes the condition anew when it ends the pod; why it is ended is known by then.
+// The kubelet writes the condition again when it ends the pod; why it is ended is known by then.
 func TestWhatEndedAPodIsNotForgottenWhileItEnds(t *testing.T) {
 	evicted := &pod{disrupted: job.Preemption, evidence: []string{"preempted"}}
 	for _, c := range []struct {

@@ -53,17 +53,17 @@ func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 	case o.Spec.RuntimeClassName == nil:
 		return nil
 	case c.hidden && c.byName[*o.Spec.RuntimeClassName] != nil:
-		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is as it was when this master last saw it; to see it again %s.", *o.Spec.RuntimeClassName, let)}
+		return []string{fmt.Sprintf("The overhead of the RuntimeClass %q is as last seen by this master; to see it again %s.", *o.Spec.RuntimeClassName, let)}
 	case c.byName[*o.Spec.RuntimeClassName] != nil:
 		return nil
 	case c.hidden && o.Spec.Overhead != nil:
 		return nil // the overlay names it
 	case c.hidden:
-		return []string{fmt.Sprintf("What the RuntimeClass %q adds to a pod is not known, so the plan does not count its overhead before the pod is there; name it beside the class, as spec.overhead, or let this master see: %s.", *o.Spec.RuntimeClassName, let)}
+		return []string{fmt.Sprintf("The overhead of the RuntimeClass %q is unknown, so the plan does not count it before the pod exists; set spec.overhead beside the class, or let this master see it: %s.", *o.Spec.RuntimeClassName, let)}
 	case c.byName == nil:
 		return nil // not yet
 	}
-	return []string{fmt.Sprintf("There is no RuntimeClass %q in the cluster: pods that name it are refused.", *o.Spec.RuntimeClassName)}
+	return []string{fmt.Sprintf("The RuntimeClass %q does not exist in the cluster: pods that use it are refused.", *o.Spec.RuntimeClassName)}
 }
 
 // classWatch follows them. It is places that says so where they may not be seen, to those that name one.

@@ -468,7 +468,7 @@ func TestAGangIsLetGoTogether(t *testing.T) {
 	}
 }
 
-// A gang that was lifted while its master died in between is lifted by the next.
+// The next master removes the gates of a gang whose master died while it did so.
 func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
 	w := newPaperwork(t)
 	roles := []job.GroupRole{{Role: "worker", Min: 2}}
@@ -516,7 +516,7 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	}
 }
 
-// What says which incarnation a pod is, is mended as well, by a master that saw it before the edit and by one that did
+// What says which incarnation a pod is, is repaired as well, by a master that saw it before the edit and by one that did
 // not; so is what keeps it on its node.
 func TestAnEditedIdentityIsMended(t *testing.T) {
 	w := newPaperwork(t)

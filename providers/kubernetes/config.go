@@ -15,16 +15,16 @@ import (
 
 // Config is the block provider "kubernetes". Its tags are the language, read by job.Fields.
 type Config struct {
-	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. By default $KUBECONFIG, then ~/.kube/config, then the service account of the pod that eltrain runs in."`
-	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. By default its current one."`
-	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where everything is made. By default the context's namespace, or the one that eltrain runs in."`
-	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles that name none, so that a job written for the local provider runs here as it is."`
-	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. By default eltrain/eltrain:vVERSION, of the version that runs."`
+	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of eltrain's own pod."`
+	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. Default: its current one."`
+	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where objects are created. Default: the context's namespace, or the one that eltrain runs in."`
+	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles without one, so that a job written for the local provider runs here unchanged."`
+	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. Default: eltrain/eltrain:vVERSION of the running version."`
 	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain-agent is in the jobs' own images, as \"/usr/local/bin/eltrain-agent\". With it there is no init container."`
-	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, written as a pod template: metadata and spec. A role's own pod overlay is merged after it."`
+	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, in the form of a pod template: metadata and spec. A role's pod overlay is merged after it."`
 	PriorityClass string         `hcl:"priority_class,optional" change:"update" doc:"PriorityClass of the pods."`
-	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The most requests a second to the API server. 0 is no limit of eltrain's: the API server says by itself what is too much."`
-	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The most pods that are created at once, and the most that are deleted."`
+	QPS           float64        `hcl:"qps,optional" change:"update" doc:"The maximum number of requests per second to the API server. 0 is no limit: the API server throttles by itself."`
+	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The maximum number of pods that are created, and deleted, at once."`
 }
 
 // DefaultParallelism is what an API server on four cores took most pods a second with, of 16, 64 and 128 writers.
@@ -40,33 +40,33 @@ func (c Config) Validate() []error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Namespace != "" {
 		if why := validation.IsDNS1123Label(c.Namespace); len(why) > 0 {
-			bad("namespace %q cannot be one: use up to 63 small letters, digits and \"-\"", c.Namespace)
+			bad("invalid namespace %q: use up to 63 lower case letters, digits and \"-\"", c.Namespace)
 		}
 	}
 	for _, image := range []struct{ argument, value string }{{"image", c.Image}, {"agent_image", c.AgentImage}} {
 		if image.value != strings.TrimSpace(image.value) || strings.ContainsAny(image.value, " \t\n") {
-			bad("%s %q has white space in it: write it as \"registry/name:tag\"", image.argument, image.value)
+			bad("%s %q contains white space: write it as \"registry/name:tag\"", image.argument, image.value)
 		}
 	}
 	if c.AgentPath != "" && !strings.HasPrefix(c.AgentPath, "/") {
-		bad("agent_path %q is not absolute: write where eltrain-agent is in the image, as \"/usr/local/bin/eltrain-agent\"", c.AgentPath)
+		bad("agent_path %q is not absolute: write the path of eltrain-agent in the image, such as \"/usr/local/bin/eltrain-agent\"", c.AgentPath)
 	}
 	if path.Base(c.AgentPath) == "eltrain" {
-		bad("agent_path %q is the whole eltrain: bake in eltrain-agent, which is beside it and takes a quarter of the memory in every pod", c.AgentPath)
+		bad("agent_path %q is the full eltrain binary: use eltrain-agent beside it, which needs a quarter of the memory in every pod", c.AgentPath)
 	}
 	if c.AgentPath != "" && c.AgentImage != "" {
-		bad("agent_path and agent_image exclude each other: leave out agent_image if eltrain-agent is in the jobs' images, else agent_path")
+		bad("agent_path and agent_image cannot be used together: remove agent_image if eltrain-agent is in the jobs' images, otherwise agent_path")
 	}
 	if c.PriorityClass != "" {
 		if why := validation.IsDNS1123Subdomain(c.PriorityClass); len(why) > 0 {
-			bad("priority_class %q cannot name a PriorityClass: use small letters, digits, \"-\" and \".\"", c.PriorityClass)
+			bad("invalid priority_class %q: use lower case letters, digits, \"-\" and \".\"", c.PriorityClass)
 		}
 	}
 	if c.QPS < 0 || math.IsNaN(c.QPS) || math.IsInf(c.QPS, 0) {
-		bad("qps is %v: write a number of requests a second, or leave it out for no limit", c.QPS)
+		bad("invalid qps %v: write a number of requests per second, or remove it for no limit", c.QPS)
 	}
 	if c.Parallelism < 0 || c.Parallelism > mostParallelism {
-		bad("parallelism is %d: write a number from 1 to %d, or leave it out for %d", c.Parallelism, mostParallelism, DefaultParallelism)
+		bad("invalid parallelism %d: write a number from 1 to %d, or remove it for %d", c.Parallelism, mostParallelism, DefaultParallelism)
 	}
 	errs = append(errs, (overlay{owner: "the provider", fields: c.Pod}).check()...)
 	return errs
@@ -100,4 +100,4 @@ func (c Config) parallelism() int {
 	return c.Parallelism
 }
 
-var errNoImage = errors.New("there is no image to run it in: give the role an image, or the provider one for all roles")
+var errNoImage = errors.New("it has no image: set image in the role, or in the provider for all roles")

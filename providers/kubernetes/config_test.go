@@ -14,17 +14,17 @@ func TestConfigMistakesAreTold(t *testing.T) {
 		config Config
 		says   string
 	}{
-		{Config{Namespace: "Train"}, `namespace "Train" cannot be one`},
+		{Config{Namespace: "Train"}, `invalid namespace "Train"`},
 		{Config{Image: "a b"}, "image"},
 		{Config{AgentImage: " a"}, "agent_image"},
 		{Config{AgentPath: "bin/eltrain"}, "is not absolute"},
-		{Config{AgentPath: "/usr/local/bin/eltrain"}, "bake in eltrain-agent"},
-		{Config{AgentPath: "/eltrain-agent", AgentImage: "i"}, "exclude each other"},
+		{Config{AgentPath: "/usr/local/bin/eltrain"}, "use eltrain-agent beside it"},
+		{Config{AgentPath: "/eltrain-agent", AgentImage: "i"}, "cannot be used together"},
 		{Config{PriorityClass: "High!"}, "priority_class"},
-		{Config{QPS: -1}, "qps is -1"},
+		{Config{QPS: -1}, "invalid qps -1"},
 		{Config{QPS: math.Inf(1)}, "qps"},
-		{Config{Parallelism: -1}, "parallelism is -1"},
-		{Config{Parallelism: 100_000}, "parallelism is 100000"},
+		{Config{Parallelism: -1}, "invalid parallelism -1"},
+		{Config{Parallelism: 100_000}, "invalid parallelism 100000"},
 		{Config{Pod: map[string]any{"spec": map[string]any{"restartPolicy": "Always", "hostname": "h"}}}, `pod of the provider: it cannot change spec.restartPolicy`},
 		{Config{Pod: map[string]any{"spec": map[string]any{"nodeselector": 1}}}, `unknown field "spec.nodeselector"`},
 	}
@@ -57,7 +57,7 @@ func TestARolesOverlayIsCheckedBeforeItRuns(t *testing.T) {
 		t.Error(err)
 	}
 	role = &job.Role{Name: "worker_"}
-	if err := (Config{}).Check(role); err == nil || !strings.Contains(err.Error(), "end it with a letter or a digit") {
+	if err := (Config{}).Check(role); err == nil || !strings.Contains(err.Error(), "end it with a letter or digit") {
 		t.Error(err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// delays are the writes that do not come about: they have had no answer for a while, or the API server failed at them, or has
-// too much to do, and they are tried again. An admission webhook may take half a minute for each answer, and some attempts are
+// delays are the writes that are delayed: they have had no answer for a while, or the API server failed at them, or has
+// too much to do, and they are retried. An admission webhook may take half a minute for each answer, and some attempts are
 // made before a failure is told: a person is told before. It is a plain value: the time is an argument.
 type delays map[class]*delay
 
@@ -35,7 +35,7 @@ type delay struct {
 }
 
 // slowAfter is when a write counts as slow that has no answer, and when slow ones count as over, and failed ones as given up
-// that are not tried again. On an API server with more to do than it can, that of a benchmark on a machine that others used
+// that are not retried. On an API server with more to do than it can, that of a benchmark on a machine that others used
 // too, none took longer than three seconds.
 const slowAfter = 5 * time.Second
 
@@ -53,14 +53,14 @@ func (d delays) begin(c class) *writing {
 	return &writing{of: d[c]}
 }
 
-// end takes a write out that has ended. With the last one goes what was known of the class, unless it is tried again.
+// end takes a write out that has ended. With the last one goes what was known of the class, unless it is retried.
 func (d delays) end(now time.Time, c class, w *writing) (gone bool) {
 	w.take(now)
 	w.of.writes--
 	return d.drop(now, c)
 }
 
-// prune drops the classes of which what failed was not tried again.
+// prune drops the classes of which what failed was not retried.
 func (d delays) prune(now time.Time) (gone []class) {
 	for c := range d {
 		if d.drop(now, c) {
@@ -92,7 +92,7 @@ func (w *writing) ask(now time.Time) {
 	w.of.asked = append(w.of.asked, now)
 }
 
-// answered takes in what the API server made of it.
+// answered records what the API server made of it.
 func (w *writing) answered(now time.Time, a answer) {
 	w.take(now)
 	of := w.of
@@ -131,19 +131,19 @@ func (w *writing) take(now time.Time) {
 	w.asked = time.Time{}
 }
 
-// trouble is what does not come about now, in words that stay the same as long as it is so; "" if all does.
+// trouble is what is delayed now, in words that stay the same as long as it is so; "" if all does.
 func (of *delay) trouble(now time.Time) string {
 	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
 	switch {
 	case of.failing || lasts(of.busy):
-		return fmt.Sprintf("%s: the API server could not, and is asked again: %s", of.what, of.said)
+		return fmt.Sprintf("%s: the API server failed; retrying: %s", of.what, of.said)
 	case len(of.asked) > 0 && lasts(of.asked[0]):
-		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be what takes so long", of.what, slowAfter)
+		return fmt.Sprintf("%s: the API server has not answered for %s; an admission webhook may be slow", of.what, slowAfter)
 	}
 	return ""
 }
 
-// byJob says what of which job does not come about, by UID; nil if all does.
+// byJob says which writes of which job are delayed, by UID; nil if all does.
 func (d delays) byJob(now time.Time) map[string]string {
 	var all map[string]string
 	for c, of := range d {
@@ -173,18 +173,18 @@ func saying(err error) string {
 		name        *net.DNSError
 		network     net.Error
 	)
-	const way = "it cannot be reached: "
+	const way = "it is unreachable: "
 	switch {
 	case errors.As(err, new(apierrors.APIStatus)):
 		return explain(err).Error()
 	case errors.As(err, &code):
 		return way + code.Error()
 	case errors.As(err, &name):
-		return way + "its name cannot be looked up"
+		return way + "its name cannot be resolved"
 	case errors.As(err, &certificate):
 		return way + "its certificate is not valid"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return way + "it takes too long"
+		return way + "it timed out"
 	}
-	return way + "the connection breaks" // the log has how
+	return way + "the connection broke" // the log has how
 }

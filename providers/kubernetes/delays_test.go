@@ -51,7 +51,7 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		told("create pods of worker: the API server has not answered for 5s", 1)
 		answers <- failure
 		time.Sleep(fallMost)
-		told(`create pods of worker: the API server could not, and is asked again: Internal error occurred: failed calling webhook "slow.example"`, 2)
+		told(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
 		answers <- nil
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -105,13 +105,13 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	told(true)
 	end(fifth)
 	d.end(now, ofWorkers, waits)
-	told(false) // none is left that could be held up
+	told(false) // none is left that could be delayed
 	if len(d) > 0 {
 		t.Errorf("left is %v", d)
 	}
 }
 
-// What an API server has no time for is told once that lasts, and named when the time is up.
+// What an API server has no time for is reported once that lasts, and named when the time is up.
 func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
@@ -133,7 +133,7 @@ func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 			t.Errorf("it is told at once: %q", all)
 		}
 		time.Sleep(slowAfter)
-		if text := g.delayedJobs()["u"]; !strings.Contains(text, "create pods of worker: the API server could not, and is asked again: quite busy") {
+		if text := g.delayedJobs()["u"]; !strings.Contains(text, "create pods of worker: the API server failed; retrying: quite busy") {
 			t.Errorf("it says %q", text)
 		}
 		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "quite busy") {
@@ -169,11 +169,11 @@ func TestADelaysTextStaysTheSame(t *testing.T) {
 		}}
 	}
 	for want, c := range map[string][2]error{
-		"it cannot be reached: connection refused":           {os.NewSyscallError("connect", syscall.ECONNREFUSED), os.NewSyscallError("connect", syscall.ECONNREFUSED)},
-		"it cannot be reached: it takes too long":            {os.ErrDeadlineExceeded, context.DeadlineExceeded},
-		"it cannot be reached: its name cannot be looked up": {&net.DNSError{Err: "read udp 10.0.0.1:4001: i/o timeout"}, &net.DNSError{Err: "read udp 10.0.0.1:4002: i/o timeout"}},
-		"it cannot be reached: its certificate is not valid": {x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:00"}, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:01"}},
-		"it cannot be reached: the connection breaks":        {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
+		"it is unreachable: connection refused":           {os.NewSyscallError("connect", syscall.ECONNREFUSED), os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"it is unreachable: it timed out":                 {os.ErrDeadlineExceeded, context.DeadlineExceeded},
+		"it is unreachable: its name cannot be resolved":  {&net.DNSError{Err: "read udp 10.0.0.1:4001: i/o timeout"}, &net.DNSError{Err: "read udp 10.0.0.1:4002: i/o timeout"}},
+		"it is unreachable: its certificate is not valid": {x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:00"}, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:01"}},
+		"it is unreachable: the connection broke":         {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
 	} {
 		if one, other := saying(through("gpt-worker-0", 40001, c[0])), saying(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
 			t.Errorf("it says %q, then %q, not %q", one, other, want)

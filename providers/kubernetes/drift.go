@@ -14,7 +14,7 @@ import (
 
 // drift lists what of a running pod is not as it was launched because somebody edited it: our labels and annotations,
 // and the images. The API server lets nobody change more of a pod, but for what it lets nobody take back either: added
-// tolerations and a deadline. Those two cannot be mended and are not listed. owner is the state of this master.
+// tolerations and a deadline. Those two cannot be repaired and are not listed. owner is the state of this master.
 func drift(o *corev1.Pod, slot job.Address, k key, record launched, owner string) []job.FieldChange {
 	var all []job.FieldChange
 	add := func(path, now, then string, by []string) {

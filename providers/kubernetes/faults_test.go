@@ -162,7 +162,7 @@ func TestTooManyRequestsAreObeyed(t *testing.T) {
 	}
 }
 
-// A gang that exists and is not let go says so, and why, in the place of what its pods say of themselves.
+// A gang that exists and is not let go says so, and why, instead of what its pods say of themselves.
 func TestAGateThatCannotBeLifted(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	refusals := proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Status: 403})
@@ -183,7 +183,7 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 	w.until("told", func() bool {
 		told := waiting()
 		return !slices.ContainsFunc(told, func(s string) bool {
-			return !strings.Contains(s, "its scheduling gate cannot be lifted") || !strings.Contains(s, "injected")
+			return !strings.Contains(s, "its scheduling gate cannot be removed") || !strings.Contains(s, "injected")
 		})
 	})
 	refusals.Remove()
@@ -191,12 +191,12 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
 	})
 	w.until("told no more", func() bool {
-		return !slices.ContainsFunc(waiting(), func(s string) bool { return strings.Contains(s, "lifted") })
+		return !slices.ContainsFunc(waiting(), func(s string) bool { return strings.Contains(s, "its scheduling gate") })
 	})
 }
 
-// The gates of a gang are lifted side by side. A master that is killed before any answer, and one that is killed half-way,
-// leave what the next one goes on with.
+// The gates of a gang are removed side by side. A master that is killed before any answer, and one that is killed half-way,
+// leave what the next one continues with.
 func TestMastersKilledWhileTheyLiftGates(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	const n = 24
@@ -269,7 +269,7 @@ func TestASteadyStateWritesNothing(t *testing.T) {
 	}
 }
 
-// While one launch looks whether the anchor is still there, and the API server takes its time to answer, the others go on.
+// While one launch looks whether the anchor is still there, and the API server takes its time to answer, the others continue.
 func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	soak.Only(t)
 	w, proxy := newFaultyWork(t)
@@ -349,7 +349,7 @@ func TestTheNewestBudgetStays(t *testing.T) {
 	}
 }
 
-// Who writes the budgets while the job is prepared anew reads what of it is known by then.
+// Who writes the budgets while the job is prepared again reads what of it is known by then.
 func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
 	w, _ := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})

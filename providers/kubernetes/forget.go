@@ -98,9 +98,9 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 		select {
 		case <-changes:
 		case <-bound.C:
-			return fmt.Errorf("of its pods %d are not gone after %s, %s/%s for one: has it finalizers?", len(left), forgetBound, p.namespace, left[0].name)
+			return fmt.Errorf("%d of its pods are not gone after %s, for example %s/%s: does it have finalizers?", len(left), forgetBound, p.namespace, left[0].name)
 		case <-ctx.Done():
-			return fmt.Errorf("of its pods %d are not gone, %s/%s for one: %w", len(left), p.namespace, left[0].name, ctx.Err())
+			return fmt.Errorf("%d of its pods are not gone, for example %s/%s: %w", len(left), p.namespace, left[0].name, ctx.Err())
 		}
 	}
 }

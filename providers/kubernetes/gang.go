@@ -31,7 +31,7 @@ type Gang interface {
 	// Complete adds to an observation, before it is given out, what the gang knows. Whatever would have it add something else
 	// calls Site.Changed after it has happened.
 	Complete(o *providers.Observation)
-	// Forget removes what Prepare made. Nothing of the job runs any more.
+	// Forget removes what Prepare made. Nothing of the job is running.
 	Forget(ctx context.Context, j Job) error
 }
 
@@ -80,7 +80,7 @@ func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx)
 func (s Site) Read(err error) error { return explain(ofRead(err)) }
 
 // Write does one write at the provider's pace, once, and says of an error what can be done about it, as Read does. what it does is in words, as
-// "make the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
+// "create the PodGroup": those that do the same of one job, by its UID, are refused together, and told of together.
 func (s Site) Write(ctx context.Context, uid, what string, write func(context.Context) error) error {
 	return explain(s.p.pacer.do(ctx, class{uid, what}, write))
 }
@@ -93,7 +93,7 @@ type Watch struct {
 	List func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Open func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	One  func(o runtime.Object, gone bool) // an object as it is now, or as it was last
-	All  func(all []runtime.Object)        // what else was known is no more
+	All  func(all []runtime.Object)        // what else was known is gone
 	// Hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
 	Hidden func(bool)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is lifted
+// gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is removed
 // once, of every role of their job, the least that starts together exist. So the scheduler never sees half a gang that
 // could not be made; it may still place only half of one. A pod that comes when its gang is whole has no gate.
 type gates struct {
@@ -25,7 +25,7 @@ type gates struct {
 
 	mu     sync.Mutex
 	passes map[string]bool   // by UID of the job: one is under way
-	failed map[string]string // by UID of the job: why gates of it cannot be lifted
+	failed map[string]string // by UID of the job: why gates of it cannot be removed
 	fails  map[string]int    // by UID of the job: passes in a row that failed
 }
 
@@ -41,7 +41,7 @@ func (*gates) Ready(context.Context) error { return nil }
 
 // Can implements Gang.
 func (*gates) Can(c *job.Capabilities) {
-	c.Caveats = append(c.Caveats, "A gang is kept by scheduling gates: its pods are let to the scheduler together, once the least that can train exist. That is weaker than a real gang: the scheduler may still place only some of them.")
+	c.Caveats = append(c.Caveats, "Gangs use scheduling gates: pods are released to the scheduler together once the minimum that can train exists. That is weaker than gang scheduling: the scheduler may still place only some of them.")
 }
 
 // Prepare implements Gang: there is nothing beside the pods.
@@ -64,7 +64,7 @@ func (g *gates) Complete(o *providers.Observation) {
 	for i := range o.Incarnations {
 		inc := &o.Incarnations[i]
 		if why := g.failed[inc.UID]; why != "" && inc.Waiting == heldTogether {
-			inc.Waiting = "its gang exists, and its scheduling gate cannot be lifted: " + why
+			inc.Waiting = "its gang exists, but its scheduling gate cannot be removed: " + why
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (g *gates) Forget(_ context.Context, j Job) error {
 const (
 	// gatePause is the least time between two looks at the gates: many pods change at once.
 	gatePause = 50 * time.Millisecond
-	// gateRetry is when a gate that cannot be lifted is tried again.
+	// gateRetry is when a gate that cannot be removed is retried.
 	gateRetry = time.Second
 	// gateTimeout bounds one attempt.
 	gateTimeout = 30 * time.Second
@@ -106,8 +106,8 @@ func least(g job.Group) int {
 	return n
 }
 
-// lift lifts the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
-// other. It goes by what there is, not by what happened, so a next master goes on where this one ended.
+// lift removes the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
+// other. It goes by what there is, not by what happened, so a next master continues where this one ended.
 func (g *gates) lift(ctx context.Context) {
 	p := g.p
 	changes, unsubscribe := p.index.subscribe()
@@ -162,8 +162,8 @@ func (g *gates) end(uid string) {
 	wake(g.ended)
 }
 
-// pass lifts the gates of a job's pods, and ends after a while where it could not: then it is tried again. What may pass by
-// itself is told once it persists.
+// pass removes the gates of a job's pods, and ends after a while where it could not: then it is retried. What may pass by
+// itself is reported once it persists.
 func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 	before := g.failsOf(uid)
 	var lifting errgroup.Group
@@ -206,7 +206,7 @@ func (g *gates) fail(uid string) {
 	g.fails[uid]++
 }
 
-// note takes down why gates of a job cannot be lifted, "" if they can, and tells whoever looks.
+// note records why gates of a job cannot be removed, "" if they can, and tells whoever looks.
 func (g *gates) note(uid, why string) {
 	g.mu.Lock()
 	before := g.failed[uid]
@@ -223,9 +223,9 @@ func (g *gates) note(uid, why string) {
 	g.p.index.signal()
 	switch {
 	case before == "":
-		g.p.log.Warn("Scheduling gates cannot be lifted; it is tried again.", "job", uid, "error", why)
+		g.p.log.Warn("Cannot remove scheduling gates; retrying.", "job", uid, "error", why)
 	case why == "":
-		g.p.log.Info("Scheduling gates can be lifted again.", "job", uid)
+		g.p.log.Info("Scheduling gates can be removed again.", "job", uid)
 	}
 }
 
@@ -242,7 +242,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	defer cancel()
 	var answer metav1.PartialObjectMetadata
 	gone, err := p.insist(ctx, gated, func() error {
-		return p.pacer.do(ctx, class{gated.key.uid, "lift the gates of pods"}, func(ctx context.Context) error {
+		return p.pacer.do(ctx, class{gated.key.uid, "remove the scheduling gates of pods"}, func(ctx context.Context) error {
 			core := p.client.CoreV1()
 			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).
 				VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager}, core.Parameters).

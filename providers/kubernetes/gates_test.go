@@ -62,7 +62,7 @@ func TestASlowGangHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Why a gate cannot be lifted is told while others of its gang are still asked for, and no more once it is lifted or nothing
+// Why a gate cannot be removed is told while others of its gang are still asked for, and no more once it is removed or nothing
 // waits for it.
 func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 }
 
 // A master that takes over finds a gang whose pods are all there. It lets it go once it has prepared its job, though nothing
-// of it changes any more, and whoever else waits for that.
+// of it changes anymore, and whoever else waits for that.
 func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := answered(t, 4, func(r *http.Request) (*http.Response, error) {

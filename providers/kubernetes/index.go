@@ -28,10 +28,10 @@ type index struct {
 	mu          sync.Mutex
 	jobs        map[string]*podsOf   // by UID of the job
 	entries     map[types.UID]*entry // of pods that are there
-	removed     recent[types.UID]    // pods that are no more: what still comes of them is old
+	removed     recent[types.UID]    // pods that are gone: what still comes of them is old
 	asked       recent[types.UID]    // pods whose deletion this process has asked for
 	order       []*entry             // every entry, as Observe lists them; nil before the first time
-	dead        int                  // entries of pods that are no more
+	dead        int                  // entries of pods that are gone
 	deaths      int                  // counts them, ever
 	subscribers map[chan struct{}]struct{}
 	cluster     cluster
@@ -57,7 +57,7 @@ type place struct {
 
 func (k key) place() place { return place{k.role, k.index} }
 
-// entry is one incarnation: a pod that is there, or what was last known of one that is no more.
+// entry is one incarnation: a pod that is there, or what was last known of one that is gone.
 type entry struct {
 	key   key
 	slot  job.Address
@@ -66,7 +66,7 @@ type entry struct {
 	death int             // when it was, among others
 }
 
-// mostDead bounds how many pods that are no more are told of: twice the slots of the largest cluster that this is
+// mostDead bounds how many pods that are gone are told of: twice the slots of the largest cluster that this is
 // measured with. The oldest go first.
 const mostDead = 20_000
 
@@ -163,7 +163,7 @@ func (x *index) releasable(g job.Group) []*pod {
 	return held
 }
 
-// subscribe gives a channel that gets a value after each change of a pod of ours, and of which jobs are prepared, and what
+// subscribe returns a channel that gets a value after each change of a pod of ours, and of which jobs are prepared, and what
 // ends that. Values coalesce: subscribe, then look, then wait.
 func (x *index) subscribe() (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
@@ -206,7 +206,7 @@ func (x *index) made(o *corev1.Pod) {
 	}
 }
 
-// released enters that a pod's gate was lifted as of a version. The watch brings what else is new of it.
+// released enters that a pod's gate was removed as of a version. The watch brings what else is new of it.
 func (x *index) released(uid types.UID, version string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,7 +219,7 @@ func (x *index) released(uid types.UID, version string) {
 	x.renew(e, &free)
 }
 
-// ordered marks a pod whose deletion this process is about to ask for: its end is not told as somebody else's deed.
+// ordered marks a deletion that we requested.
 // False: it was marked before.
 func (x *index) ordered(uid types.UID) bool {
 	x.mu.Lock()
@@ -238,7 +238,7 @@ func (x *index) unordered(uid types.UID) {
 	x.asked.remove(uid)
 }
 
-// deleted removes a pod of which the API server has said that it is no more. Events of it that are still on their way
+// deleted removes a pod of which the API server has said that it is gone. Events of it that are still on their way
 // do not bring it back.
 func (x *index) deleted(k key, uid types.UID) {
 	x.mu.Lock()
@@ -249,7 +249,7 @@ func (x *index) deleted(k key, uid types.UID) {
 	}
 }
 
-// forget drops what is remembered of a job's pods that are no more.
+// forget drops what is remembered of a job's pods that are gone.
 func (x *index) forget(uid string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -296,7 +296,7 @@ func (x *index) reached(version string) {
 	}
 }
 
-// listed enters a complete list: whatever is older than it and not in it is no more.
+// listed enters a complete list: whatever is older than it and not in it is gone.
 func (x *index) listed(all []*corev1.Pod, version string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -323,8 +323,8 @@ func (x *index) listed(all []*corev1.Pod, version string) {
 	}
 }
 
-// restored begins anew with a complete list that is older than what was seen before: the API server's data were set
-// back to a backup, and versions count again from there. Pods that are not in it are no more, for all that is known;
+// restored starts over with a complete list that is older than what was seen before: the API server's data were set
+// back to a backup, and versions count again from there. Pods that are not in it are gone, for all that is known;
 // one that was made since will be told of.
 func (x *index) restored(all []*corev1.Pod) {
 	x.removed = recent[types.UID]{}
@@ -459,7 +459,7 @@ func (x *index) replacePod(e *entry, p *pod) {
 	x.tell()
 }
 
-// count has a newer value of a pod counted in the place of an older one; nil is none.
+// count has a newer value of a pod counted instead of an older one; nil is none.
 func (j *podsOf) count(old, p *pod) {
 	add := func(p *pod, n int) {
 		if p == nil || !p.live() {
@@ -474,7 +474,7 @@ func (j *podsOf) count(old, p *pod) {
 	add(p, 1)
 }
 
-// finalize turns the entry of a pod that is no more into what is remembered of it.
+// finalize turns the entry of a pod that is gone into what is remembered of it.
 func (x *index) finalize(e *entry) {
 	p := e.pod
 	e.last = x.cluster.fate(p, vanished(p, x.asked.has(p.uid)))
@@ -492,7 +492,7 @@ func (x *index) finalize(e *entry) {
 	x.tell()
 }
 
-// settle drops what is remembered of removed pods of a slot that has newer incarnations: nobody asks for it any more.
+// settle drops what is remembered of removed pods of a slot that has newer incarnations: nobody asks for it anymore.
 func (x *index) settle(k key) {
 	siblings := x.jobs[k.uid].slots[k.place()]
 	newest := 0
@@ -541,7 +541,7 @@ func (x *index) drop(e *entry) {
 	}
 }
 
-// find gives the entry of an incarnation; nil if it was never seen, or is forgotten.
+// find returns the entry of an incarnation; nil if it was never seen, or is forgotten.
 func (x *index) find(k key) *entry {
 	j := x.jobs[k.uid]
 	if j == nil {
@@ -603,7 +603,7 @@ func (x *index) hosts() map[string]bool {
 	return hosts
 }
 
-// leaveNode drops a node that no list has any more with the last pod of ours on it.
+// leaveNode drops a node that no list has anymore with the last pod of ours on it.
 func (x *index) leaveNode(name string) {
 	if n := x.cluster.nodes[name]; n != nil && n.unlisted && !x.hosts()[name] {
 		delete(x.cluster.nodes, name)

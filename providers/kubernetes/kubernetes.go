@@ -126,7 +126,7 @@ func (p *Provider) Capabilities() job.Capabilities {
 // Changes implements providers.Provider.
 func (p *Provider) Changes() <-chan struct{} { return p.index.changes }
 
-// Close ends the watches. Pods run on.
+// Close ends the watches. Pods keep running.
 func (p *Provider) Close() error {
 	p.cancel()
 	p.owned.Wait()

@@ -80,7 +80,7 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 		if there, err = p.client.CoreV1().Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err == nil {
 			have, _, ours := identify(there)
 			if want, _, _ := keyOf(pod.Labels); !ours || have != want {
-				return fmt.Errorf("pod %s/%s is there and is not this incarnation: delete it, or give the job another name", p.namespace, pod.Name)
+				return fmt.Errorf("pod %s/%s exists but is not this incarnation: delete it, or rename the job", p.namespace, pod.Name)
 			}
 			p.index.put(there)
 			return nil
@@ -90,7 +90,7 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
 
-// mend sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
+// repair sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
 // edited, so nothing else is applied: what a newer configuration would say waits for the next incarnation.
 func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 	if there == nil || len(there.seen.Drift) == 0 || there.over() || there.deleting {
@@ -102,7 +102,7 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at pod %s/%s: %w", p.namespace, there.name, explain(ofRead(err)))
+		return fmt.Errorf("look up pod %s/%s: %w", p.namespace, there.name, explain(ofRead(err)))
 	}
 	record := there.launched
 	if record.Image == "" { // its record was edited before this master saw it
@@ -128,12 +128,12 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 	}
 	force := true
 	var mended *corev1.Pod
-	err = p.pacer.do(ctx, class{l.UID, "mend pods of " + l.Slot.Role}, func(ctx context.Context) (err error) {
+	err = p.pacer.do(ctx, class{l.UID, "repair pods of " + l.Slot.Role}, func(ctx context.Context) (err error) {
 		mended, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("mend its pod in namespace %s: %w", p.namespace, explain(err))
+		return fmt.Errorf("repair its pod in namespace %s: %w", p.namespace, explain(err))
 	}
 	p.index.put(mended)
 	return nil
@@ -148,7 +148,7 @@ func keepOwned(o *corev1.Pod, field string, have, want map[string]string) {
 	}
 }
 
-// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are no more. One
+// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are gone. One
 // that cannot be deleted now is left to the next.
 func (p *Provider) sweep(ctx context.Context, l job.Launch) {
 	for _, old := range p.index.ofSlot(l.UID, place{l.Slot.Role, l.Slot.Index}) {
@@ -157,7 +157,7 @@ func (p *Provider) sweep(ctx context.Context, l job.Launch) {
 			continue
 		}
 		if err := p.remove(ctx, old, 0); err != nil {
-			p.log.Warn("The pod of an earlier incarnation stays.", "slot", l.Slot.String(), "error", err)
+			p.log.Warn("Cannot delete the pod of an earlier incarnation.", "slot", l.Slot.String(), "error", err)
 		}
 	}
 }

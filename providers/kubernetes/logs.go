@@ -19,11 +19,11 @@ import (
 // logPause is how often a followed slot that has nothing to read is looked at again.
 const logPause = time.Second
 
-// cutAfter is when a stream that ended is held to have been cut, if its container is not told to have ended.
+// cutAfter is when a stream that ended is considered cut, if its container is not told to have ended.
 const cutAfter = 10 * time.Second
 
 // Logs reads what the kubelets keep of the slot's pods, oldest incarnation first. What was deleted has no log.
-// Following goes on from one incarnation to the next. Memory does not grow with the tail.
+// Following continues from one incarnation to the next. Memory does not grow with the tail.
 func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
 	if err := errors.Join(checkUID(uid), checkNames(slot)); err != nil {
 		return nil, fmt.Errorf("logs of %s: %w", slot, err)
@@ -38,7 +38,7 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 	l := &logs{p: p, uid: uid, slot: slot, out: w, cancel: cancel, ended: make(chan struct{}), PipeReader: r}
 	first, lines, err := l.begin(ctx, tail)
 	if err == nil && first == nil && !follow {
-		err = errors.New("it has no pod, and the logs of a pod go with it")
+		err = errors.New("it has no pod, and logs are deleted with their pod")
 	}
 	if err != nil {
 		cancel()

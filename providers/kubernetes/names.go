@@ -106,7 +106,7 @@ type key struct {
 	number int
 }
 
-// identify tells which incarnation a pod is, by its labels or, where somebody has edited those, by its annotation. Its
+// identify reports which incarnation a pod is, by its labels or, where somebody has edited those, by its annotation. Its
 // name, which nobody can edit, has to agree. False: it is no pod of ours.
 func identify(o *corev1.Pod) (key, job.Address, bool) {
 	if k, slot, ours := keyOf(o.Labels); ours && o.Name == podName(k.uid, slot, k.number) {
@@ -202,7 +202,7 @@ func budgetName(uid, name, role string) string {
 	return dnsName(groupName(uid, name)+"-"+role, longestName)
 }
 
-// podName is deterministic, so that a create that is tried again makes no second pod, and has the incarnation
+// podName is deterministic, so that a create that is retried makes no second pod, and has the incarnation
 // in it, so that the name of a zombie is never waited for. The index is the last part: Volcano orders by it.
 func podName(uid string, slot job.Address, incarnation int) string {
 	index := "-" + strconv.Itoa(slot.Index)
@@ -264,7 +264,7 @@ func checkName(what, name string) error {
 		return fmt.Errorf("%q cannot name a %s", name, what)
 	}
 	if why := validation.IsValidLabelValue(name); len(why) > 0 {
-		return fmt.Errorf("the %s's name %q cannot be a Kubernetes label: end it with a letter or a digit", what, name)
+		return fmt.Errorf("the %s's name %q cannot be a Kubernetes label: end it with a letter or digit", what, name)
 	}
 	return nil
 }
@@ -284,9 +284,9 @@ func checkLaunch(l job.Launch) error {
 	}
 	switch {
 	case l.Incarnation < 1:
-		return fmt.Errorf("%d is not the number of an incarnation: they count from 1", l.Incarnation)
+		return fmt.Errorf("%d is not an incarnation: they are counted from 1", l.Incarnation)
 	case len(l.Program.Command) == 0:
-		return errors.New("there is no command")
+		return errors.New("the command is missing")
 	}
 	return nil
 }

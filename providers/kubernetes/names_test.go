@@ -97,7 +97,7 @@ func TestNamesThatCannotBeLabels(t *testing.T) {
 			t.Errorf("%+v was taken", slot)
 		}
 	}
-	if err := checkNames(job.Address{Job: "gpt-", Role: "w"}); err == nil || !strings.Contains(err.Error(), "end it with a letter or a digit") {
+	if err := checkNames(job.Address{Job: "gpt-", Role: "w"}); err == nil || !strings.Contains(err.Error(), "end it with a letter or digit") {
 		t.Errorf("it does not say what to do: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func newNamespaceIdentity() *namespaceIdentity {
 }
 
 // locateEach is how often it is asked whether the namespace is still the one that it was: nothing tells of one that was
-// deleted and made anew while nothing ran in it. Where something did, remains finds out.
+// deleted and recreated while nothing ran in it. Where something did, remains finds out.
 const locateEach = 30 * time.Second
 
 // locate asks which namespace it is, and asks on. Where this master may not ask, or there is no such namespace, others go
@@ -87,7 +87,7 @@ func (w *namespaceIdentity) known() string {
 	return w.site
 }
 
-// remains makes sure that the namespace is still the one at a site. One that was deleted and made anew has nothing of what
+// remains makes sure that the namespace is still the one at a site. One that was deleted and recreated has nothing of what
 // was in it, and a plan for what was there is none for it.
 func (p *Provider) remains(ctx context.Context, site string) error {
 	if site == "" {
@@ -102,9 +102,9 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 	default:
 	}
 	if err != nil {
-		return fmt.Errorf("look for the namespace: %w", explain(ofRead(err)))
+		return fmt.Errorf("look up the namespace: %w", explain(ofRead(err)))
 	}
-	return fmt.Errorf("namespace %q was deleted and made anew since the job was begun", p.namespace)
+	return fmt.Errorf("namespace %q was deleted and recreated since the job was started", p.namespace)
 }
 
 // ready waits for an answer, and no longer than ctx.
@@ -117,9 +117,9 @@ func (w *namespaceIdentity) ready(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
-		return fmt.Errorf("look for the namespace: %w: %w", context.Cause(ctx), explain(w.err))
+		return fmt.Errorf("look up the namespace: %w: %w", context.Cause(ctx), explain(w.err))
 	}
-	return fmt.Errorf("look for the namespace: %w", context.Cause(ctx))
+	return fmt.Errorf("look up the namespace: %w", context.Cause(ctx))
 }
 
 // tell enters what is known of the namespace.
@@ -129,8 +129,8 @@ func (w *namespaceIdentity) tell(c *job.Capabilities, namespace string) {
 	c.Site = w.site
 	switch {
 	case w.missing:
-		c.Refused = fmt.Sprintf("There is no namespace %q in the cluster: create it, or name another one.", namespace)
+		c.Refused = fmt.Sprintf("The namespace %q does not exist in the cluster: create it, or use another one.", namespace)
 	case w.refusal.stands:
-		c.Caveats = append(c.Caveats, fmt.Sprintf("Which namespace %q is, of those that have had or have its name in this and other clusters, is not known, so a job that runs in another one is taken for one that runs nowhere: this master's role needs the verb get on namespaces, as in deploy/: %s.", namespace, w.refusal.err))
+		c.Caveats = append(c.Caveats, fmt.Sprintf("The UID of namespace %q is unknown, so a job in another namespace of this name, in this or another cluster, is taken for one that does not run: this master's role needs the verb get on namespaces, as in deploy/: %s.", namespace, w.refusal.err))
 	}
 }

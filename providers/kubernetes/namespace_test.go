@@ -107,7 +107,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 			}
 			var c job.Capabilities
 			p.where.tell(&c, "ml")
-			if c.Site != step.site || strings.Contains(c.Refused, `no namespace "ml"`) != step.refused || (len(c.Caveats) > 0) != step.caveat || woken != step.woken {
+			if c.Site != step.site || strings.Contains(c.Refused, `namespace "ml" does not exist`) != step.refused || (len(c.Caveats) > 0) != step.caveat || woken != step.woken {
 				t.Errorf("%s: capabilities %+v, woken %v", step.name, c, woken)
 			}
 			if err := p.where.ready(t.Context()); err != nil {
@@ -132,7 +132,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 	})
 }
 
-// A job is planned for the namespace in which it was begun. One of the same name that was made anew gets nothing of it, and
+// A job is planned for the namespace in which it was started. One of the same name that was recreated gets nothing of it, and
 // what is known of the namespace is looked at at once, by then or later.
 func TestNothingIsMadeInANamespaceThatWasMadeAnew(t *testing.T) {
 	g := job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}}
@@ -144,11 +144,11 @@ func TestNothingIsMadeInANamespaceThatWasMadeAnew(t *testing.T) {
 		site  string
 		want  string
 	}{
-		{"as it was", true, namespaceNow{uid: "a"}, 1, "a", "make the anchor"},
-		{"made anew", true, namespaceNow{uid: "b"}, 0, "b", `namespace "ml" was deleted and made anew`},
-		{"made anew, and not prepared before", false, namespaceNow{uid: "b"}, 0, "b", `namespace "ml" was deleted and made anew`},
-		{"deleted", true, namespaceNow{}, 0, "", "look for the namespace"},
-		{"not to be known", true, namespaceNow{secret: true}, 1, "a", "make the anchor"},
+		{"as it was", true, namespaceNow{uid: "a"}, 1, "a", "write the anchor"},
+		{"made anew", true, namespaceNow{uid: "b"}, 0, "b", `namespace "ml" was deleted and recreated`},
+		{"made anew, and not prepared before", false, namespaceNow{uid: "b"}, 0, "b", `namespace "ml" was deleted and recreated`},
+		{"deleted", true, namespaceNow{}, 0, "", "look up the namespace"},
+		{"not to be known", true, namespaceNow{secret: true}, 1, "a", "write the anchor"},
 		{"not to be reached", true, namespaceNow{away: true}, 0, "a", "connection refused"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ type node struct {
 }
 
 // transient is the domain of the taints by which a node tells its own state, as not-ready and disk-pressure. They come
-// and go: they close a node, and bar nobody. The same goes for a node that its cloud has not set up yet.
+// and go: they close a node, and bar no slot. The same goes for a node that its cloud has not set up yet.
 const (
 	transient     = "node.kubernetes.io/"
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -70,7 +70,7 @@ func readNode(o *corev1.Node) *node {
 }
 
 // notReady is why a node is not ready, in its own words, and whether nothing is heard of it; "" if it is. One that says so
-// itself, as when it shuts down, goes on to tell what becomes of its pods.
+// itself, as when it shuts down, continues to tell what happens to its pods.
 func notReady(o *corev1.Node) (why string, silent bool) {
 	for _, c := range o.Status.Conditions {
 		if c.Type != corev1.NodeReady {
@@ -99,7 +99,7 @@ func (n *node) observed(foreign load) job.Node {
 	out.Foreign = foreign.reserved
 	out.Slots = max(n.slots-foreign.pods, 0)
 	if out.Slots == 0 && out.Closed == "" {
-		out.Closed = "it takes no more pods"
+		out.Closed = "it accepts no more pods"
 	}
 	return out
 }
@@ -149,9 +149,9 @@ type cluster struct {
 	loads   map[string]load
 	others  map[types.UID]other
 	hidden  bool       // nodes may not be listed
-	shown   []job.Node // what Observe tells; nil when it is to be made anew
+	shown   []job.Node // what Observe tells; nil when it is to be recreated
 	classes runtimeClasses
-	places  *places // as of the nodes and classes; nil when they are to be made anew
+	places  *places // as of the nodes and classes; nil when they are to be recreated
 }
 
 // load is what is reserved on a node beside what slots of ours reserve.
@@ -234,10 +234,10 @@ func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 }
 
 // unlisted is what closes a node that a list did not have.
-const unlisted = "not ready: the API server does not list it any more"
+const unlisted = "not ready: the API server no longer lists it"
 
 // missNode enters that a list does not have a node on which pods of ours are. That is no proof of its end: a list from
-// a control plane that was restored, or that came up with half of its data, lacks nodes whose pods run on. It is taken
+// a control plane that was restored, or that came up with half of its data, lacks nodes whose pods keep running. It is taken
 // for one that is silent. The proof is its deletion, or that of its pods, which the cluster's own garbage
 // collection orders once it has made sure.
 func (c *cluster) missNode(n *node) bool {
@@ -262,7 +262,7 @@ func (c *cluster) hide(hidden bool) bool {
 // changed is after a change of a node.
 func (c *cluster) changed() { c.shown, c.places = nil, nil }
 
-// enter takes note of a pod of others.
+// enter records of a pod of others.
 func (c *cluster) enter(o *corev1.Pod, from source) bool {
 	node := cmp.Or(o.Spec.NodeName, o.Status.NominatedNodeName)
 	if node == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
@@ -284,7 +284,7 @@ func (c *cluster) enter(o *corev1.Pod, from source) bool {
 	return true
 }
 
-// leave takes note that a pod of others takes no room any more by this source. One that was nominated and is bound now
+// leave records that a pod of others takes no room anymore by this source. One that was nominated and is bound now
 // has left the one for the other.
 func (c *cluster) leave(uid types.UID, from source) bool {
 	old, known := c.others[uid]
@@ -296,7 +296,7 @@ func (c *cluster) leave(uid types.UID, from source) bool {
 	return true
 }
 
-// keep enters a complete list: what else was known from its source is no more.
+// keep enters a complete list: what else was known from its source is gone.
 func (c *cluster) keep(from source, there map[types.UID]struct{}) bool {
 	differs := false
 	for uid := range c.others {
@@ -374,7 +374,7 @@ func (c *cluster) list() []job.Node {
 // lostNodes reports whether any node was deleted since this process began to watch.
 func (c *cluster) lostNodes() bool { return len(c.removed.in) > 0 }
 
-// fate is what becomes of a pod by its node. A node that was deleted takes its pods with it. On one that is silent
+// fate is what happens to a pod by its node. A node that was deleted takes its pods with it. On one that is silent
 // nobody confirms an end: a pod whose end is ordered there counts as ended, and its number fences what is left of it.
 func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
 	if p.node == "" || c.hidden || p.over() {
@@ -388,7 +388,7 @@ func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
 		}
 	case n != nil && n.silent && p.deleting:
 		seen.Evidence = append(slices.Clip(seen.Evidence),
-			"node "+p.node+" is "+n.node.Closed, "pod "+p.name+" was to end there, and nobody can say when it does")
+			"node "+p.node+" is "+n.node.Closed, "pod "+p.name+" was terminating there, and nothing can report when it ends")
 	default:
 		return seen
 	}

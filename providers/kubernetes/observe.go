@@ -79,7 +79,7 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	if i.Ended == job.EndFinished {
 		return p // whatever came over the pod afterwards, its work was done
 	}
-	// Told while it still runs, too: its agent says that it was asked to go, and this says by whom.
+	// Told while it still runs, too: its agent says that it was told to stop, and this says by whom.
 	if p.disrupted != "" {
 		i.Cause, i.Evidence = p.disrupted, p.evidence
 	}
@@ -92,7 +92,7 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	return p
 }
 
-// recall keeps what was said to end a pod that is being deleted: its kubelet may write the conditions anew before that
+// recall keeps what was said to end a pod that is being deleted: its kubelet may write the conditions again before that
 // is done, and Volcano's reason is among those.
 func (p *pod) recall(before *pod) {
 	if !p.deleting || p.disrupted != "" || before.disrupted == "" {
@@ -104,7 +104,7 @@ func (p *pod) recall(before *pod) {
 	}
 }
 
-// vanished is the last that is known of a pod which is there no more.
+// vanished is the last that is known of a pod which is no longer there.
 func vanished(last *pod, ordered bool) job.Incarnation {
 	i := last.seen
 	i.Waiting, i.Drift = "", nil
@@ -166,7 +166,7 @@ func gatedBy(o *corev1.Pod, name string) bool {
 }
 
 // heldTogether is why a pod waits whose gang is not complete.
-const heldTogether = "held until all of its gang exist"
+const heldTogether = "held until its whole gang exists"
 
 // WaitsForScheduler is why a pod waits of which its scheduler has said nothing.
 const WaitsForScheduler = "waits for the scheduler"

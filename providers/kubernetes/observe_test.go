@@ -536,7 +536,7 @@ func TestGangsAreCounted(t *testing.T) {
 	})
 }
 
-// A gate is off by the word of who lifted it, and an event from before does not bring it back. What else the pod has by then
+// A gate is off by the word of who removed it, and an event from before does not bring it back. What else the pod has by then
 // comes by the watch, under the same version.
 func TestALiftedGateStaysLifted(t *testing.T) {
 	gated := podFrom(t, "spec: {schedulingGates: [{name: eltrain.dev/gang}]}")

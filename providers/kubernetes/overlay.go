@@ -54,7 +54,7 @@ func (o overlay) check() []error {
 	return nil
 }
 
-// merge gives the pod with the overlay on it; pod itself stays as it is. Every mistake is told.
+// merge returns the pod with the overlay on it; pod itself stays as it is. Every mistake is told.
 func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(o.fields) == 0 {
 		return pod, nil
@@ -65,7 +65,7 @@ func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	}
 	strict, err := kjson.UnmarshalStrict(patch, &podTemplate{})
 	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
-		return nil, fmt.Errorf("pod of %s: %s cannot be a %s: write it as Kubernetes documents it", o.owner, misfit.Field, misfit.Value)
+		return nil, fmt.Errorf("pod of %s: %s cannot be a %s: see the Kubernetes documentation", o.owner, misfit.Field, misfit.Value)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pod of %s: %w", o.owner, err)
@@ -103,19 +103,19 @@ type protected struct {
 
 // ours is what makes a pod the one of its incarnation, and what brings, runs and ends its agent.
 var ours = []protected{
-	{"spec.restartPolicy", func(p *corev1.Pod) any { return p.Spec.RestartPolicy }, "the agent restarts processes, and eltrain replaces pods; leave it out"},
-	{"spec.hostname", func(p *corev1.Pod) any { return p.Spec.Hostname }, "peers find the slot by it; leave it out"},
-	{"spec.subdomain", func(p *corev1.Pod) any { return p.Spec.Subdomain }, "it is the job's Service; leave it out"},
-	{"spec.schedulingGates", func(p *corev1.Pod) any { return p.Spec.SchedulingGates }, "they keep the gang; leave them out"},
-	{"spec.nodeName", func(p *corev1.Pod) any { return p.Spec.NodeName }, "a scheduler places; use nodeSelector"},
+	{"spec.restartPolicy", func(p *corev1.Pod) any { return p.Spec.RestartPolicy }, "the agent restarts processes, and eltrain replaces pods; remove it"},
+	{"spec.hostname", func(p *corev1.Pod) any { return p.Spec.Hostname }, "peers find the slot by it; remove it"},
+	{"spec.subdomain", func(p *corev1.Pod) any { return p.Spec.Subdomain }, "it is the job's Service; remove it"},
+	{"spec.schedulingGates", func(p *corev1.Pod) any { return p.Spec.SchedulingGates }, "they hold the gang; remove them"},
+	{"spec.nodeName", func(p *corev1.Pod) any { return p.Spec.NodeName }, "the scheduler decides; use nodeSelector"},
 	{"spec.terminationGracePeriodSeconds", func(p *corev1.Pod) any { return p.Spec.TerminationGracePeriodSeconds }, "set the role's stop_grace"},
-	{"spec.activeDeadlineSeconds", func(p *corev1.Pod) any { return p.Spec.ActiveDeadlineSeconds }, "it would end slots one by one; leave it out"},
-	{"the init container " + agentContainer, func(p *corev1.Pod) any { return containerOf(p.Spec.InitContainers, agentContainer) }, "it brings the agent; set the provider's agent_image or agent_path"},
+	{"spec.activeDeadlineSeconds", func(p *corev1.Pod) any { return p.Spec.ActiveDeadlineSeconds }, "it would end slots one by one; remove it"},
+	{"the init container " + agentContainer, func(p *corev1.Pod) any { return containerOf(p.Spec.InitContainers, agentContainer) }, "it installs the agent; set the provider's agent_image or agent_path"},
 	{"the command of container main", func(p *corev1.Pod) any { return mainOf(p).Command }, "set the role's command"},
 	{"the args of container main", func(p *corev1.Pod) any { return mainOf(p).Args }, "set the role's command"},
 	{"the image of container main", func(p *corev1.Pod) any { return mainOf(p).Image }, "set the role's image"},
-	{"the terminationMessagePath of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePath }, "the agent says there how it ended; leave it out"},
-	{"the terminationMessagePolicy of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePolicy }, "the agent says there how it ended; leave it out"},
+	{"the terminationMessagePath of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePath }, "the agent writes there how it ended; remove it"},
+	{"the terminationMessagePolicy of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePolicy }, "the agent writes there how it ended; remove it"},
 }
 
 // providersAlone is what the provider's overlay may change and a role's may not: who a pod is to the API server. Job
@@ -152,7 +152,7 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	}
 	for _, changed := range changedKeys(before.Labels, after.Labels) {
 		if strings.HasPrefix(changed, ourDomain) {
-			bad(fmt.Sprintf("metadata.labels[%q]", changed), "pods are known by it; choose a label of your own")
+			bad(fmt.Sprintf("metadata.labels[%q]", changed), "eltrain identifies pods by it; choose another label")
 		}
 	}
 	if o.scheduling.Scheduler != "" && after.Spec.SchedulerName != o.scheduling.Scheduler {
@@ -160,15 +160,15 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	}
 	for _, changed := range changedKeys(before.Annotations, after.Annotations) {
 		if _, kept := o.scheduling.Annotations[changed]; kept {
-			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "the scheduler keeps the gang by it; leave it out")
+			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "the scheduler identifies the gang by it; remove it")
 		}
 		if strings.HasPrefix(changed, ourDomain) {
-			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "pods are known by it; choose an annotation of your own")
+			bad(fmt.Sprintf("metadata.annotations[%q]", changed), "eltrain identifies pods by it; choose another annotation")
 		}
 	}
 	for _, v := range before.Spec.Volumes {
 		if !slices.ContainsFunc(after.Spec.Volumes, func(a corev1.Volume) bool { return equality.Semantic.DeepEqual(a, v) }) {
-			instead := "name your volume otherwise"
+			instead := "rename your volume"
 			if v.Name == shmVolume {
 				instead = "set shm in the role's resources"
 			}
@@ -178,12 +178,12 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	mainBefore, mainAfter := mainOf(before), mainOf(after)
 	for _, m := range mainBefore.VolumeMounts {
 		if !slices.ContainsFunc(mainAfter.VolumeMounts, func(a corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(a, m) }) {
-			bad("what container main mounts at "+m.MountPath, "mount yours elsewhere")
+			bad("what container main mounts at "+m.MountPath, "use another mount path")
 		}
 	}
 	for _, e := range mainBefore.Env {
 		if e.ValueFrom != nil && !slices.ContainsFunc(mainAfter.Env, func(a corev1.EnvVar) bool { return equality.Semantic.DeepEqual(a, e) }) {
-			bad("the variable "+e.Name+" of container main", "the agent needs it; choose another name")
+			bad("the variable "+e.Name+" of container main", "the agent needs it; use another name")
 		}
 	}
 	for name := range mainBefore.Resources.Limits {
@@ -195,7 +195,7 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	}
 	for _, c := range after.Spec.Containers {
 		if c.Name != mainContainer {
-			bad("the containers by adding "+c.Name, "the pod would not end with its agent; make it an init container with restartPolicy Always, which is a sidecar")
+			bad("the containers by adding "+c.Name, "the pod would not end with its agent; make it a sidecar: an init container with restartPolicy Always")
 		}
 	}
 	return errs

@@ -42,8 +42,8 @@ type classWindow struct {
 }
 
 const (
-	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what mends itself; the last
-	// still asks often enough that a person who raised a quota sees the job go on.
+	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what repairs itself; the last
+	// still asks often enough that a person who raised a quota sees the job continue.
 	fallFirst = 100 * time.Millisecond
 	fallMost  = 5 * time.Second
 	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
@@ -112,7 +112,7 @@ func (p *pace) begin(now time.Time, c class) bool {
 	return true
 }
 
-// end takes in how a write of a class went that began.
+// end records how a write of a class went that began.
 func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 	of := p.classes[c]
 	p.all.flying--
@@ -308,7 +308,7 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	g.note(func(now time.Time) { w.answered(now, a) })
 	g.leave(c, a)
 	if a.verdict.passes() {
-		g.log.Debug("A write has failed, which may pass.", "write", c.what, "job", c.job, "error", err)
+		g.log.Debug("A write failed temporarily.", "write", c.what, "job", c.job, "error", err)
 	}
 	return a.told()
 }
@@ -401,7 +401,7 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 	if i < 0 && t.err == nil { // it was its turn just now
 		g.leave(c, answer{verdict: unknown})
 	}
-	err := g.lately(c, fmt.Errorf("wait for the API server to take more: %w", ctx.Err()))
+	err := g.lately(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &providers.TransientError{Err: err}
 	}

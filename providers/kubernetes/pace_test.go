@@ -178,7 +178,7 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 }
 
 // A webhook that cannot be called, at once or only after its time, holds up what is for it, and no other job's writes.
-// Who writes to it hears why, asks seldom, and goes on once it is back.
+// Who writes to it hears why, asks seldom, and continues once it is back.
 func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// What may pass by itself may do so no more once it has failed for all of a class again and again: it is told at once.
+// What may pass by itself may do so no more once it has failed for all of a class again and again: it is reported at once.
 func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})

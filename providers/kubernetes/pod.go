@@ -66,7 +66,7 @@ type surroundings struct {
 func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 	for _, name := range []string{envPodIP, envNodeName} {
 		if _, taken := l.Program.Env[name]; taken {
-			return nil, fmt.Errorf("env of role %q: %s is eltrain's, which tells the agent by it where it is; choose another name", l.Slot.Role, name)
+			return nil, fmt.Errorf("env of role %q: %s is reserved, eltrain uses it to configure the agent; use another name", l.Slot.Role, name)
 		}
 	}
 	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}

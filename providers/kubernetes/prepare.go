@@ -26,7 +26,7 @@ import (
 )
 
 // preparations are the jobs that this process has prepared, and how the service is reached. What others keep in the same
-// namespace is theirs: their jobs are told nothing and their gates are not lifted.
+// namespace is theirs: their jobs are told nothing and their gates are not removed.
 type preparations struct {
 	moved atomic.Bool // a job's pods may know another service yet, or trust another certificate
 
@@ -83,7 +83,7 @@ func (r *preparations) remove(uid string) {
 	r.mu.Unlock()
 }
 
-// publish sets how the service is reached and gives the jobs that are to hear of it.
+// publish sets how the service is reached and returns the jobs that are to hear of it.
 func (r *preparations) publish(s providers.Service) []prepared {
 	r.mu.Lock()
 	r.data = map[string]string{serviceKey: s.URL, certificatesKey: string(s.Certificates)}
@@ -98,7 +98,7 @@ func (r *preparations) serviceData() map[string]string {
 }
 
 // noteMove takes note if an anchor says that the service is reached otherwise than it is now, by another URL or one for
-// which another certificate vouches; or that it was so a short while ago, as another master has found. It gives what the
+// which another certificate vouches; or that it was so a short while ago, as another master has found. It returns what the
 // anchor is to say of that; "" is nothing.
 func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string) (since string) {
 	if said := anchor.Data; now != nil && said[serviceKey] != "" && !sameService(said, now) {
@@ -200,11 +200,11 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made.token = token
 	p.jobs.put(made)
-	p.index.announce() // its pods may be there already: gates are lifted of none but a prepared job, and names given
+	p.index.announce() // its pods may be there already: gates are removed of none but a prepared job, and names given
 	return token, p.tell(ctx, made, there)
 }
 
-// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are no more either, or about to
+// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are gone as well, or about to
 // go, and must not hold up a drain.
 func (p *Provider) prune(ctx context.Context, g job.Group) error {
 	var roles []string
@@ -222,7 +222,7 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look for its %s: %w", o.kind, explain(ofRead(err)))
+			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(ofRead(err)))
 		}
 	}
 	return true, nil
@@ -287,7 +287,7 @@ func later(began time.Time, one, other looked) looked {
 func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
 	now := time.Now()
 	var there *corev1.ConfigMap
-	err := p.pacer.do(ctx, class{j.group.UID, "look for the anchor"}, func(ctx context.Context) (err error) {
+	err := p.pacer.do(ctx, class{j.group.UID, "look up the anchor"}, func(ctx context.Context) (err error) {
 		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, j.anchor.name, metav1.GetOptions{})
 		return err
 	})
@@ -295,7 +295,7 @@ func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error)
 	case apierrors.IsNotFound(err):
 		return looked{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
 	case err != nil:
-		return looked{}, fmt.Errorf("look for its anchor: %w", explain(err))
+		return looked{}, fmt.Errorf("look up its anchor: %w", explain(err))
 	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
 		return looked{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
 	}
@@ -309,11 +309,11 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for its anchor: %w", explain(ofRead(err)))
+		return nil, fmt.Errorf("look up its anchor: %w", explain(ofRead(err)))
 	case there.Labels[labelUID] != g.UID:
-		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: give the job another name", p.namespace, there.Name, whose(there))
+		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: rename the job", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with all that it owns", p.namespace, there.Name)
+		return nil, fmt.Errorf("its anchor, ConfigMap %s/%s, is being deleted with everything it owns", p.namespace, there.Name)
 	}
 	return there, nil
 }
@@ -323,7 +323,7 @@ func whose(o metav1.Object) string {
 	uid, state := o.GetLabels()[labelUID], o.GetAnnotations()[annotationState]
 	switch {
 	case uid == "":
-		return "none of eltrain's"
+		return "not eltrain's"
 	case state == "":
 		return "of another job of this name, of UID " + uid
 	}
@@ -355,9 +355,9 @@ func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known s
 	case err != nil:
 		return "", err
 	case there.Labels[labelUID] != g.UID:
-		return "", fmt.Errorf("make the Secret: %s/%s is %s, not this job's: give the job another name", p.namespace, there.Name, whose(there))
+		return "", fmt.Errorf("create the Secret: %s/%s is %s, not this job's: rename the job", p.namespace, there.Name, whose(there))
 	case len(there.Data[tokenKey]) == 0:
-		return "", fmt.Errorf("make the Secret: %s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
+		return "", fmt.Errorf("create the Secret: %s/%s has no %s: delete it", p.namespace, there.Name, tokenKey)
 	}
 	return string(there.Data[tokenKey]), nil
 }
@@ -368,8 +368,8 @@ func owns(a anchor, o metav1.Object) bool {
 
 // write makes one of a job's objects, at the pace.
 func (p *Provider) write(ctx context.Context, g job.Group, what string, write func(context.Context) error) error {
-	if err := p.pacer.do(ctx, class{g.UID, "make " + what}, write); err != nil {
-		return fmt.Errorf("make %s: %w", what, explain(err))
+	if err := p.pacer.do(ctx, class{g.UID, "write " + what}, write); err != nil {
+		return fmt.Errorf("write %s: %w", what, explain(err))
 	}
 	return nil
 }
@@ -400,9 +400,9 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return fmt.Errorf("%w: nothing can be made in a namespace that is being deleted", err)
+		return fmt.Errorf("%w: nothing can be created in a namespace that is being deleted", err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w: the API server does not take the credentials; they may have expired", err)
+		return fmt.Errorf("%w: the API server rejects the credentials; they may have expired", err)
 	case lacksRight(err):
 		return fmt.Errorf("%w: deploy/ has the Role that eltrain needs", err)
 	}

@@ -48,7 +48,7 @@ func (p *Provider) tell(ctx context.Context, j prepared, there *corev1.ConfigMap
 	if err != nil {
 		return fmt.Errorf("encode the service's address: %w", err)
 	}
-	return p.write(ctx, j.group, "the service's address known", func(ctx context.Context) error {
+	return p.write(ctx, j.group, "the service's address", func(ctx context.Context) error {
 		_, err := p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, j.anchor.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 		return err
 	})

@@ -78,7 +78,7 @@ func anyUp(pods []*pod) bool {
 const (
 	// readinessPause is the least time between two looks at the pods that come up: each goes over all of them.
 	readinessPause = 250 * time.Millisecond
-	// readinessRetry is when what could not be written is tried again.
+	// readinessRetry is when what could not be written is retried.
 	readinessRetry = 5 * time.Second
 	// readinessWrite bounds one such write: a Prepare of the job waits for it.
 	readinessWrite = time.Minute
@@ -144,7 +144,7 @@ func (p *Provider) activate(j prepared) {
 		}
 		pause := fallFirst
 		if !providers.MayPass(err) || attempt >= providers.Persists {
-			p.log.Warn("The names of a job's pods, or its budgets, cannot be written; they are tried again.", "job", j.group.Name, "error", err)
+			p.log.Warn("Cannot write a job's Services or PodDisruptionBudgets; retrying.", "job", j.group.Name, "error", err)
 			pause = readinessRetry
 		}
 		select {

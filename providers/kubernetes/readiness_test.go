@@ -139,7 +139,7 @@ func TestNamesAndBudgetsSelectPodsThatAreUp(t *testing.T) {
 	}
 	roles := []job.GroupRole{{Role: "worker", Min: 2}}
 	w.prepare(roles...)
-	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // its gate is not lifted
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // its gate is not removed
 	w.prepare(roles...)
 	if !all(0)() {
 		t.Error("they select pods before the job's are up")

@@ -23,8 +23,8 @@ var (
 	errUnreachable = errors.New("connection refused")
 )
 
-// An API server that has just started refuses everybody: what it hides then is not hidden. What was refused for good is
-// hidden until it is seen, whatever becomes of the server meanwhile: who has gone on without it goes on.
+// An API server that has just started refuses everybody: what it hides then is not hidden. What was refused permanently is
+// hidden until it is seen, whatever becomes of the server meanwhile: who has gone on without it continues.
 func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []bool
@@ -99,7 +99,7 @@ func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
 		}{
 			{"list", forbidden, "may not list pods"},
 			{"list", forbidden, "may not list pods"},
-			{"watch", errUnreachable, "watch pods: the API server cannot be reached"},
+			{"watch", errUnreachable, "watch pods: the API server is unreachable"},
 			{"list", forbidden, "may not list pods"},
 			{"list", nil, "has not answered yet"},
 			{"watch", forbidden, "may not watch pods"},

@@ -86,7 +86,7 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
+		return nil, fmt.Errorf("look up pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
 	}
 	if have, _, ours := identify(there); !ours || have != k {
 		return nil, nil
@@ -131,7 +131,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 const mostConflicts = 5
 
 // insist repeats a write to one pod, under its UID, for as long as it conflicts with others'. gone: there is no such pod
-// any more. 404 says so; 409 says it only if another pod has the name by now, since two writes to one pod that come
+// anymore. 404 says so; 409 says it only if another pod has the name by now, since two writes to one pod that come
 // together are answered with it too.
 func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (gone bool, err error) {
 	for range mostConflicts {
@@ -146,7 +146,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		case apierrors.IsNotFound(lookErr), lookErr == nil && there.UID != one.uid:
 			return true, nil
 		case lookErr != nil:
-			return false, fmt.Errorf("look whether it is still there: %w", ofRead(lookErr))
+			return false, fmt.Errorf("check whether it still exists: %w", ofRead(lookErr))
 		}
 		p.index.put(there)
 	}

@@ -103,7 +103,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The real agent comes into any image, starts there, and says how it ended when it is asked to go.
+// The real agent comes into any image, starts there, and says how it ended when it is told to stop.
 func TestTheRealAgentRunsInAPod(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, func(c *Config) { c.AgentImage = realImage })
@@ -129,7 +129,7 @@ func TestTheRealAgentRunsInAPod(t *testing.T) {
 	}
 }
 
-// The watch selects by a label, and calls deleted what has it no more. It is there still, and is mended.
+// The watch selects by a label, and calls deleted what has it no more. It is there still, and is repaired.
 func TestAPodThatLostItsLabelIsMended(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, nil)

@@ -60,7 +60,7 @@ func TestAnUnchangedObservationCostsNothing(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("it allocates %v times", n)
 	}
-	p.index.watched(o, false) // as after a watch that began anew
+	p.index.watched(o, false) // as after a watch that started over
 	if p.seenBy(t) != first {
 		t.Error("a pod that is as it was makes another observation")
 	}

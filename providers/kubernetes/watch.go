@@ -26,8 +26,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// watching holds one watch open for ever: a client-go reflector, which lists, watches, and lists again where a watch
-// cannot go on (410, a server that restarted). It delivers into the index without a store in between. A list that
+// watching holds one watch open forever: a client-go reflector, which lists, watches, and lists again where a watch
+// cannot continue (410, a server that restarted). It delivers into the index without a store in between. A list that
 // failed or broke off delivers nothing.
 type watching struct {
 	what  string // as an error names it: `pods in namespace "ml"`
@@ -66,7 +66,7 @@ const refusalStands = 3 * time.Second
 type refused struct {
 	since  time.Time
 	err    error // the last of them
-	stands bool  // it is for good, as far as that can be told
+	stands bool  // it is permanent, as far as that can be told
 }
 
 // hear takes in an answer. Until the row stands whatever is no refusal ends it: a server that could not be reached may be
@@ -185,14 +185,14 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	case !w.seen || apierrors.IsResourceExpired(err):
 	case err == nil && verb == "watch" && w.unseen:
 		w.unseen = false
-		w.log.Info("What the cluster does is seen again.", "what", w.what)
+		w.log.Info("The cluster is observed again.", "what", w.what)
 	case err != nil && !w.unseen && (!isRefusal(err) || w.refusal[verb].stands):
 		w.unseen = true
-		w.log.Warn("What the cluster does is not seen at present; what runs there runs on.", "error", w.explain(verb, err))
+		w.log.Warn("The cluster cannot be observed; what is running there keeps running.", "error", w.explain(verb, err))
 	}
 	if verb == "watch" && err == nil {
 		w.opened = true
-		w.note("list", nil) // a list that failed was made up for: the watch began with one, or goes on
+		w.note("list", nil) // a list that failed was made up for: the watch began with one, or continues
 	}
 	w.settle()
 }
@@ -237,7 +237,7 @@ func (w *watching) hide(hiding bool) {
 	}
 }
 
-// refused is what the API server does not allow at present, for good as far as that can be told; nil if nothing.
+// refused is what the API server does not allow at present, permanently as far as that can be told; nil if nothing.
 func (w *watching) refused() error {
 	for _, verb := range []string{"watch", "list"} {
 		if r := w.refusal[verb]; r.stands {
@@ -258,11 +258,11 @@ func (w *watching) explain(verb string, err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("this master may not %s %s: its role needs the verbs list and watch there, as in deploy/: %w", verb, w.what, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s %s: the API server does not know who asks: the token or certificate is wrong or has expired: %w", verb, w.what, err)
+		return fmt.Errorf("%s %s: not authenticated: the token or certificate is wrong or has expired: %w", verb, w.what, err)
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
 		return fmt.Errorf("%s %s: %w", verb, w.what, err)
 	}
-	return fmt.Errorf("%s %s: the API server cannot be reached: %w", verb, w.what, err)
+	return fmt.Errorf("%s %s: the API server is unreachable: %w", verb, w.what, err)
 }
 
 // ready waits for the first complete list and an open watch, until ctx ends. Where the API server refuses, it is an
@@ -293,14 +293,14 @@ func (w *watching) caveats() []string {
 	case err == nil:
 		return nil
 	case w.seen:
-		return []string{fmt.Sprintf("What is known of %s is old: %s.", w.what, err)}
+		return []string{fmt.Sprintf("The observation of %s is stale: %s.", w.what, err)}
 	case w.vital:
 		return nil // Observe fails with it
 	}
 	return []string{fmt.Sprintf("%s: %s.", w.blind, err)}
 }
 
-// Observe tells of every pod of ours, and every node that takes pods at all. It waits for the first complete list and
+// Observe reports every pod of ours, and every node that takes pods at all. It waits for the first complete list and
 // no longer than ctx. From then on it answers at once from what the watches have told: while the API server is away
 // that is what was last known, which is not nothing.
 func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
@@ -366,8 +366,8 @@ var nominatedOnly = fields.AndSelectors(
 )
 
 const (
-	unseenNodes = "Which nodes there are and what they have is not known, so the plan takes it that every job fits, and what does not waits for the scheduler"
-	unseenLoad  = "What others use of the nodes is not known, so the plan counts as free what is not"
+	unseenNodes = "The nodes and their capacity are unknown, so the plan assumes that every job fits; what does not waits for the scheduler"
+	unseenLoad  = "What others use on the nodes is unknown, so the plan counts it as free"
 )
 
 // ownWatches are those of every provider; its gang may add others.
@@ -400,7 +400,7 @@ const strayTimeout = 5 * time.Second
 
 // watched enters what the watch says of a pod of ours. It calls deleted also one from which somebody has taken the label
 // that it selects by, so the API server is asked about those that nobody was seen to delete. A pod without that label is
-// not heard of until it is mended: what becomes of it meanwhile shows then, or with the next list.
+// not heard of until it is repaired: what happens to it meanwhile shows then, or with the next list.
 func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	if gone && o.DeletionTimestamp == nil && p.index.runs(o.UID) {
 		ctx, cancel := context.WithTimeout(p.ctx, strayTimeout)

@@ -301,7 +301,7 @@ func noticesEnds(f *field) {
 	p := f.open(proxy.Kubeconfig(f, f.user()))
 	f.create(1, nil)
 	f.await(p, "it is up", slotIs(1, job.Up))
-	// What ended while nobody could watch is noticed by what is not listed any more.
+	// What ended while nobody could watch is noticed by what is no longer listed.
 	proxy.Refuse(f)
 	zero := int64(0)
 	f.ok(f.admin.CoreV1().Pods(f.namespace).Delete(f.ctx, slotOf(f.now(p), 1).Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))
@@ -508,13 +508,13 @@ func namesUnreachable(f *field) {
 		if err == nil {
 			f.Fatal("an API server that refuses connections is observed")
 		}
-		return strings.Contains(err.Error(), "cannot be reached")
+		return strings.Contains(err.Error(), "is unreachable")
 	})
 	proxy.Accept(f)
 	f.await(q, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 	f.await(p, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 
-	// Credentials that are no good any more: what was seen stands, and is said to be old.
+	// Credentials that are no longer valid: what was seen stands, and is said to be old.
 	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is old") }
 	refusals := []*testbed.Injected{
 		proxy.Inject(testbed.Fault{Verb: "watch", Status: http.StatusUnauthorized}), proxy.Inject(testbed.Fault{Verb: "list", Status: http.StatusUnauthorized}),
@@ -539,7 +539,7 @@ func staysQuiet(f *field) {
 	f.create(0, nil)
 	f.await(p, "it is up", slotIs(0, job.Up))
 	node := slotOf(f.now(p), 0).Node
-	// Namespaces of the tests before may still be going: it has to be quiet for this long at some time.
+	// Namespaces of the tests before may still be going: it must be quiet for this long at some time.
 	const quiet = 5 * time.Second
 	requests := func() int { return proxy.Requests("", "") - proxy.Requests("get", "namespaces") } // which comes each locateEach
 	asked := 0

@@ -14,7 +14,7 @@ import (
 
 // Config is the block provider "local". Its tags are the language, read by job.Fields.
 type Config struct {
-	Nodes []Node `hcl:"node,block" change:"update" doc:"A node to place slots on. Several may share this machine. With none declared, this machine as detected is one node."`
+	Nodes []Node `hcl:"node,block" change:"update" doc:"A node to place slots on. Several may share this machine. Without any, this machine as detected is one node."`
 }
 
 // Node is declared capacity. It may be more than the machine has: what is declared is what is planned with.
@@ -32,15 +32,15 @@ func (c Config) Validate() []error {
 	seen := map[string]bool{}
 	for _, n := range c.Nodes {
 		if !job.ValidName(n.Name) {
-			errs = append(errs, fmt.Errorf("%q cannot name a node: use up to 63 letters, digits, \"-\" and \"_\", beginning with a letter or digit", n.Name))
+			errs = append(errs, fmt.Errorf("%q is not a valid node name: use up to 63 letters, digits, \"-\" and \"_\", beginning with a letter or digit", n.Name))
 		}
 		if seen[n.Name] {
-			errs = append(errs, fmt.Errorf("node %q is declared twice: give each node a name of its own", n.Name))
+			errs = append(errs, fmt.Errorf("node %q is declared twice: give each node its own name", n.Name))
 		}
 		seen[n.Name] = true
 		for device, count := range n.Devices {
 			if device == "" || count < 0 {
-				errs = append(errs, fmt.Errorf("node %q declares %d of device %q: a device has a name and a count of 0 or more", n.Name, count, device))
+				errs = append(errs, fmt.Errorf("node %q declares %d of device %q: a device needs a name and a count of 0 or more", n.Name, count, device))
 			}
 		}
 	}
@@ -52,12 +52,12 @@ func (c Config) Check(r *job.Role) error {
 	var errs []error
 	for _, p := range append([]job.Program{r.Program}, r.PerSlot...) {
 		if p.Image != "" {
-			errs = append(errs, &job.Misfit{Argument: "image", Err: errors.New("this provider runs processes of this machine, and no images: leave image out, or choose another provider")})
+			errs = append(errs, &job.Misfit{Argument: "image", Err: errors.New("this provider runs processes on this machine, not images: remove image, or choose another provider")})
 			break
 		}
 	}
 	if r.Pod != nil {
-		errs = append(errs, &job.Misfit{Argument: "pod", Err: errors.New("this provider runs processes of this machine, and has no pods: leave pod out, or choose another provider")})
+		errs = append(errs, &job.Misfit{Argument: "pod", Err: errors.New("this provider runs processes on this machine, not pods: remove pod, or choose another provider")})
 	}
 	return errors.Join(errs...)
 }

@@ -32,7 +32,7 @@ func TestValidateListsEveryMistake(t *testing.T) {
 		{Name: "n1"}, {Name: "n1"}, {Name: "no/slash"}, {Name: "n2", Devices: map[string]int{"gpu": -1}}, {Name: "n3"},
 	}}
 	text := errors.Join(c.Validate()...).Error()
-	for _, want := range []string{`"n1" is declared twice`, `"no/slash" cannot name a node`, `node "n2" declares -1 of device "gpu"`} {
+	for _, want := range []string{`"n1" is declared twice`, `"no/slash" is not a valid node name`, `node "n2" declares -1 of device "gpu"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}

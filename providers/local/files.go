@@ -138,7 +138,7 @@ func (p *Provider) keys() ([]key, error) {
 	return keys, nil
 }
 
-// list gives the names in a directory; none if it is not there.
+// list returns the names in a directory; none if it is not there.
 func list(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -30,7 +30,7 @@ type home int
 
 const (
 	here      home = iota // it is this one, perhaps by another name; also if an older version launched, which did not record it
-	vanished              // it is not there any more: it was moved to here, or this is a copy and it was removed
+	vanished              // it is no longer there: it was moved to here, or this is a copy and it was removed
 	elsewhere             // it is another one, of which this is a copy
 )
 
@@ -65,12 +65,12 @@ func (p *Provider) copied(i *incarnation) bool {
 }
 
 // atHome tells, with an awayError, of an agent that runs for another run directory than this one: this is a copy of it, whose
-// master must not take the original's processes for its own, or it was moved, and the agent finds no service any more. What
+// master must not take the original's processes for its own, or it was moved, and the agent finds no service anymore. What
 // counts is the directory as the agent sees it, which may be in a container. i.mu is held.
 func (p *Provider) atHome(i *incarnation) error {
 	root := filepath.Join("/proc", strconv.Itoa(i.record.PID), "root")
 	home, err := p.homeOf(i.launch, root)
-	if err != nil || home == here { // what cannot be looked at is not taken for a copy
+	if err != nil || home == here { // what cannot be looked at is not mistaken for a copy
 		i.ours = true
 		return nil
 	}
@@ -99,9 +99,9 @@ func (e *awayError) Error() string {
 	}
 	where := strings.TrimSuffix(e.launched, "/"+runDirName)
 	if e.home == vanished {
-		return fmt.Sprintf("%s for %s, which was moved or removed: move it back, or end %s, to go on here", who, where, them)
+		return fmt.Sprintf("%s for %s, which was moved or removed: move it back, or end %s, to continue here", who, where, them)
 	}
-	return fmt.Sprintf("%s for %s, and this is a copy: run eltrain there, or remove %s and the state, eltrain.state, here and start anew",
+	return fmt.Sprintf("%s for %s, and this is a copy: run eltrain there, or remove %s and the state, eltrain.state, here and start over",
 		who, where, e.here)
 }
 

@@ -36,7 +36,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 		_, err := b.elsewhere(dir).Observe(b.ctx)
 		return fmt.Sprint(err)
 	}
-	// tells checks that all agents are told at once, in whatever order they were started.
+	// tells checks that all agents are reported at once, in whatever order they were started.
 	tells := func(text, rest string) {
 		t.Helper()
 		list, after, _ := strings.Cut(strings.TrimPrefix(text, "observe local processes: agents "), " run for ")
@@ -48,7 +48,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	}
 	copied := filepath.Join(t.TempDir(), "exp")
 	b.ok(os.CopyFS(copied, os.DirFS(b.dir)))
-	tells(there(copied), fmt.Sprintf("%s, and this is a copy: run eltrain there, or remove %s/.eltrain and the state, eltrain.state, here and start anew", b.dir, copied))
+	tells(there(copied), fmt.Sprintf("%s, and this is a copy: run eltrain there, or remove %s/.eltrain and the state, eltrain.state, here and start over", b.dir, copied))
 	link := filepath.Join(t.TempDir(), "link")
 	b.ok(os.Symlink(b.dir, link))
 	if text := there(link); text != "<nil>" {
@@ -56,7 +56,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	}
 	moved := b.dir + "-moved"
 	b.ok(os.Rename(b.dir, moved))
-	tells(there(moved), b.dir+", which was moved or removed: move it back, or end those processes, to go on here")
+	tells(there(moved), b.dir+", which was moved or removed: move it back, or end those processes, to continue here")
 	b.ok(os.Rename(moved, b.dir))
 	for number := range agents {
 		if now := b.await(number+1, job.Up); !slices.Contains(agents, strconv.Itoa(now.AgentPID)) {
@@ -79,7 +79,7 @@ func (b *bench) elsewhere(dir string) *Provider {
 	return p
 }
 
-// A copy's state goes on with the same UID and the same incarnation numbers: whether it was copied at rest, or without its
+// A copy's state continues with the same UID and the same incarnation numbers: whether it was copied at rest, or without its
 // run directory while the original's agents run, as the error advises, its limits and its stops are its own.
 func TestACopysStopsEndNothingOfTheOriginals(t *testing.T) {
 	for name, begin := range map[string]func(b *bench, copied string, l job.Launch){

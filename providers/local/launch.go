@@ -84,9 +84,9 @@ func checkLaunch(l job.Launch) error {
 	case !job.ValidName(l.Slot.Job) || !job.ValidName(l.Slot.Role) || l.Slot.Index < 0:
 		return errors.New("the address is malformed")
 	case l.Incarnation < 1:
-		return fmt.Errorf("%d is not the number of an incarnation: they count from 1", l.Incarnation)
+		return fmt.Errorf("%d is not an incarnation: they are counted from 1", l.Incarnation)
 	case len(l.Program.Command) == 0:
-		return errors.New("there is no command")
+		return errors.New("the command is missing")
 	}
 	return nil
 }

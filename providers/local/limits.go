@@ -333,7 +333,7 @@ func oomKills(dirs []string) int {
 
 // sweep removes an incarnation's cgroups once nothing of it runs, the job's above them with its last one, and eltrain's
 // with its last job: the kernel refuses while others are in them. A copy's record names the original's, which stay. What
-// cannot be removed is tried again whenever the incarnation is looked at. i.mu is held and the launch record was read.
+// cannot be removed is retried whenever the incarnation is looked at. i.mu is held and the launch record was read.
 func (p *Provider) sweep(i *incarnation) error {
 	if i.swept {
 		return nil

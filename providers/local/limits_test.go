@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// limited skips where this user may not limit, and gives a launch with both limits.
+// limited skips where this user may not limit, and returns a launch with both limits.
 func (b *bench) limited(program job.Program) job.Launch {
 	b.Helper()
 	if caveats := b.Capabilities().Caveats; len(caveats) > 0 {

@@ -333,17 +333,17 @@ func (p *Provider) removeCgroupsOf(i *incarnation) error {
 	return p.sweep(i)
 }
 
-// removeForgotten ends what a Forget that was cut short had begun.
+// removeForgotten ends what a Forget that was cut short had started.
 func (p *Provider) removeForgotten() {
 	left, _ := filepath.Glob(filepath.Join(p.runDir, "jobs", ".*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			p.log.Warn("Remains of a forgotten job cannot be removed.", "error", err)
+			p.log.Warn("Cannot remove what is left of a forgotten job.", "error", err)
 		}
 	}
 }
 
-// Close ends all that New started. Agents run on.
+// Close ends all that New started. Agents keep running.
 func (p *Provider) Close() error {
 	p.cancel()
 	err := p.notify.Close()

@@ -101,7 +101,7 @@ func (l *logReader) readOn(b []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// turn goes on to the new beginning if the file at the path is another one than is open, or became shorter. l.mu is held.
+// turn continues to the new beginning if the file at the path is another one than is open, or became shorter. l.mu is held.
 func (l *logReader) turn() (next bool, err error) {
 	there, err := os.Stat(l.path)
 	if errors.Is(err, fs.ErrNotExist) {

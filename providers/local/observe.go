@@ -36,7 +36,7 @@ type incarnation struct {
 	final  *job.Incarnation
 }
 
-// incarnation gives the one handle of k.
+// incarnation returns the one handle of k.
 func (p *Provider) incarnation(k key) *incarnation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -303,12 +303,12 @@ func (p *Provider) processEnded(proc *process) {
 		return
 	}
 	if _, _, err := p.look(i); err != nil {
-		p.log.Warn("An ended agent cannot be looked at.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot examine an ended agent.", "incarnation", i.key.String(), "error", err)
 	}
 	p.changed()
 }
 
-// readNotifications tells of agents' records as they appear.
+// readNotifications reports agents' records as they appear.
 func (p *Provider) readNotifications() {
 	for {
 		select {
@@ -325,7 +325,7 @@ func (p *Provider) readNotifications() {
 				return
 			}
 			// Events were lost: look at everything.
-			p.log.Debug("Files are not watched reliably.", "error", err)
+			p.log.Debug("File watching is unreliable.", "error", err)
 			p.changed()
 		}
 	}

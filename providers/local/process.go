@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// identity names one process of this boot for ever. A pid alone does not: it is used again. Nothing is ever
+// identity names one process of this boot forever. A pid alone does not: it is used again. Nothing is ever
 // signalled unless both match.
 type identity struct {
 	PID   int    `json:"pid"`
@@ -87,7 +87,7 @@ func (p *process) exit() *job.Exit {
 	return p.end
 }
 
-// finish reaps a child and lets go of the pidfd. The process has ended.
+// finish reaps a child and releases the pidfd. The process has ended.
 func (p *process) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *process) finish() {
 	close(p.done)
 }
 
-// release lets go of the pidfd. p.mu is held.
+// release releases the pidfd. p.mu is held.
 func (p *process) release() {
 	if p.fd >= 0 {
 		unix.Close(p.fd)

@@ -26,8 +26,8 @@ const (
 	killWait   = 10 * time.Second
 )
 
-// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent any more, all
-// that is left of the incarnation is killed. What had only been asked for is not started any more.
+// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent anymore, all
+// that is left of the incarnation is killed. What had only been asked for is no longer started.
 func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
 	k := key{uid, slot.Role, slot.Index, incarnation}
 	if err := checkUID(k.uid); err != nil {
@@ -60,7 +60,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 	case <-i.gone:
 		return nil
 	case <-time.After(killWait):
-		return fmt.Errorf("something of it still runs, %s after it was killed", killWait)
+		return fmt.Errorf("it still has running processes %s after it was killed", killWait)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -127,7 +127,7 @@ func newReaper(p *Provider) *reaper {
 	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
-// take hands over an incarnation of which nothing may run on.
+// take hands over an incarnation of which nothing may keep running.
 func (u *reaper) take(i *incarnation) {
 	u.mu.Lock()
 	u.pending[i] = true
@@ -164,8 +164,8 @@ func (u *reaper) run(ctx context.Context) {
 	}
 }
 
-// work kills what is left of everything pending, and buries that of which nothing is left. It reports whether
-// nothing is pending any more.
+// work kills what is left of everything pending, and finalizes that of which nothing is left. It reports whether
+// nothing is pending anymore.
 func (u *reaper) work() (done bool) {
 	u.mu.Lock()
 	pending := make([]*incarnation, 0, len(u.pending))
@@ -178,7 +178,7 @@ func (u *reaper) work() (done bool) {
 	}
 	census, err := takeCensus()
 	if err != nil {
-		u.p.log.Error("What dead agents left behind cannot be looked for.", "error", err)
+		u.p.log.Error("Cannot search for processes of dead agents.", "error", err)
 		return false
 	}
 	done = true
@@ -187,7 +187,7 @@ func (u *reaper) work() (done bool) {
 		left, err := u.p.killAll(i, census)
 		killed = append(killed, left...)
 		if err != nil {
-			u.p.log.Error("What a dead agent left behind cannot be ended.", "incarnation", i.key.String(), "error", err)
+			u.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
 		}
 		if err != nil || len(left) > 0 || !u.p.finalize(i) {
 			done = false
@@ -207,7 +207,7 @@ func (u *reaper) work() (done bool) {
 	return done
 }
 
-// awaitEnds waits until all have ended, or for the given time, and lets go of them.
+// awaitEnds waits until all have ended, or for the given time, and releases them.
 func awaitEnds(procs []*process, bound time.Duration) {
 	deadline := time.Now().Add(bound)
 	for _, proc := range procs {
@@ -345,7 +345,7 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 }
 
 // finalize makes an incarnation gone of which nothing runs. It reports whether that is done: an agent that died
-// has to be reaped first, since that tells how it ended.
+// must be reaped first, since that tells how it ended.
 func (p *Provider) finalize(i *incarnation) (done bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -365,10 +365,10 @@ func (p *Provider) finalize(i *incarnation) (done bool) {
 	}
 	final.Exit, final.Ended = p.exitOf(i)
 	if err := p.sweep(i); err != nil {
-		p.log.Warn("What limited an incarnation stays until it is looked at again.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot remove the cgroup of an incarnation; retrying later.", "incarnation", i.key.String(), "error", err)
 	}
 	if err := writeJSON(i.dir, endedFile, final); err != nil {
-		p.log.Warn("The end of an incarnation cannot be recorded.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot record the end of an incarnation.", "incarnation", i.key.String(), "error", err)
 	}
 	p.notify.Remove(i.dir)
 	i.end(&final)
@@ -383,7 +383,7 @@ func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
 	said, err := readJSON(i.dir, exitFile, &last)
 	switch {
 	case err != nil:
-		p.log.Warn("How an agent ended cannot be read.", "incarnation", i.key.String(), "error", err)
+		p.log.Warn("Cannot read how an agent ended.", "incarnation", i.key.String(), "error", err)
 	case last.Exit != nil:
 		return last.Exit, last.Reason
 	case last.State == job.MemberSucceeded:

@@ -64,7 +64,7 @@ func (w *watcher) run() {
 			continue
 		}
 		if err != nil { // no other error is possible on an epoll that is open
-			slog.Error("Ends of processes are no longer noticed.", "error", err)
+			slog.Error("Can no longer watch for process exits.", "error", err)
 			return
 		}
 		for _, e := range events[:n] {
@@ -85,7 +85,7 @@ func (w *watcher) run() {
 	}
 }
 
-// close ends run and lets go of every pidfd. The processes run on.
+// close ends run and releases every pidfd. The processes keep running.
 func (w *watcher) close() {
 	one := [8]byte{0: 1}
 	unix.Write(w.wake, one[:])

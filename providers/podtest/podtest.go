@@ -95,7 +95,7 @@ func Node(name string) kubelet.Node {
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}
 }
 
-// Needed skips a test where what it needs is not to be had.
+// Needed skips a test where what it needs is not available.
 func Needed(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

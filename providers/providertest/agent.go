@@ -92,7 +92,7 @@ func openFiles(c job.AgentConfig) (*files, error) {
 	}
 	syscall.CloseOnExec(c.LockFD) // kept open until this process ends, and no longer
 	if _, err := os.Stat(filepath.Join(f.dir, "agent.json")); err == nil {
-		return nil, fmt.Errorf("this incarnation was started before")
+		return nil, fmt.Errorf("this incarnation was already started")
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

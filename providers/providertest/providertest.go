@@ -17,7 +17,7 @@ import (
 
 // Harness is one infrastructure to test on, new and empty for each test.
 type Harness struct {
-	// Open gives a provider on it. Each call is another master; the suite closes what it opens.
+	// Open returns a provider on it. Each call is another master; the suite closes what it opens.
 	Open func() (providers.Provider, error)
 	// Node is where launches are placed.
 	Node string

@@ -269,7 +269,7 @@ func (a *Agent) Kill() {
 // Silence stops the agent without breaking its connection, as SIGSTOP would.
 func (a *Agent) Silence() { a.silent = true }
 
-// Wake lets a silenced agent go on.
+// Wake lets a silenced agent continue.
 func (a *Agent) Wake() {
 	switch {
 	case a.gone || !a.silent:

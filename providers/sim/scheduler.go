@@ -104,7 +104,7 @@ func (c *Cluster) DeleteNode(name string) {
 	c.RemoveNode(name)
 }
 
-// PutOut ends an agent for a reason of the cluster's own: it is asked to go first, as a pod that is evicted.
+// PutOut ends an agent for a reason of the cluster's own: it is told to stop first, as a pod that is evicted.
 func (c *Cluster) PutOut(a *Agent, cause job.Cause) {
 	if a.gone {
 		return

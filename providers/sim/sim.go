@@ -79,7 +79,7 @@ type key struct {
 	number int
 }
 
-// New makes an empty cluster whose clock stands at start. What happens in it is told to log, if that is set.
+// New makes an empty cluster whose clock stands at start. log gets what happens in it, if set.
 func New(name string, start time.Time, log func(format string, args ...any)) *Cluster {
 	if log == nil {
 		log = func(string, ...any) {}
@@ -182,7 +182,7 @@ func (c *Cluster) SetNode(n job.Node) {
 // Nodes lists the nodes.
 func (c *Cluster) Nodes() []job.Node { return slices.Clone(c.nodes) }
 
-// RemoveNode takes a node out of the list. What runs on it runs on, as after an edit of the declaration.
+// RemoveNode takes a node out of the list. What runs on it keeps running, as after an edit of the declaration.
 func (c *Cluster) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n job.Node) bool { return n.Name == name })
 	c.changed()
@@ -305,7 +305,7 @@ func (c *Cluster) Publish(_ context.Context, s providers.Service) error {
 	return nil
 }
 
-// Prepare gives the job's token.
+// Prepare returns the job's token.
 func (c *Cluster) Prepare(_ context.Context, g job.Group) (string, error) {
 	if err := c.trouble("prepare", job.Address{Job: g.Name}); err != nil {
 		return "", err

@@ -19,16 +19,16 @@ import (
 type Config struct {
 	kubernetes.Config `hcl:",inline"`
 
-	Queue           string           `hcl:"queue,optional" default:"default" change:"update" doc:"The queue that jobs are admitted to. It has to be there."`
-	SchedulerName   string           `hcl:"scheduler_name,optional" default:"volcano" change:"update" doc:"What the Volcano scheduler calls itself."`
+	Queue           string           `hcl:"queue,optional" default:"default" change:"update" doc:"The queue that jobs are admitted to. It must exist."`
+	SchedulerName   string           `hcl:"scheduler_name,optional" default:"volcano" change:"update" doc:"The name of the Volcano scheduler."`
 	SchedulerConfig string           `hcl:"scheduler_config,optional" default:"volcano-system/volcano-scheduler-configmap" change:"update" doc:"The ConfigMap with the scheduler's configuration, as \"NAMESPACE/NAME\". plan says what it means for jobs, if it may be read."`
-	NetworkTopology *NetworkTopology `hcl:"network_topology,block" change:"update" doc:"How far apart in the network the pods of a job may be. Needs Volcano 1.12 with HyperNodes."`
+	NetworkTopology *NetworkTopology `hcl:"network_topology,block" change:"update" doc:"The maximum network distance of a job's pods. Needs Volcano 1.12 with HyperNodes."`
 }
 
 // NetworkTopology is how far apart the pods of a job may be.
 type NetworkTopology struct {
 	Mode        string `hcl:"mode,optional" default:"hard" change:"update" doc:"\"hard\": never further apart. \"soft\": no further than it has to be."`
-	HighestTier int    `hcl:"highest_tier,optional" change:"update" doc:"The highest tier of HyperNodes below which all pods are: 1 is the closest."`
+	HighestTier int    `hcl:"highest_tier,optional" change:"update" doc:"The highest tier of HyperNodes that the pods may span: 1 is the closest."`
 }
 
 // Where Volcano's own manifests put things.
@@ -51,22 +51,22 @@ func (c Config) Validate() []error {
 	errs := c.Config.Validate()
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if why := validation.IsDNS1123Subdomain(c.queue()); len(why) > 0 {
-		bad("queue %q cannot name a queue: use small letters, digits, \"-\" and \".\"", c.Queue)
+		bad("invalid queue %q: use lower case letters, digits, \"-\" and \".\"", c.Queue)
 	}
 	if why := validation.IsDNS1123Subdomain(c.scheduler()); len(why) > 0 {
-		bad("scheduler_name %q cannot name a scheduler: use small letters, digits, \"-\" and \".\"", c.SchedulerName)
+		bad("invalid scheduler_name %q: use lower case letters, digits, \"-\" and \".\"", c.SchedulerName)
 	}
 	if namespace, name := c.schedulerConfig(); len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		bad("scheduler_config %q cannot name a ConfigMap: write it as %q", c.SchedulerConfig, defaultSchedulerConfig)
+		bad("invalid scheduler_config %q: write it as %q", c.SchedulerConfig, defaultSchedulerConfig)
 	}
 	if t := c.NetworkTopology; t != nil {
 		switch v1beta1.NetworkTopologyMode(t.Mode) {
 		case "", v1beta1.HardNetworkTopologyMode, v1beta1.SoftNetworkTopologyMode:
 		default:
-			bad("mode of network_topology is %q: write \"hard\" or \"soft\"", t.Mode)
+			bad("invalid mode %q of network_topology: write \"hard\" or \"soft\"", t.Mode)
 		}
 		if t.HighestTier < 0 {
-			bad("highest_tier of network_topology is %d: write a tier from 1 on, or leave it out", t.HighestTier)
+			bad("invalid highest_tier %d of network_topology: write a tier from 1, or remove it", t.HighestTier)
 		}
 	}
 	return errs

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// keepRetry is when a PodGroup that could not be made again is tried again, and keepTimeout bounds one attempt.
+	// keepRetry is when a PodGroup that could not be made again is retried, and keepTimeout bounds one attempt.
 	keepRetry   = time.Second
 	keepTimeout = 30 * time.Second
 	// askRetry is when the server is asked again what it knows, while it could not be asked or lacks something.
@@ -42,7 +42,7 @@ type gang struct {
 	config  Config
 	client  *client
 	asked   chan struct{} // closed once the server was asked what it knows
-	changed chan struct{} // gets a value when a PodGroup may have to be made again
+	changed chan struct{} // gets a value when a PodGroup may have to be recreated
 
 	mu       sync.Mutex
 	server   *server
@@ -97,7 +97,7 @@ func (g *gang) watch() {
 	all := g.client.queues()
 	g.site.Watch(kubernetes.Watch{
 		What: "queues", Kind: &v1beta1.Queue{},
-		Lack:   "Whether the queue exists, is open and has room is not known; a gang that it does not let in waits",
+		Lack:   "The queue's state and free quota are unknown; a gang that it does not admit waits",
 		List:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
 		Open:   all.Watch,
 		One:    func(o runtime.Object, gone bool) { g.seeQueue(o.(*v1beta1.Queue), gone) },
@@ -107,7 +107,7 @@ func (g *gang) watch() {
 	tree := g.client.hyperNodes()
 	g.site.Watch(kubernetes.Watch{
 		What: "HyperNodes", Kind: &v1alpha1.HyperNode{},
-		Lack: "Where nodes are in the network is not known: topology.rank_by has their own labels only",
+		Lack: "The network position of nodes is unknown: topology.rank_by can only use their own labels",
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return tree.List(ctx, o) },
 		Open: tree.Watch,
 		One:  func(o runtime.Object, gone bool) { g.seeHyperNode(o.(*v1alpha1.HyperNode), gone) },
@@ -230,7 +230,7 @@ func (g *gang) seeHyperNodes(all []runtime.Object) {
 	g.site.Changed()
 }
 
-// connect makes the network anew when it is asked for next. g.mu is held.
+// connect makes the network again when it is asked for next. g.mu is held.
 func (g *gang) connect() { g.network, g.labelled = nil, map[string]labelled{} }
 
 // tell wakes the loop and keep.
@@ -314,12 +314,12 @@ func (g *gang) Can(c *job.Capabilities) {
 		return
 	}
 	if why := g.seen().shut(g.config.queue()); why != "" {
-		c.Refused = fmt.Sprintf("No job is let in: %s.", why)
+		c.Refused = fmt.Sprintf("No job is admitted: %s.", why)
 		return
 	}
 	c.Caveats = append(c.Caveats, g.means...)
 	if !g.server.knows("minTaskMember") {
-		c.Caveats = append(c.Caveats, "This Volcano is older than spec.minTaskMember of PodGroups: of a job with several roles it counts the pods of all together.")
+		c.Caveats = append(c.Caveats, "This Volcano does not support spec.minTaskMember of PodGroups: for a job with several roles it counts the pods of all roles together.")
 	}
 }
 
@@ -347,20 +347,20 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 	server, there := g.server, g.groups[j.Group.UID]
 	g.mu.Unlock()
 	if why := server.lacks(g.config); why != "" {
-		return fmt.Errorf("its PodGroup cannot be made: %s", why)
+		return fmt.Errorf("its PodGroup cannot be created: %s", why)
 	}
 	spec := g.config.specOf(j.Group, server)
 	if there != nil && current(there, j, spec) {
 		return nil
 	}
 	var made *v1beta1.PodGroup
-	err := g.site.Write(ctx, j.Group.UID, "make the PodGroup", func(ctx context.Context) (err error) {
+	err := g.site.Write(ctx, j.Group.UID, "create the PodGroup", func(ctx context.Context) (err error) {
 		made, err = g.podGroups().Apply(ctx, declared(j, spec),
 			metav1.ApplyOptions{FieldManager: kubernetes.FieldManager, Force: true}, "minMember")
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("make the PodGroup: %w", err)
+		return fmt.Errorf("create the PodGroup: %w", err)
 	}
 	g.see(made, false)
 	return nil
@@ -387,7 +387,7 @@ func (g *gang) keep(ctx context.Context) {
 		fails++
 		if !told && (!providers.MayPass(err) || fails >= providers.Persists) {
 			told = true
-			g.site.Log().Warn("A PodGroup was deleted and cannot be made again; it is tried again.", "error", err)
+			g.site.Log().Warn("Cannot recreate a deleted PodGroup; retrying.", "error", err)
 		}
 	}
 }
@@ -410,7 +410,7 @@ func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 	defer cancel()
 	anchor, err := g.site.Client().CoreV1().ConfigMaps(g.site.Namespace()).Get(ctx, j.Owner.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("look for its anchor: %w", g.site.Read(err))
+		return fmt.Errorf("look up its anchor: %w", g.site.Read(err))
 	}
 	if err == nil && anchor.UID == j.Owner.UID {
 		return g.make(ctx, j)
@@ -447,7 +447,7 @@ func (g *gang) Schedule(group job.Group, slot job.Address) kubernetes.Scheduling
 // aloneItFits begins what the scheduler says of a pod that has room while its gang has none.
 const aloneItFits = "Schedulable:"
 
-// Complete implements kubernetes.Gang. It tells which jobs are not let in yet; of pods of which the scheduler says
+// Complete implements kubernetes.Gang. It tells which jobs are not admitted yet; of pods of which the scheduler says
 // nothing, what it says of their PodGroup; and of nodes, where they are in the network.
 func (g *gang) Complete(o *providers.Observation) {
 	g.mu.Lock()
@@ -460,7 +460,7 @@ func (g *gang) Complete(o *providers.Observation) {
 	}
 	for uid, j := range g.jobs {
 		if g.groups[uid] == nil {
-			o.Held[uid] = fmt.Sprintf("PodGroup %s was deleted, and is being made again", j.Name)
+			o.Held[uid] = fmt.Sprintf("PodGroup %s was deleted and is being recreated", j.Name)
 		}
 	}
 	for i := range o.Incarnations {
@@ -484,7 +484,7 @@ func (g *gang) waiting(uid string) string {
 	if why := unschedulable(group); why != "" {
 		return why
 	}
-	return fmt.Sprintf("%s %q, which has said nothing of it", kubernetes.WaitsForScheduler, g.config.scheduler())
+	return fmt.Sprintf("%s %q, which has not reported on it", kubernetes.WaitsForScheduler, g.config.scheduler())
 }
 
 // label adds to nodes where they are in the network. g.mu is held.
@@ -523,7 +523,7 @@ func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
 		g.forget(uid)
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for its PodGroup: %w", g.site.Read(err))
+		return fmt.Errorf("look up its PodGroup: %w", g.site.Read(err))
 	case kubernetes.JobOf(there.Labels) != uid:
 		return nil
 	}

@@ -152,7 +152,7 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 }
 
 // By age a gang that lost a member goes before any job that waits, however small: its PodGroup kept its age. The plugin
-// drf, which goes by what jobs hold, has to be told so; plan says what it does otherwise.
+// drf, which goes by what jobs hold, must be told so; plan says what it does otherwise.
 func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)
@@ -293,8 +293,8 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 		t.Helper()
 		w.until("held: "+words, func(o *providers.Observation) bool { return strings.Contains(o.Held[g.UID], words) })
 	}
-	held(`queue "research" does not exist: make it, or name another one`)
-	if c := w.p.Capabilities(); c.Refused != `No job is let in: queue "research" does not exist: make it, or name another one in the provider's queue.` {
+	held(`queue "research" does not exist: create it, or set another one`)
+	if c := w.p.Capabilities(); c.Refused != `No job is admitted: queue "research" does not exist: create it, or set another one in the provider's queue.` {
 		t.Errorf("a plan would not say so before anything is made: %q", c.Refused)
 	}
 	cluster.MakeQueue(t, name, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}})
@@ -305,11 +305,11 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 	full := group("full", 2, core)
 	w.prepare(full)
 	w.until("told that the queue is full", func(o *providers.Observation) bool {
-		return o.Held[full.UID] == `queue "research" has no room: the gang wants cpu 2, and of its 3 there are 2 in use`
+		return o.Held[full.UID] == `queue "research" has no room: the gang needs cpu 2, and of the queue's 3 already 2 are in use`
 	})
 	cluster.CloseQueue(t, name)
 	w.until("told that the queue is closed", func(o *providers.Observation) bool {
-		return strings.Contains(o.Held[full.UID], `it takes nobody in until it is opened`)
+		return strings.Contains(o.Held[full.UID], `it admits nothing until it is opened`)
 	})
 	if o := w.observe(); o.Held[g.UID] != "" || w.up(o, g) != 2 {
 		t.Errorf("what runs is held: %v", o.Held)
@@ -334,9 +334,9 @@ func TestASchedulerThatIsDown(t *testing.T) {
 	w.launch(running, 1, 1)
 	w.prepare(g)
 	w.until("told", func(o *providers.Observation) bool {
-		return strings.Contains(o.Held[g.UID], `the scheduler "volcano" has not taken up PodGroup `+podGroupOf(g)) &&
+		return strings.Contains(o.Held[g.UID], `the scheduler "volcano" has not handled PodGroup `+podGroupOf(g)) &&
 			slices.ContainsFunc(w.of(o, running), func(i job.Incarnation) bool {
-				return i.Waiting == `waits for the scheduler "volcano", which has said nothing of it`
+				return i.Waiting == `waits for the scheduler "volcano", which has not reported on it`
 			})
 	})
 	cluster.VolcanoScheduler.Start(t)
@@ -353,7 +353,7 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 	g := group("slow", 1, core)
 	t.Run("overloaded", func(t *testing.T) {
 		cluster.Webhook(t, testbed.Refusals{Namespace: w.namespace, Resource: testbed.PodGroups, Delay: 3 * time.Second, Timeout: time.Second})
-		if _, err := w.p.Prepare(t.Context(), g); err == nil || !strings.Contains(err.Error(), "prepare job.slow: make the PodGroup: Internal error occurred: failed calling webhook") {
+		if _, err := w.p.Prepare(t.Context(), g); err == nil || !strings.Contains(err.Error(), "prepare job.slow: create the PodGroup: Internal error occurred: failed calling webhook") {
 			t.Errorf("prepared: %v", err)
 		}
 	})
@@ -370,8 +370,8 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 	soak.Only(t)
 	w := newWork(t, newBed(t), nil)
 	w.observe()
-	if c := w.p.Capabilities(); c.Refused != "" || len(c.Caveats) != 2 || !strings.HasPrefix(c.Caveats[0], "The scheduler's plugin drf serves jobs that hold less first") ||
-		!strings.HasPrefix(c.Caveats[1], `The scheduler preempts nobody (its actions are "enqueue, allocate, backfill")`) {
+	if c := w.p.Capabilities(); c.Refused != "" || len(c.Caveats) != 2 || !strings.HasPrefix(c.Caveats[0], "The scheduler's plugin drf prefers jobs that hold less") ||
+		!strings.HasPrefix(c.Caveats[1], `The scheduler does not preempt (its actions are "enqueue, allocate, backfill")`) {
 		t.Errorf("of the stock configuration it says %+v", c)
 	}
 	w = newWork(t, w.cluster, func(c *Config) { c.SchedulerConfig = "elsewhere/conf" })
@@ -382,7 +382,7 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 }
 
 // A field that a job asks for and the server does not know is told with both named, before anything is made. Once
-// Volcano is upgraded the job goes on; HyperNodes are then labels of nodes.
+// Volcano is upgraded the job continues; HyperNodes are then labels of nodes.
 func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)
@@ -419,7 +419,7 @@ func TestAClusterWithoutVolcano(t *testing.T) {
 	}
 	w := newWork(t, testbed.Start(t, testbed.Options{}), nil)
 	w.observe()
-	if c := w.p.Capabilities(); !strings.HasPrefix(c.Refused, "This cluster has no Volcano: its API server does not know PodGroups of scheduling.volcano.sh/v1beta1.") {
+	if c := w.p.Capabilities(); !strings.HasPrefix(c.Refused, "This cluster has no Volcano: its API server has no PodGroups of scheduling.volcano.sh/v1beta1.") {
 		t.Errorf("refused with %q", c.Refused)
 	}
 	g := group("none", 1, core)

@@ -68,7 +68,7 @@ func (c Config) fields() []needed {
 	return all
 }
 
-// needed is a field that the server has to know.
+// needed is a field that the server must know.
 type needed struct{ field, by string }
 
 // declared is the PodGroup as eltrain applies it. It is its anchor's, not its pods', and outlives them: a gang that is

@@ -26,12 +26,12 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		want   []string
 	}{
 		{Config{}, nil},
-		{Config{Queue: "Research"}, []string{`queue "Research" cannot name a queue`}},
-		{Config{SchedulerName: "a b"}, []string{`scheduler_name "a b" cannot name a scheduler`}},
-		{Config{SchedulerConfig: "conf"}, []string{`scheduler_config "conf" cannot name a ConfigMap: write it as "volcano-system/volcano-scheduler-configmap"`}},
+		{Config{Queue: "Research"}, []string{`invalid queue "Research"`}},
+		{Config{SchedulerName: "a b"}, []string{`invalid scheduler_name "a b"`}},
+		{Config{SchedulerConfig: "conf"}, []string{`invalid scheduler_config "conf": write it as "volcano-system/volcano-scheduler-configmap"`}},
 		{Config{NetworkTopology: &NetworkTopology{}}, nil},
-		{Config{NetworkTopology: &NetworkTopology{Mode: "firm", HighestTier: -1}}, []string{`mode of network_topology is "firm"`, `highest_tier of network_topology is -1`}},
-		{Config{Config: kubernetes.Config{QPS: -1}}, []string{"qps is -1"}},
+		{Config{NetworkTopology: &NetworkTopology{Mode: "firm", HighestTier: -1}}, []string{`invalid mode "firm" of network_topology`, `invalid highest_tier -1 of network_topology`}},
+		{Config{Config: kubernetes.Config{QPS: -1}}, []string{"invalid qps -1"}},
 	} {
 		errs := c.config.Validate()
 		if len(errs) != len(c.want) {
@@ -60,7 +60,7 @@ func TestOverlaysKeepTheirHandsOffTheGang(t *testing.T) {
 		want string
 	}{
 		{spec("schedulerName", "other"), "it cannot change spec.schedulerName: set the provider's scheduler_name"},
-		{annotation("scheduling.k8s.io/group-name"), `it cannot change metadata.annotations["scheduling.k8s.io/group-name"]: the scheduler keeps the gang by it`},
+		{annotation("scheduling.k8s.io/group-name"), `it cannot change metadata.annotations["scheduling.k8s.io/group-name"]: the scheduler identifies the gang by it`},
 		{annotation("volcano.sh/task-spec"), `it cannot change metadata.annotations["volcano.sh/task-spec"]`},
 		{annotation("volcano.sh/preemptable"), `it cannot change metadata.annotations["volcano.sh/preemptable"]`},
 		{annotation("volcano.sh/numa-topology-policy"), ""},
@@ -89,10 +89,10 @@ func TestTheServerIsAskedForNothingItDoesNotKnow(t *testing.T) {
 	}{
 		{[]byte(`{}`), Config{}, "This cluster has no Volcano"},
 		{document(base), Config{}, ""},
-		{document(base), wide, `asks for network_topology, and the Volcano that this cluster has is older than that: its PodGroups have no spec.networkTopology.mode, only minMember, minResources, priorityClassName, queue.`},
-		{document(base + `, "networkTopology": {"properties": {"mode": {}}}`), wide, "asks for highest_tier of network_topology, and the Volcano that this cluster has is older than that: its PodGroups have no spec.networkTopology.highestTierAllowed"},
+		{document(base), wide, `uses network_topology, but this cluster's Volcano is too old: its PodGroups have no spec.networkTopology.mode, only minMember, minResources, priorityClassName, queue.`},
+		{document(base + `, "networkTopology": {"properties": {"mode": {}}}`), wide, "uses highest_tier of network_topology, but this cluster's Volcano is too old: its PodGroups have no spec.networkTopology.highestTierAllowed"},
 		{document(base + `, "networkTopology": {"allOf": [{"properties": {"mode": {}, "highestTierAllowed": {}}}]}`), wide, ""},
-		{document(`"minMember": {}`), Config{}, "asks for a gang"},
+		{document(`"minMember": {}`), Config{}, "uses a gang"},
 	} {
 		s, err := readSchema(c.document)
 		if err != nil {
@@ -119,19 +119,19 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 		conf string
 		want []string // beginnings
 	}{
-		"as installed":                {"actions: \"enqueue, allocate, backfill\"\n" + stock("\n    enablePreemptable: false"), []string{`The scheduler preempts nobody (its actions are "enqueue, allocate, backfill")`}},
+		"as installed":                {"actions: \"enqueue, allocate, backfill\"\n" + stock("\n    enablePreemptable: false"), []string{`The scheduler does not preempt (its actions are "enqueue, allocate, backfill")`}},
 		"only preempt added":          {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enablePreemptable: false"), []string{"The scheduler preempts and its plugin gang has enablePreemptable: false"}},
 		"preempt with the gang floor": {"actions: \"enqueue,allocate,preempt\"\n" + stock(""), nil},
-		"shares before age":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n", []string{"The scheduler's plugin drf serves jobs that hold less first"}},
+		"shares before age":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n", []string{"The scheduler's plugin drf prefers jobs that hold less"}},
 		"age before shares":           {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: drf\n    enableJobOrder: false\n", nil},
-		"preempt when there is room":  {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: overcommit\n", []string{"The scheduler preempts, but its plugin overcommit lets nobody in while the cluster is full"}},
+		"preempt when there is room":  {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: overcommit\n", []string{"The scheduler preempts, but its plugin overcommit admits no job while the cluster is full"}},
 		"a factor of somebody's own":  {"actions: \"enqueue, allocate, preempt\"\n" + stock("") + "  - name: overcommit\n    arguments:\n      overcommit-factor: 4.0\n", nil},
 		"no gang":                     {"actions: \"enqueue, allocate, preempt\"\ntiers:\n- plugins:\n  - name: capacity\n", []string{"The scheduler's plugin gang is off"}},
 		"a gang that is not ready":    {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enableJobReady: false"), []string{"The scheduler's plugin gang is off"}},
 		"no queue":                    {"actions: \"allocate, preempt\"\ntiers:\n- plugins:\n  - name: gang\n", []string{"The scheduler has no action enqueue", "The scheduler has neither the plugin proportion nor capacity"}},
 		"reclaim with the gang floor": {"actions: \"enqueue, allocate, preempt, reclaim\"\n" + stock(""), nil},
-		"reclaim below the floor":     {"actions: \"enqueue, allocate, preempt, reclaim\"\n" + stock("\n    enableReclaimable: false"), []string{"The scheduler reclaims what queues have beyond their share and its plugin gang has enableReclaimable: false"}},
-		"no YAML":                     {"actions: [", []string{"The scheduler's configuration cannot be read"}},
+		"reclaim below the floor":     {"actions: \"enqueue, allocate, preempt, reclaim\"\n" + stock("\n    enableReclaimable: false"), []string{"The scheduler reclaims from queues above their share and its plugin gang has enableReclaimable: false"}},
+		"no YAML":                     {"actions: [", []string{"Cannot read the scheduler's configuration"}},
 	} {
 		got := Config{}.meaning(c.conf)
 		ok := len(got) == len(c.want)
@@ -178,13 +178,13 @@ func TestWhyAGangIsHeld(t *testing.T) {
 		"heals":                        {some(v1beta1.PodGroupUnknown), queue("Closed", "4", "4"), ""},
 		"runs, and its queue is gone":  {some(v1beta1.PodGroupRunning), queues{}, ""},
 		"ended":                        {some(v1beta1.PodGroupCompleted), queue("Closed", "", ""), ""},
-		"no queue":                     {some(v1beta1.PodGroupPending), queues{}, `queue "q" does not exist: make it, or name another one in the provider's queue`},
-		"closing":                      {some(v1beta1.PodGroupInqueue), queue("Closing", "", ""), `queue "q" is closing: it takes nobody in until it is opened`},
-		"new":                          {some(""), queue("Open", "", ""), `the scheduler "volcano" has not taken up PodGroup gpt-0b0e9: it does so at once where it runs`},
+		"no queue":                     {some(v1beta1.PodGroupPending), queues{}, `queue "q" does not exist: create it, or set another one in the provider's queue`},
+		"closing":                      {some(v1beta1.PodGroupInqueue), queue("Closing", "", ""), `queue "q" is closing: it admits nothing until it is opened`},
+		"new":                          {some(""), queue("Open", "", ""), `the scheduler "volcano" has not handled PodGroup gpt-0b0e9 yet: is it running?`},
 		"queue without its controller": {some(v1beta1.PodGroupInqueue), queue("", "", ""), ""},
-		"full":                         {some(v1beta1.PodGroupPending, waits), queue("Open", "6", "3"), `queue "q" has no room: the gang wants cpu 4, and of its 6 there are 3 in use`},
-		"cluster full":                 {some(v1beta1.PodGroupPending, waits), queue("Open", "8", "3"), `queue "q" has not let PodGroup gpt-0b0e9 in: the cluster has no room for all of it (2 pods, cpu 4)`},
-		"queues not seen":              {some(v1beta1.PodGroupPending, waits), nil, `queue "q" has not let PodGroup gpt-0b0e9 in`},
+		"full":                         {some(v1beta1.PodGroupPending, waits), queue("Open", "6", "3"), `queue "q" has no room: the gang needs cpu 4, and of the queue's 6 already 3 are in use`},
+		"cluster full":                 {some(v1beta1.PodGroupPending, waits), queue("Open", "8", "3"), `queue "q" has not admitted PodGroup gpt-0b0e9: the cluster has no room for all of it (2 pods, cpu 4)`},
+		"queues not seen":              {some(v1beta1.PodGroupPending, waits), nil, `queue "q" has not admitted PodGroup gpt-0b0e9`},
 	} {
 		if got := c.queues.held(c.group, "volcano"); got != c.want {
 			t.Errorf("%s: %q, not %q", name, got, c.want)

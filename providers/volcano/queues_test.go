@@ -18,7 +18,7 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// Once a master may not see queues any more, what one was before keeps nobody out: it may have been opened since.
+// Once a master may not see queues anymore, what one was before keeps nobody out: it may have been opened since.
 func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -57,7 +57,7 @@ func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	}
 	for deadline := time.Now().Add(hang.Bound); ; time.Sleep(50 * time.Millisecond) {
 		c := p.Capabilities()
-		unseen := strings.Contains(strings.Join(c.Caveats, "\n"), "Whether the queue exists, is open and has room is not known")
+		unseen := strings.Contains(strings.Join(c.Caveats, "\n"), "The queue's state and free quota are unknown")
 		if c.Refused == "" && unseen {
 			return
 		}

@@ -36,13 +36,13 @@ func on(b *bool) bool { return b == nil || *b }
 // confSuffix ends the key of the configuration in its ConfigMap: Volcano's own is volcano-scheduler.conf.
 const confSuffix = ".conf"
 
-// askScheduler reads the scheduler's configuration and gives what it means for jobs, in full sentences.
+// askScheduler reads the scheduler's configuration and returns what it means for jobs, in full sentences.
 func (c Config) askScheduler(ctx context.Context, client *kube.Client) ([]string, error) {
 	namespace, name := c.schedulerConfig()
 	configMap, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return []string{fmt.Sprintf("Whether the scheduler preempts, and what of a gang it spares, is not known: %v. Name the ConfigMap with its configuration in scheduler_config, and let eltrain get it.", err)}, nil
+		return []string{fmt.Sprintf("It is unknown whether the scheduler preempts parts of gangs: %v. Set scheduler_config to the ConfigMap with its configuration, and allow eltrain to get it.", err)}, nil
 	case err != nil:
 		return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 	}
@@ -51,7 +51,7 @@ func (c Config) askScheduler(ctx context.Context, client *kube.Client) ([]string
 			return c.meaning(text), nil
 		}
 	}
-	return []string{fmt.Sprintf("ConfigMap %s/%s has no key that ends in %s: what the scheduler does is not known.", namespace, name, confSuffix)}, nil
+	return []string{fmt.Sprintf("ConfigMap %s/%s has no key that ends in %s: the scheduler's behavior is unknown.", namespace, name, confSuffix)}, nil
 }
 
 // networkPlugin is the scheduler's plugin that obeys a PodGroup's networkTopology. The chart leaves it out.
@@ -62,7 +62,7 @@ const networkPlugin = "network-topology-aware"
 func (c Config) meaning(text string) []string {
 	var conf schedulerConf
 	if err := yaml.Unmarshal([]byte(text), &conf); err != nil {
-		return []string{fmt.Sprintf("The scheduler's configuration cannot be read: %v.", err)}
+		return []string{fmt.Sprintf("Cannot read the scheduler's configuration: %v.", err)}
 	}
 	var actions []string
 	for action := range strings.SplitSeq(conf.Actions, ",") {
@@ -85,28 +85,28 @@ func (c Config) meaning(text string) []string {
 		say("The scheduler's plugin gang is off: it may place only some of a gang.")
 	}
 	if !slices.Contains(actions, "enqueue") {
-		say("The scheduler has no action enqueue: pods are made whether their queue has room or not.")
+		say("The scheduler has no action enqueue: pods are created even if their queue is full.")
 	}
 	if drf, is := plugins["drf"]; is && on(drf.JobOrder) {
-		say("The scheduler's plugin drf serves jobs that hold less first: what a gang of this job lost, a waiting job of another's may get before it is formed again. Give the provider a higher priority_class, or have drf's enableJobOrder be false.")
+		say("The scheduler's plugin drf prefers jobs that hold less: another waiting job may get the places that a gang of this job lost. Give the provider a higher priority_class, or set drf's enableJobOrder to false.")
 	}
 	if !proportion && !capacity {
-		say("The scheduler has neither the plugin proportion nor capacity: queues limit nothing.")
+		say("The scheduler has neither the plugin proportion nor capacity: queues have no limits.")
 	}
 	switch {
 	case !preempts:
-		say(fmt.Sprintf("The scheduler preempts nobody (its actions are %q): a priority_class puts this job ahead of others that wait, and takes no place from one that runs.", conf.Actions))
+		say(fmt.Sprintf("The scheduler does not preempt (its actions are %q): a priority_class puts this job ahead of waiting jobs but preempts no running one.", conf.Actions))
 	case gangs && !on(gang.Preemptable):
-		say("The scheduler preempts and its plugin gang has enablePreemptable: false: it may take pods of this job below its min. Those that eltrain marks as not preemptable, the first of each role up to min, it spares.")
+		say("The scheduler preempts and its plugin gang has enablePreemptable: false: it may evict pods of this job below its min, except those that eltrain marks as not preemptable: the first of each role up to min.")
 	}
 	if slices.ContainsFunc(actions, func(a string) bool { return strings.HasSuffix(a, "reclaim") }) && gangs && !on(gang.Reclaimable) {
-		say("The scheduler reclaims what queues have beyond their share and its plugin gang has enableReclaimable: false: it may take pods of this job below its min. Those that eltrain marks as not preemptable, the first of each role up to min, it spares.")
+		say("The scheduler reclaims from queues above their share and its plugin gang has enableReclaimable: false: it may evict pods of this job below its min, except those that eltrain marks as not preemptable: the first of each role up to min.")
 	}
 	if _, obeyed := plugins[networkPlugin]; c.NetworkTopology != nil && !obeyed {
-		say(fmt.Sprintf("The scheduler's plugin %s is off: it places pods wherever they fit, whatever network_topology says. Add the plugin to its configuration.", networkPlugin))
+		say(fmt.Sprintf("The scheduler's plugin %s is off: it ignores network_topology. Add the plugin to its configuration.", networkPlugin))
 	}
 	if overcommit, is := plugins["overcommit"]; is && preempts && on(overcommit.JobEnqueued) && overcommit.Arguments["overcommit-factor"] == nil {
-		say("The scheduler preempts, but its plugin overcommit lets nobody in while the cluster is full: what has a higher priority waits there and takes no place. Take overcommit out of the configuration, or raise its overcommit-factor.")
+		say("The scheduler preempts, but its plugin overcommit admits no job while the cluster is full: a job of higher priority waits there and preempts nothing. Remove overcommit from the configuration, or raise its overcommit-factor.")
 	}
 	return means
 }

@@ -21,11 +21,11 @@ func (s *server) knows(field string) bool { return s != nil && s.fields[field] }
 // lacks says what the configuration asks for and the server does not know; "" if nothing.
 func (s *server) lacks(c Config) string {
 	if s == nil {
-		return fmt.Sprintf("This cluster has no Volcano: its API server does not know PodGroups of %s. Install Volcano, or choose provider \"kubernetes\".", v1beta1.SchemeGroupVersion)
+		return fmt.Sprintf("This cluster has no Volcano: its API server has no PodGroups of %s. Install Volcano, or choose provider \"kubernetes\".", v1beta1.SchemeGroupVersion)
 	}
 	for _, n := range c.fields() {
 		if !s.knows(n.field) {
-			return fmt.Sprintf("Provider %q asks for %s, and the Volcano that this cluster has is older than that: its PodGroups have no spec.%s, only %s. Upgrade Volcano with its CustomResourceDefinitions, or leave it out.",
+			return fmt.Sprintf("Provider %q uses %s, but this cluster's Volcano is too old: its PodGroups have no spec.%s, only %s. Upgrade Volcano with its CustomResourceDefinitions, or remove the setting.",
 				Name, n.by, n.field, strings.Join(s.top(), ", "))
 		}
 	}

@@ -232,7 +232,7 @@ func (w *work) until(what string, holds func(*providers.Observation) bool) *prov
 	w.Helper()
 	deadline := time.After(w.bound)
 	for {
-		// What the server has only just been made to know has to be listed once before anything is observed.
+		// What the server has only just been made to know must be listed once before anything is observed.
 		o, err := w.p.Observe(w.Context())
 		if err == nil && holds(o) {
 			return o

@@ -27,9 +27,9 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 		return ""
 	}
 	if g.Status.Phase == "" && len(g.Status.Conditions) == 0 {
-		return fmt.Sprintf("the scheduler %q has not taken up PodGroup %s: it does so at once where it runs", scheduler, g.Name)
+		return fmt.Sprintf("the scheduler %q has not handled PodGroup %s yet: is it running?", scheduler, g.Name)
 	}
-	why := fmt.Sprintf("queue %q has not let PodGroup %s in", g.Spec.Queue, g.Name)
+	why := fmt.Sprintf("queue %q has not admitted PodGroup %s", g.Spec.Queue, g.Name)
 	if q[g.Spec.Queue] != nil {
 		if full := noRoom(g, q[g.Spec.Queue]); full != "" {
 			why = fmt.Sprintf("queue %q has no room: %s", g.Spec.Queue, full)
@@ -40,18 +40,18 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	return why
 }
 
-// shut is why a queue takes nobody in, whatever has room; "" if it does, or if that cannot be seen.
+// shut is why a queue admits nothing, whatever has room; "" if it does, or if that cannot be seen.
 func (q queues) shut(name string) string {
 	if q == nil {
 		return ""
 	}
 	queue := q[name]
 	if queue == nil {
-		return fmt.Sprintf("queue %q does not exist: make it, or name another one in the provider's queue", name)
+		return fmt.Sprintf("queue %q does not exist: create it, or set another one in the provider's queue", name)
 	}
 	switch queue.Status.State {
 	case v1beta1.QueueStateClosed, v1beta1.QueueStateClosing:
-		return fmt.Sprintf("queue %q is %s: it takes nobody in until it is opened", name, strings.ToLower(string(queue.Status.State)))
+		return fmt.Sprintf("queue %q is %s: it admits nothing until it is opened", name, strings.ToLower(string(queue.Status.State)))
 	}
 	return ""
 }
@@ -68,7 +68,7 @@ func noRoom(g *v1beta1.PodGroup, q *v1beta1.Queue) string {
 		after := used.DeepCopy()
 		after.Add(want)
 		if after.Cmp(most) > 0 {
-			short = append(short, fmt.Sprintf("the gang wants %s %s, and of its %s there are %s in use", name, want.String(), most.String(), used.String()))
+			short = append(short, fmt.Sprintf("the gang needs %s %s, and of the queue's %s already %s are in use", name, want.String(), most.String(), used.String()))
 		}
 	}
 	slices.Sort(short)

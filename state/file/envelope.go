@@ -19,7 +19,7 @@ type envelope struct {
 	State    json.RawMessage `json:"state"`
 }
 
-// accepted, in the place of the checksum, is how a person says that an edit was meant. The next write
+// accepted, instead of the checksum, is how a person says that an edit was meant. The next write
 // puts a real checksum there again.
 const accepted = "accept"
 
@@ -29,7 +29,7 @@ func checksum(compact []byte) string {
 	return fmt.Sprintf("crc32c:%08x", crc32.Checksum(compact, castagnoli))
 }
 
-// encode gives the file's content: indented, for people and for diff.
+// encode returns the file's content: indented, for people and for diff.
 func encode(s state.State) ([]byte, error) {
 	compact, err := json.Marshal(s)
 	if err != nil {
@@ -97,7 +97,7 @@ type contentError struct {
 func (e *contentError) Error() string { return e.problem }
 func (e *contentError) Unwrap() error { return e.err }
 
-// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum has to be
+// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum must be
 // right. What is no such content is given as it is.
 func Inside(content []byte) ([]byte, error) {
 	var e envelope
@@ -118,21 +118,21 @@ func decode(content []byte) (state.State, error) {
 		return state.State{}, &contentError{problem: unreadable(content, err), err: err}
 	}
 	if e.Checksum == nil || len(e.State) == 0 {
-		return state.State{}, &contentError{problem: `it is JSON but no state of eltrain: "checksum" or "state" is missing`}
+		return state.State{}, &contentError{problem: `it is JSON but not an eltrain state: "checksum" or "state" is missing`}
 	}
 	if err := e.check(content); err != nil {
 		return state.State{}, err
 	}
 	var s state.State
 	if err := json.Unmarshal(e.State, &s); err != nil {
-		return state.State{}, &contentError{problem: fmt.Sprintf("it does not hold a state of eltrain: %v", err), err: err}
+		return state.State{}, &contentError{problem: fmt.Sprintf("it does not contain an eltrain state: %v", err), err: err}
 	}
 	if s.Version < 1 || s.Serial == 0 || s.Lineage == "" {
-		return state.State{}, &contentError{problem: "it does not hold a state of eltrain: version, serial or lineage is missing"}
+		return state.State{}, &contentError{problem: "it does not contain an eltrain state: version, serial or lineage is missing"}
 	}
 	for name, r := range s.Jobs {
 		if r == nil {
-			return state.State{}, &contentError{problem: fmt.Sprintf("it does not hold a state of eltrain: the record of job %q is null", name)}
+			return state.State{}, &contentError{problem: fmt.Sprintf("it does not contain an eltrain state: the record of job %q is null", name)}
 		}
 	}
 	return s, nil
@@ -146,7 +146,7 @@ func (e *envelope) check(content []byte) error {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(e.State, &head); err != nil {
-		return &contentError{problem: fmt.Sprintf("it is JSON but no state of eltrain: %v", err), err: err}
+		return &contentError{problem: fmt.Sprintf("it is JSON but not an eltrain state: %v", err), err: err}
 	}
 	if head.Version > state.Version {
 		err := &state.VersionError{Version: head.Version}
@@ -159,7 +159,7 @@ func (e *envelope) check(content []byte) error {
 	if want, got := *e.Checksum, checksum(compact.Bytes()); want != accepted && want != got {
 		return &contentError{
 			problem: fmt.Sprintf("it was changed after eltrain wrote it: its checksum is %q, its content gives %q", want, got),
-			remedy:  fmt.Sprintf(`If you edited it and mean what it says now, set its "checksum" to %q.`, accepted),
+			remedy:  fmt.Sprintf(`If the edit was intended, set its "checksum" to %q.`, accepted),
 		}
 	}
 	return nil
@@ -171,18 +171,18 @@ func unreadable(content []byte, err error) string {
 		return "the file is empty"
 	}
 	if len(bytes.Trim(content, "\x00")) == 0 {
-		return "the file holds nothing but zero bytes, as after a power failure"
+		return "the file contains only zero bytes, as after a power failure"
 	}
 	if strings.TrimSpace(string(content)) == "" {
-		return "the file holds nothing but white space"
+		return "the file contains only white space"
 	}
 	if cutShort(content) {
-		return fmt.Sprintf("the file is cut off after %d bytes", len(content))
+		return fmt.Sprintf("the file is truncated after %d bytes", len(content))
 	}
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 		return fmt.Sprintf("it is not JSON: line %d: %v", 1+bytes.Count(content[:min(int(syntax.Offset), len(content))], []byte("\n")), err)
 	}
-	return fmt.Sprintf("it is not a state of eltrain: %v", err)
+	return fmt.Sprintf("it is not an eltrain state: %v", err)
 }
 
 // cutShort reports whether content is the beginning of a JSON object and no more.

@@ -52,7 +52,7 @@ type Store struct {
 
 var _ state.Store = (*Store)(nil)
 
-// New gives a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
+// New returns a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
 // here, so that all names of one state share one lock, and a link survives a write.
 func New(path string, o Options) (*Store, error) {
 	if o.Lease == 0 {
@@ -62,7 +62,7 @@ func New(path string, o Options) (*Store, error) {
 		o.Renew = o.Lease / 3
 	}
 	if o.Lease < 0 || o.Renew < 0 || o.Renew > o.Lease/2 {
-		return nil, fmt.Errorf("state file %s: a lease of %v renewed every %v cannot hold: renew at least twice per lease", path, o.Lease, o.Renew)
+		return nil, fmt.Errorf("state file %s: a lease of %v renewed every %v would expire: renew at least twice per lease", path, o.Lease, o.Renew)
 	}
 	real, err := resolve(path)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Store) explain(err error) error {
 }
 
 // DamagedError is returned for a state file that is there but cannot be understood, or was edited by hand.
-// It is never taken for an empty one, and nothing is written over it.
+// It is never mistaken for an empty one, and nothing is written over it.
 type DamagedError struct {
 	Path         string
 	Backup       string // path of the backup
@@ -173,13 +173,13 @@ func (e *DamagedError) Error() string {
 		msg += e.cause.remedy + "\n"
 	}
 	if e.BackupSerial > 0 {
-		return msg + fmt.Sprintf("Its backup %s is whole (serial %d). To go back to that one, which loses history but no running job:\n  cp %s %s",
+		return msg + fmt.Sprintf("Its backup %s is intact (serial %d). To restore it, which loses history but no running job:\n  cp %s %s",
 			e.Backup, e.BackupSerial, quote(e.Backup), quote(e.Path))
 	}
 	if errors.Is(e.backupErr, fs.ErrNotExist) {
-		return msg + "There is no backup. To start with an empty state, move the file away: what runs is found and adopted again."
+		return msg + "There is no backup. To start with an empty state, move the file away: running jobs are found and adopted again."
 	}
-	return msg + fmt.Sprintf("Its backup %s cannot be used either: %v. To start with an empty state, move both away: what runs is found and adopted again.", e.Backup, e.backupErr)
+	return msg + fmt.Sprintf("Its backup %s cannot be used either: %v. To start with an empty state, move both away: running jobs are found and adopted again.", e.Backup, e.backupErr)
 }
 
 func (e *DamagedError) Unwrap() error { return e.cause }

@@ -22,7 +22,7 @@ type guard struct{ file *os.File }
 // lock's directory is gone, which claim makes, it fails with fs.ErrNotExist.
 func (s *Store) takeGuard(ctx context.Context) (*guard, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, guardPatience,
-		fmt.Errorf("a process has been in the middle of a write or a lock for more than %v (is it stopped?); see who has %s open", guardPatience, s.guardPath()))
+		fmt.Errorf("another process has been writing or locking for more than %v (is it stopped?); see who has %s open", guardPatience, s.guardPath()))
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		g, err := s.tryGuard()

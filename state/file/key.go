@@ -42,7 +42,7 @@ func (s *Store) readKey(ctx context.Context, read func() ([]byte, error)) ([]byt
 	return key, nil
 }
 
-// makeKey gives the key that is there, or puts one there, whole and on the disk, or takes the one that another process has
+// makeKey returns the key that is there, or puts one there, whole and on the disk, or takes the one that another process has
 // just put there.
 func (s *Store) makeKey() ([]byte, error) {
 	if key, err := os.ReadFile(s.keyPath()); !errors.Is(err, fs.ErrNotExist) {

@@ -53,9 +53,9 @@ type held struct {
 }
 
 // unreadableHolder stands for a holder whose lock file makes no sense.
-const unreadableHolder = "somebody whose lock file cannot be read"
+const unreadableHolder = "an unknown holder (its lock file cannot be read)"
 
-// readLock gives the zero held if the lock is free. A lock file that makes no sense has a holder too, of
+// readLock returns the zero held if the lock is free. A lock file that makes no sense has a holder too, of
 // whom nothing is known: it is waited for like one on another host.
 func (s *Store) readLock() (held, error) {
 	f, err := os.Open(s.lockPath())
@@ -170,7 +170,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 
 // claim takes the lock if it is still as it was judged; nil without an error if not.
 func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*lock, error) {
-	// Not MkdirAll: a directory of jobs that somebody removed is not made anew.
+	// Not MkdirAll: a directory of jobs that somebody removed is not recreated.
 	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*l
 }
 
 // lastEpoch is the newest epoch known besides the lock file's: of the last holder that gave it back, and of
-// the stored state. What cannot be read counts as 0: locking must work to mend a damaged state.
+// the stored state. What cannot be read counts as 0: locking must work to repair a damaged state.
 func (s *Store) lastEpoch() uint64 {
 	last := s.lastUnlocked()
 	stored, err := s.head()
@@ -300,7 +300,7 @@ func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.renew, Renew: l.touch, Place: "the file system"}, began)
 }
 
-// touch renews once, or returns state.ErrFenced if the lock is this one no more. It does so under the guard: a
+// touch renews once, or returns state.ErrFenced if the lock is no longer this one. It does so under the guard: a
 // contender that has just found this holder silent either sees the renewal or has taken over before it.
 func (l *lock) touch(ctx context.Context) error {
 	g, err := l.store.takeGuard(ctx)
@@ -337,7 +337,7 @@ func (s *Store) fenced(now held, lost state.LockInfo) error {
 	return state.ErrFenced
 }
 
-// Unlock gives the lock back. Where another holds it by now, or nobody, there is nothing to give back.
+// Unlock releases the lock. Where another holds it by now, or nobody, there is nothing to give back.
 func (l *lock) Unlock(ctx context.Context) error {
 	if err := l.unlock(ctx); err != nil {
 		return fmt.Errorf("unlock state %s: %w", l.store.path, err)

@@ -131,7 +131,7 @@ func TestUnreadableLockFileBlocksForALeaseOnly(t *testing.T) {
 	}
 }
 
-// A holder whose clock runs backwards, stands still or is decades off renews all the same.
+// A holder whose clock runs backwards, stands still or is decades off renews anyway.
 func TestNoClockIsCompared(t *testing.T) {
 	stamps := map[string]func(i int) time.Time{
 		"backwards": func(i int) time.Time { return time.Unix(2_000_000_000-int64(i)*3600, 0) },
@@ -516,7 +516,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 
 func TestLockErrorsSayWhatWasBeingDone(t *testing.T) {
 	s := bubbleStore(t)
-	put(t, s.lockDir(), nil) // a file where the directory has to be
+	put(t, s.lockDir(), nil) // a file where the directory must be
 	for what, do := range map[string]func() error{
 		"lock state":         func() error { _, err := s.Lock(context.Background(), state.LockInfo{}, 0); return err },
 		"read lock of state": func() error { _, err := s.Holder(context.Background()); return err },

@@ -130,7 +130,7 @@ type update struct {
 
 var crashJournal = state.JournalOptions{FileSize: 20 << 10, Files: 100_000}
 
-// childWrite writes states and journal records for ever and says which ones are done.
+// childWrite writes states and journal records forever and says which ones are done.
 func childWrite(dir string) error {
 	s, err := childStore(dir)
 	if err != nil {
@@ -515,7 +515,7 @@ func TestFullDiskLeavesTheOldState(t *testing.T) {
 	})
 }
 
-// mountTmpfs gives a file system of its own.
+// mountTmpfs returns a file system of its own.
 func mountTmpfs(t *testing.T, options string) string {
 	t.Helper()
 	if runtime.GOOS != "linux" {

@@ -89,18 +89,18 @@ func TestDamagedStateIsToldApartAndNeverTakenForEmpty(t *testing.T) {
 		want   string
 	}{
 		{"empty", func([]byte) []byte { return nil }, "the file is empty"},
-		{"white space", func([]byte) []byte { return []byte(" \n") }, "nothing but white space"},
-		{"zeros", func(b []byte) []byte { return make([]byte, len(b)) }, "nothing but zero bytes"},
-		{"cut", func(b []byte) []byte { return b[:len(b)/2] }, "cut off after"},
-		{"cut before the last brace", func(b []byte) []byte { return bytes.TrimRight(b, "}\n") }, "cut off after"},
+		{"white space", func([]byte) []byte { return []byte(" \n") }, "only white space"},
+		{"zeros", func(b []byte) []byte { return make([]byte, len(b)) }, "only zero bytes"},
+		{"cut", func(b []byte) []byte { return b[:len(b)/2] }, "truncated after"},
+		{"cut before the last brace", func(b []byte) []byte { return bytes.TrimRight(b, "}\n") }, "truncated after"},
 		{"garbage", func([]byte) []byte { return []byte("\x7fELF\x02\x01") }, "not JSON"},
 		{"broken in the middle", func(b []byte) []byte { return bytes.Replace(b, []byte(`"serial":`), []byte(`"serial"`), 1) }, "not JSON: line 6"},
 		{"something appended", func(b []byte) []byte { return append(whole(b), "{}"...) }, "not JSON"},
-		{"other JSON", func([]byte) []byte { return []byte(`{"version": 4, "resources": []}`) }, "no state of eltrain"},
-		{"a list", func([]byte) []byte { return []byte(`[]`) }, "not a state of eltrain"},
+		{"other JSON", func([]byte) []byte { return []byte(`{"version": 4, "resources": []}`) }, "not an eltrain state"},
+		{"a list", func([]byte) []byte { return []byte(`[]`) }, "not an eltrain state"},
 		{"edited", func(b []byte) []byte { return bytes.Replace(b, []byte(`"rank": 1`), []byte(`"rank": 7`), 1) }, `set its "checksum" to "accept"`},
 		{"checksum edited", func(b []byte) []byte { return bytes.Replace(b, []byte(`crc32c:`), []byte(`crc32c:0`), 1) }, "was changed after eltrain wrote it"},
-		{"accepted but wrong", func([]byte) []byte { return []byte(`{"checksum": "accept", "state": {"version": 1, "serial": "two"}}`) }, "does not hold a state"},
+		{"accepted but wrong", func([]byte) []byte { return []byte(`{"checksum": "accept", "state": {"version": 1, "serial": "two"}}`) }, "does not contain an eltrain state"},
 		{"accepted but nothing", func([]byte) []byte { return []byte(`{"checksum": "accept", "state": {}}`) }, "version, serial or lineage is missing"},
 		{"a job of null", func([]byte) []byte {
 			return []byte(`{"checksum": "accept", "state": {"version": 1, "serial": 2, "lineage": "l", "jobs": {"gpt": null}}}`)
@@ -123,7 +123,7 @@ func TestDamagedStateIsToldApartAndNeverTakenForEmpty(t *testing.T) {
 			if got.Serial != 0 || got.Jobs != nil {
 				t.Fatalf("something was read after all: %+v", got)
 			}
-			if e.BackupSerial != 1 || !strings.Contains(err.Error(), s.Path()+".backup is whole (serial 1)") {
+			if e.BackupSerial != 1 || !strings.Contains(err.Error(), s.Path()+".backup is intact (serial 1)") {
 				t.Fatalf("the backup is not named: %v", err)
 			}
 			// Nothing is written over it, neither by the handle that wrote it nor by another.

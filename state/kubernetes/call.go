@@ -12,11 +12,11 @@ import (
 )
 
 // patience bounds the tries of one read or write where its context does not: an API server that is restarted
-// is back by then. A master whose state cannot be written for longer says so, and goes on trying.
+// is back by then. A master whose state cannot be written for longer says so, and keeps trying.
 const patience = 20 * time.Second
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("the API server did not do it within %v", patience))
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("the API server did not answer within %v", patience))
 }
 
 // requestTimeout bounds one request: on a connection that hangs there is time for another try.
@@ -39,7 +39,7 @@ func (e *ForbiddenError) Error() string {
 	if e.Name != "" {
 		what += " " + e.Name
 	}
-	return fmt.Sprintf("the right to %s %s in namespace %s is missing: give it to this user or ServiceAccount by a Role, as deploy/base/rbac.yaml does (%v)", e.Verb, what, e.Namespace, e.cause)
+	return fmt.Sprintf("missing permission to %s %s in namespace %s: grant it to this user or ServiceAccount with a Role, as in deploy/base/rbac.yaml (%v)", e.Verb, what, e.Namespace, e.cause)
 }
 
 func (e *ForbiddenError) Unwrap() error { return e.cause }
@@ -56,7 +56,7 @@ func onlyForbidden(err error) error {
 // refuses everybody, here for less than a second, and a new RoleBinding takes as long to be heard of.
 const settled = 3 * time.Second
 
-// call makes a request until it is done, refused for good, or ctx ends. A request that is made again may have
+// call makes a request until it is done, refused permanently, or ctx ends. A request that is made again may have
 // been carried out the first time: the callers know by what they find. A refusal stands from the first of a row: one
 // after an API server that could not be reached is of one that has just started.
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {
@@ -103,7 +103,7 @@ func (s *Store) failed(ctx context.Context, verb, resource, name string, err err
 	case forbidden(verb, err):
 		return &ForbiddenError{Verb: verb, Resource: resource, Namespace: s.namespace, Name: name, cause: err}
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s %s %s: the API server does not know who this is: the token may have expired; log in to the cluster again: %w", verb, resource, name, err)
+		return fmt.Errorf("%s %s %s: not authenticated: the token may have expired; log in to the cluster again: %w", verb, resource, name, err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %s %s: %w (%w)", verb, resource, name, context.Cause(ctx), err)
 	}

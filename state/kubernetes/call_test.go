@@ -40,7 +40,7 @@ func TestSilenceCountsAGapForSoMuch(t *testing.T) {
 		{time.Hour, lease("a", "1"), 10 * time.Second},      // stopped for an hour, perhaps together with the holder
 		{time.Second, lease("a", "2"), 0},                   // renewed
 		{time.Second, lease("a", "2"), time.Second},
-		{time.Second, lease("b", "2"), 0}, // made anew
+		{time.Second, lease("b", "2"), 0}, // recreated
 	} {
 		now = now.Add(look.after)
 		if got := w.observe(look.seen, now, most); got != look.want {
@@ -80,7 +80,7 @@ func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {
 				if errors.As(err, new(*ForbiddenError)) != c.missing || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("it says %v", err)
 				}
-				if !c.missing && !strings.Contains(err.Error(), "the API server did not do it within "+patience.String()) {
+				if !c.missing && !strings.Contains(err.Error(), "the API server did not answer within "+patience.String()) {
 					t.Errorf("that the time was up is not said: %v", err)
 				}
 			})

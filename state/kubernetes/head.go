@@ -28,7 +28,7 @@ import (
 //
 // The rest of one that is too large for the head is in parts: Secrets with names of their own, which the
 // description lists. Parts are never changed. They are there before a head names them and are removed after
-// none does any more, so after a crash at any step the head names a whole state.
+// none does anymore, so after a crash at any step the head names a whole state.
 
 const (
 	// currentState and backupState are data keys of the head.
@@ -124,14 +124,14 @@ func decode(d description, content []byte) (state.State, error) {
 	}
 	var s state.State
 	if err := json.Unmarshal(text, &s); err != nil {
-		return state.State{}, damaged("it does not hold a state of eltrain: %v", err)
+		return state.State{}, damaged("it does not contain an eltrain state: %v", err)
 	}
 	if s.Version != d.Version || s.Serial != d.Serial || s.Lineage != d.Lineage || s.Epoch != d.Epoch {
-		return state.State{}, damaged("its content is serial %d of lineage %s, its description says serial %d of lineage %s", s.Serial, s.Lineage, d.Serial, d.Lineage)
+		return state.State{}, damaged("its content has serial %d and lineage %s, but its description has serial %d and lineage %s", s.Serial, s.Lineage, d.Serial, d.Lineage)
 	}
 	for name, r := range s.Jobs {
 		if r == nil {
-			return state.State{}, damaged("it does not hold a state of eltrain: the record of job %q is null", name)
+			return state.State{}, damaged("it does not contain an eltrain state: the record of job %q is null", name)
 		}
 	}
 	return s, nil
@@ -152,10 +152,10 @@ func stored(head *corev1.Secret) (description, []byte, error) {
 		return d, inline, err
 	}
 	if use, found := head.Annotations[annotationUse]; found {
-		return d, nil, damaged("its annotation %s is %q, and there is no such state", annotationUse, use)
+		return d, nil, damaged("its annotation %s is %q, but there is no such state", annotationUse, use)
 	}
 	if backup, _, err := described(head, backupState); err != nil || backup.Serial > 0 {
-		return d, nil, damaged("its newest state was removed, and its backup was not")
+		return d, nil, damaged("its newest state was removed, but its backup was not")
 	}
 	if head.Annotations[annotationFence] == "" {
 		return d, nil, damaged("it is a Secret that eltrain did not write: the annotation %s is missing", annotationFence)
@@ -163,7 +163,7 @@ func stored(head *corev1.Secret) (description, []byte, error) {
 	return d, nil, nil
 }
 
-// described gives what a head says of one of its states, and the state's bytes in the head itself. The zero
+// described returns what a head says of one of its states, and the state's bytes in the head itself. The zero
 // description: there is none. Every error is a *contentError.
 func described(head *corev1.Secret, which string) (description, []byte, error) {
 	var d description
@@ -179,14 +179,14 @@ func described(head *corev1.Secret, which string) (description, []byte, error) {
 		return d, nil, damaged("its annotation %s was removed", annotationOf[which])
 	}
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return d, nil, damaged("its annotation %s makes no sense: %v", annotationOf[which], err)
+		return d, nil, damaged("its annotation %s is invalid: %v", annotationOf[which], err)
 	}
 	if d.Version > state.Version {
 		err := &state.VersionError{Version: d.Version}
 		return d, nil, &contentError{problem: err.Error(), err: err}
 	}
 	if d.Version < 1 || d.Serial == 0 || d.Lineage == "" {
-		return d, nil, damaged("its annotation %s makes no sense: version, serial or lineage is missing", annotationOf[which])
+		return d, nil, damaged("its annotation %s is invalid: version, serial or lineage is missing", annotationOf[which])
 	}
 	return d, inline, nil
 }
@@ -206,7 +206,7 @@ func (s *Store) content(ctx context.Context, d description, inline []byte) (stat
 	for _, name := range d.Parts {
 		part, err := s.getSecret(ctx, name)
 		if apierrors.IsNotFound(err) {
-			return state.State{}, damaged("its part, the Secret %s, is not there", name)
+			return state.State{}, damaged("its part, the Secret %s, is missing", name)
 		}
 		if err != nil {
 			return state.State{}, err
@@ -216,7 +216,7 @@ func (s *Store) content(ctx context.Context, d description, inline []byte) (stat
 	return decode(d, content)
 }
 
-// DamagedError is returned for a state that is there but cannot be understood. It is never taken for an empty
+// DamagedError is returned for a state that is there but cannot be understood. It is never mistaken for an empty
 // one, and nothing is written over it.
 type DamagedError struct {
 	Namespace, Secret string
@@ -229,14 +229,14 @@ type DamagedError struct {
 func (e *DamagedError) Error() string {
 	msg := fmt.Sprintf("%v.\n", e.cause)
 	if e.BackupSerial > 0 {
-		return msg + fmt.Sprintf("Its backup is whole (serial %d). To go back to that one, which loses history but no running job:\n  kubectl -n %s annotate secret %s %s=%s",
+		return msg + fmt.Sprintf("Its backup is intact (serial %d). To restore it, which loses history but no running job:\n  kubectl -n %s annotate secret %s %s=%s",
 			e.BackupSerial, e.Namespace, e.Secret, annotationUse, backupState)
 	}
 	backup := "There is no backup."
 	if e.backupErr != nil {
 		backup = fmt.Sprintf("Its backup cannot be used either: %v.", e.backupErr)
 	}
-	return msg + backup + fmt.Sprintf(" To start with an empty state, remove it: what runs is found and adopted again.\n  kubectl -n %s delete secret %s", e.Namespace, e.Secret)
+	return msg + backup + fmt.Sprintf(" To start with an empty state, remove it: running jobs are found and adopted again.\n  kubectl -n %s delete secret %s", e.Namespace, e.Secret)
 }
 
 func (e *DamagedError) Unwrap() error { return e.cause }
@@ -248,7 +248,7 @@ func (s *Store) explain(ctx context.Context, head *corev1.Secret, err error) err
 	}
 	e := &DamagedError{Namespace: s.namespace, Secret: s.object(), cause: err}
 	if chosen(head) == backupState {
-		e.backupErr = errors.New("it is the one that is being used")
+		e.backupErr = errors.New("it is the one in use")
 		return e
 	}
 	d, inline, err := described(head, backupState)
@@ -374,7 +374,7 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 	return names, nil
 }
 
-// tidy removes the parts that no head names any more, after a write that followed old. What cannot be removed
+// tidy removes the parts that no head names anymore, after a write that followed old. What cannot be removed
 // now is left to the next write; only a right that is missing is an error, since nobody would ever remove it.
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
@@ -414,10 +414,10 @@ func superseded(old *corev1.Secret) []string {
 }
 
 // unnamed lists the parts of this state that no head names, now or ever: what writes left that were cut short, under
-// this epoch or an older one. It returns ErrFenced if the head is not of this holder any more.
+// this epoch or an older one. It returns ErrFenced if the head is not of this holder anymore.
 //
 // The list comes before the head. A newer holder raises the fence before it makes parts: where the head that is read
-// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head any more, and
+// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head anymore, and
 // this one's own are of writes that have ended, since it has one at a time. A name is of one write and is not used again
 // (see putParts), so a removal does no harm either that arrives late, under another holder.
 func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error) {

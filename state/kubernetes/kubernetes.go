@@ -72,7 +72,7 @@ const maxName = 63
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// New gives a handle of the state. It contacts nothing.
+// New returns a handle of the state. It contacts nothing.
 func New(o Options) (*Store, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -84,13 +84,13 @@ func New(o Options) (*Store, error) {
 		o.Part = DefaultPart
 	}
 	if len(o.Name) > maxName || !validName.MatchString(o.Name) {
-		return nil, fmt.Errorf("state %q: a name in Kubernetes is of lower case letters, digits and \"-\", at most %d, and begins and ends with a letter or digit", o.Name, maxName)
+		return nil, fmt.Errorf("state %q: a name in Kubernetes consists of lower case letters, digits and \"-\", at most %d, and begins and ends with a letter or digit", o.Name, maxName)
 	}
 	if o.Lease < time.Second || o.Lease%time.Second != 0 {
-		return nil, fmt.Errorf("state %q: a lease of %v cannot be kept: it has to be whole seconds", o.Name, o.Lease)
+		return nil, fmt.Errorf("state %q: a lease of %v is invalid: write whole seconds", o.Name, o.Lease)
 	}
 	if o.Inline < 1 || o.Inline > DefaultInline || o.Part < 1 || o.Part > DefaultPart {
-		return nil, fmt.Errorf("state %q: %d bytes in the head and %d in a part: the most that fits is %d and %d", o.Name, o.Inline, o.Part, DefaultInline, DefaultPart)
+		return nil, fmt.Errorf("state %q: %d bytes in the head and %d in a part: the limits are %d and %d", o.Name, o.Inline, o.Part, DefaultInline, DefaultPart)
 	}
 	config, namespace, err := kube.Access{Kubeconfig: o.Kubeconfig, Context: o.Context, Namespace: o.Namespace}.Client(0)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Store) knownHead() *corev1.Secret {
 	return s.known
 }
 
-// Write implements state.Store. What the API server refuses for now is tried again for as long as patience and
+// Write implements state.Store. What the API server refuses for now is retried for as long as patience and
 // ctx allow. After an error the old state is there, whole, or the new one: when the answer to the last request
 // is lost nobody here can know which. The next Read tells.
 //
@@ -202,7 +202,7 @@ func (s *Store) knownHead() *corev1.Secret {
 func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
 	held, ours := l.(*lock)
 	if !ours {
-		return fmt.Errorf("write state %s: the lock is of another kind of store (%T)", s, l)
+		return fmt.Errorf("write state %s: the lock belongs to another kind of store (%T)", s, l)
 	}
 	// One write at a time under a lock: the sweep takes what no head names for left over.
 	select {
@@ -263,7 +263,7 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 		}
 	}
 	if err := s.tidy(ctx, l, old); err != nil {
-		return fmt.Errorf("the new state is stored, but what the older ones left could not be removed: %w", err)
+		return fmt.Errorf("the new state is stored, but the old parts could not be removed: %w", err)
 	}
 	return nil
 }

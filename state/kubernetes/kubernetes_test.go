@@ -455,7 +455,7 @@ func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 		"content edited":      {func(h *corev1.Secret) { h.Data["state"][20] ^= 1 }, []string{"changed after eltrain wrote it", back}},
 		"content removed":     {func(h *corev1.Secret) { delete(h.Data, "state") }, []string{"0 with crc32c", back}},
 		"description removed": {func(h *corev1.Secret) { delete(h.Annotations, "eltrain.dev/state") }, []string{"annotation eltrain.dev/state was removed", back}},
-		"description edited":  {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "?" }, []string{"makes no sense", back}},
+		"description edited":  {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "?" }, []string{"is invalid", back}},
 		"description emptied": {func(h *corev1.Secret) { h.Annotations["eltrain.dev/state"] = "{}" }, []string{"version, serial or lineage is missing", back}},
 		"state removed": {func(h *corev1.Secret) { delete(h.Data, "state"); delete(h.Annotations, "eltrain.dev/state") },
 			[]string{"its newest state was removed", back}},
@@ -560,7 +560,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A state that somebody removed under a running master is written anew, and still fenced.
+// A state that somebody removed under a running master is rewritten, and still fenced.
 func TestRemovedByHandUnderAHolder(t *testing.T) {
 	p := newPlace(t)
 	s := p.open()
@@ -582,7 +582,7 @@ func TestRemovedByHandUnderAHolder(t *testing.T) {
 	}
 }
 
-// Epochs go on growing when somebody removed the Lease, or else an old holder's could come again.
+// Epochs keep growing when somebody removed the Lease, or else an old holder's could come again.
 func TestLeaseRemovedByHand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -216,7 +216,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	l := &lock{Hold: state.NewHold(info), store: s, lease: put, unswept: true, writing: make(chan struct{}, 1)}
 	if time.Since(began) > s.lease/renewals {
 		// The answer came late, as from an API server that was away: what is left of the lease may be nothing. If it is
-		// this holder's still, it counts anew.
+		// this holder's still, it counts again.
 		began = time.Now()
 		if err := l.touch(ctx); errors.Is(err, state.ErrFenced) {
 			return nil, nil
@@ -230,7 +230,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 		if errors.Is(err, state.ErrFenced) {
 			return nil, nil // two claims after somebody removed the Lease: the other one was faster
 		}
-		return nil, fmt.Errorf("keep the former holder from writing: %w", err)
+		return nil, fmt.Errorf("fence the former holder: %w", err)
 	}
 	return l, nil
 }
@@ -273,7 +273,7 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 		}
 		// A holder that is alive learns of it with its next renewal, and its writes fail from now on.
 		if err := s.raiseFence(ctx, fence{epoch: now.Epoch + 1}); err != nil && !errors.Is(err, state.ErrFenced) {
-			return state.LockInfo{}, fmt.Errorf("keep the former holder from writing: %w", err)
+			return state.LockInfo{}, fmt.Errorf("fence the former holder: %w", err)
 		}
 		return *now, nil
 	}
@@ -313,7 +313,7 @@ func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.lease / renewals, Renew: l.touch, Place: "the API server"}, began)
 }
 
-// over reports whether the lock is known to be held no more.
+// over reports whether the lock is known to be no longer held.
 func (l *lock) over() bool {
 	if l.Why() != nil {
 		return true
@@ -364,7 +364,7 @@ func (l *lock) change(ctx context.Context, edited func(*coordinationv1.Lease) *c
 	}
 }
 
-// Unlock gives the lock back. Where another holds it by now, or nobody, there is nothing to give back.
+// Unlock releases the lock. Where another holds it by now, or nobody, there is nothing to give back.
 func (l *lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -271,7 +271,7 @@ func TestAPIServerGone(t *testing.T) {
 	case <-time.After(enough):
 		t.Fatal("Lost was not closed")
 	}
-	if why := l.Why(); why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "could not be renewed") {
+	if why := l.Why(); why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "not renewed for") {
 		t.Errorf("it says that it was lost because: %v", why)
 	}
 	if took := time.Since(killed); took > 2*testLease {

@@ -18,7 +18,7 @@ import (
 
 // The transports here stand between a store and the real API server.
 
-// through gives a handle whose requests go through trip.
+// through returns a handle whose requests go through trip.
 func (p *place) through(trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *Store {
 	p.t.Helper()
 	s := p.open()
@@ -186,7 +186,7 @@ func (c *counting) trip(r *http.Request, next http.RoundTripper) (*http.Response
 	return answer, err
 }
 
-// reset begins to count anew.
+// reset begins to count again.
 func (c *counting) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +214,7 @@ func (a *restarting) trip(r *http.Request, next http.RoundTripper) (*http.Respon
 	return next.RoundTrip(r)
 }
 
-// expiring does not know the token any more from some moment on.
+// expiring does not know the token anymore from some moment on.
 type expiring struct{ expired atomic.Bool }
 
 func (e *expiring) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {

@@ -25,7 +25,7 @@ type Store struct {
 	key    []byte
 	epoch  uint64
 	holder *lock
-	freed  chan struct{} // closed, and made anew, when the holder lets go or falls silent
+	freed  chan struct{} // closed, and recreated, when the holder lets go or falls silent
 }
 
 var _ state.Store = (*Store)(nil)

@@ -19,9 +19,9 @@ import (
 
 // Opener is one place that keeps a state, empty at first, with a short lease.
 type Opener interface {
-	// Open gives a further handle of the place, as another process would have.
+	// Open returns a further handle of the place, as another process would have.
 	Open() state.Store
-	// Silence stops the renewal of a held lock, as if its process hung; Resume lets it go on.
+	// Silence stops the renewal of a held lock, as if its process hung; Resume lets it continue.
 	Silence(l state.Lock)
 	Resume(l state.Lock)
 	// Lease is how long a lock outlives its last renewal.
@@ -319,7 +319,7 @@ func releaseEndsWait(t *testing.T, o Opener) {
 		}
 		got <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // the wait may or may not have begun; both must end well
+	time.Sleep(20 * time.Millisecond) // the wait may or may not have started; both must end well
 	unlock(t, l)
 	if err := <-got; err != nil {
 		t.Fatal(err)

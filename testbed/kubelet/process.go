@@ -256,13 +256,13 @@ func awaitCommand(proc string) {
 	}
 }
 
-// zombie tells whether the process with this folder in /proc has ended, and nobody has waited for it yet.
+// zombie reports whether the process with this folder in /proc has ended, and nobody has waited for it yet.
 func zombie(proc string) bool {
 	status, err := os.ReadFile(filepath.Join(proc, "status"))
 	return err == nil && strings.Contains(string(status), "\nState:\tZ")
 }
 
-// leads tells whether a command line is one of what leads to a container's command.
+// leads reports whether a command line is one of what leads to a container's command.
 func leads(line string) bool {
 	for _, words := range [][]string{{"/bin/sh", "-c", initScript}, {"setpriv", "--reuid"}, {"env", "-i"}, {chroot, bareRoot}} {
 		if strings.HasPrefix(line, strings.Join(words, "\x00")+"\x00") {

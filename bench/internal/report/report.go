@@ -48,3 +48,20 @@ func Write(path string, write func(io.Writer) error) error {
 	}
 	return errors.Join(write(f), f.Close())
 }
+
+// Samples is the path of a file to which single figures are added as lines in the format of Go's benchmarks, which benchstat
+// compares; "" is nowhere.
+type Samples string
+
+// Add adds one figure. A name is a path without blanks, such as Recovery/node-lost; a unit is benchstat's, such as sec/op.
+func (s Samples) Add(name string, value float64, unit string) error {
+	if s == "" {
+		return nil
+	}
+	f, err := os.OpenFile(string(s), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "Benchmark%s 1 %g %s\n", name, value, unit)
+	return errors.Join(err, f.Close())
+}

@@ -43,3 +43,16 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+func TestSamples(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "samples.txt")
+	for _, s := range []Samples{"", Samples(path), Samples(path)} {
+		if err := s.Add("Recovery/node-lost", 0.25, "sec/op"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "BenchmarkRecovery/node-lost 1 0.25 sec/op\n"
+	if text, err := os.ReadFile(path); err != nil || string(text) != want+want {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -1,4 +1,4 @@
-# Where things are that outlive a revision of the repository. Nothing of that is beside these files: they are
+# Paths of what outlives a revision of the repository. None is beside these files: they are
 # replaced as a whole with each commit.
 
 variable "home" {

@@ -1,4 +1,4 @@
-// Command alone reads a job directory, and says what came of it and how many bytes of memory it had at the most. A test that
+// Command alone reads a job directory, and says what came of it and how many bytes of memory it had at most. A test that
 // holds how much memory and time a directory takes runs it: in a process of its own, built without the race detector, nothing
 // else counts.
 package main

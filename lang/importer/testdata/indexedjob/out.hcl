@@ -5,7 +5,7 @@ provider "kubernetes" {
 job "torch-indexed" {
   provider = "kubernetes"
 
-  # The container torch is called main here.
+  # The container torch is named main here.
   role "worker" {
     replicas = 4
     image    = "registry.example/torch:2.5"

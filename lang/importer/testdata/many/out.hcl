@@ -6,7 +6,7 @@ provider "kubernetes" {
 job "9-lives" {
   provider = "kubernetes"
 
-  # The container c is called main here.
+  # The container c is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/c:1"
@@ -21,7 +21,7 @@ job "9-lives" {
 job "9-lives-2" {
   provider = "kubernetes"
 
-  # The container c is called main here.
+  # The container c is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/c:2"

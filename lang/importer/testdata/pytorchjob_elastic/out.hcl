@@ -6,7 +6,7 @@ provider "kubernetes" {
 job "elastic-imagenet" {
   provider = "kubernetes"
 
-  # The container pytorch is called main here.
+  # The container pytorch is named main here.
   role "worker" {
     replicas  = 2
     processes = 4

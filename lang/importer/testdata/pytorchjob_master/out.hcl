@@ -6,7 +6,7 @@ provider "kubernetes" {
 job "pytorch-simple" {
   provider = "kubernetes"
 
-  # The container pytorch is called main here.
+  # The container pytorch is named main here.
   role "worker" {
     replicas = 4
     image    = "registry.example/pytorch-mnist:v1"
@@ -32,14 +32,14 @@ job "pytorch-simple" {
 job "static-torchrun" {
   provider = "kubernetes"
 
-  # The container pytorch is called main here.
+  # The container pytorch is named main here.
   role "master" {
     processes = 8
     image     = "registry.example/llm:1"
     command   = ["sh", "-c", "set -ex\npip install -r requirements.txt\npython3 train.py --role master --host \"$HOSTNAME\"\n"]
   }
 
-  # The container pytorch is called main here.
+  # The container pytorch is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/llm:1"

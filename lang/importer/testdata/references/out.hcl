@@ -8,7 +8,7 @@ provider "volcano" {
 job "indexed" {
   provider = "kubernetes"
 
-  # The container c is called main here.
+  # The container c is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/c:1"
@@ -47,7 +47,7 @@ job "indexed" {
 job "scripts" {
   provider = "kubernetes"
 
-  # The container c is called main here.
+  # The container c is named main here.
   role "worker" {
     replicas    = 2
     image       = "registry.example/c:1"
@@ -74,7 +74,7 @@ job "scripts" {
 job "unlaunched" {
   provider = "kubernetes"
 
-  # The container node is called main here.
+  # The container node is named main here.
   role "worker" {
     image   = "registry.example/t:1"
     command = ["python", "t.py"]
@@ -85,7 +85,7 @@ job "unlaunched" {
 job "torch" {
   provider = "kubernetes"
 
-  # The container pytorch is called main here.
+  # The container pytorch is named main here.
   role "worker" {
     replicas = 4
     image    = "registry.example/t:1"
@@ -111,7 +111,7 @@ job "torch" {
 job "trainer" {
   provider = "kubernetes"
 
-  # The container node is called main here.
+  # The container node is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/t:1"
@@ -152,7 +152,7 @@ job "trainer" {
 job "volcano" {
   provider = "volcano"
 
-  # The container w is called main here.
+  # The container w is named main here.
   role "worker" {
     replicas = 2
     image    = "registry.example/w:1"

@@ -6,7 +6,7 @@ provider "kubernetes" {
 job "llama" {
   provider = "kubernetes"
 
-  # The container node is called main here.
+  # The container node is named main here.
   role "worker" {
     replicas  = 2
     processes = 4

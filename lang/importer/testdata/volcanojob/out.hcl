@@ -6,7 +6,7 @@ provider "volcano" {
 job "bert" {
   provider = "volcano"
 
-  # The container master is called main here.
+  # The container master is named main here.
   role "master" {
     image   = "registry.example/bert:1"
     command = ["python3", "bert.py"]
@@ -28,7 +28,7 @@ job "bert" {
     }
   }
 
-  # The container worker is called main here.
+  # The container worker is named main here.
   role "worker" {
     replicas    = 3
     processes   = 2

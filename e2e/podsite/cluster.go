@@ -1,13 +1,9 @@
-package site
+package podsite
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -23,7 +20,7 @@ const MainContainer = "main"
 
 // bounded is for what is asked when the test's own context has ended, too.
 func bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), Bound)
+	return context.WithTimeout(context.Background(), site.Bound)
 }
 
 // Pods are those of eltrain's jobs, ended ones too, in order of name.
@@ -63,7 +60,7 @@ func AtOnce() metav1.DeleteOptions {
 // NodeOf waits until a pod runs, and gives its node.
 func (s *Site) NodeOf(pod string) (node string) {
 	s.T.Helper()
-	Until(s.T, "pod "+pod+" runs", func() bool {
+	site.Until(s.T, "pod "+pod+" runs", func() bool {
 		now := s.Pod(pod)
 		node = now.Spec.NodeName
 		return now.Status.Phase == corev1.PodRunning
@@ -133,7 +130,7 @@ func (s *Site) Lease(state string) coordinationv1.LeaseSpec {
 func (s *Site) Renewed(state string) {
 	s.T.Helper()
 	before := s.Lease(state)
-	Until(s.T, "the lock is renewed", func() bool { return s.Lease(state).RenewTime.After(before.RenewTime.Time) })
+	site.Until(s.T, "the lock is renewed", func() bool { return s.Lease(state).RenewTime.After(before.RenewTime.Time) })
 }
 
 // TakenOver waits until a lock of which the holder was just stopped is another's, who has waited since before it was
@@ -147,7 +144,7 @@ func (s *Site) TakenOver(state string) {
 	}
 	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
 	var taken coordinationv1.LeaseSpec
-	Until(s.T, "the lock is another's", func() bool {
+	site.Until(s.T, "the lock is another's", func() bool {
 		if taken = s.Lease(state); taken.HolderIdentity == nil {
 			s.T.Fatalf("%s, which was stopped, has given the lock back", *left.HolderIdentity)
 		}
@@ -167,21 +164,10 @@ func (s *Site) TakenOver(state string) {
 
 // Processes are those of the site's pods, by their process id on this machine: they work in a directory of their own.
 func (s *Site) Processes() map[int]string {
-	found := map[int]string{}
 	if s.Work == "" {
-		return found
+		return nil
 	}
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, d := range dirs {
-		// Of a process in another mount namespace the path may begin with where its root is on this machine.
-		if cwd, err := os.Readlink(d + "/cwd"); err != nil || !strings.Contains(cwd, s.Work) || !lives(d) {
-			continue
-		}
-		args, _ := os.ReadFile(d + "/cmdline")
-		pid, _ := strconv.Atoi(filepath.Base(d))
-		found[pid] = string(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))
-	}
-	return found
+	return site.ProcessesIn(s.Work)
 }
 
 // Left is what there is of the site's jobs, objects and processes.
@@ -194,8 +180,8 @@ func (s *Site) Left() []string {
 	return found
 }
 
-// LogPods shows how the pods are and what they wrote.
-func (s *Site) LogPods() {
+// Log shows how the pods are and what they wrote.
+func (s *Site) Log() {
 	ctx, cancel := bounded()
 	defer cancel()
 	pods := s.Cluster.Admin().CoreV1().Pods(s.Namespace)

@@ -1,4 +1,4 @@
-package site
+package podsite
 
 import (
 	"bytes"
@@ -38,21 +38,22 @@ func (s *Site) Through() *Gate {
 	s.T.Helper()
 	g := &Gate{Proxy: s.Cluster.Proxy(s.T), over: make(chan struct{})}
 	g.server = httptest.NewTLSServer(g)
-	direct := s.Kubeconfig
+	direct := s.Env
 	s.T.Cleanup(func() {
-		s.Kubeconfig = direct
+		s.Env = direct
 		close(g.over)
 		g.server.CloseClientConnections() // watches
 		g.server.Close()
 	})
-	config, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	config, err := clientcmd.LoadFromFile(s.kubeconfig())
 	s.OK(err)
 	for _, cluster := range config.Clusters {
 		cluster.Server, cluster.CertificateAuthority = g.server.URL, ""
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
 	}
-	s.Kubeconfig = filepath.Join(s.T.TempDir(), "kubeconfig")
-	s.OK(clientcmd.WriteToFile(*config, s.Kubeconfig))
+	path := filepath.Join(s.T.TempDir(), "kubeconfig")
+	s.OK(clientcmd.WriteToFile(*config, path))
+	s.use(path)
 	return g
 }
 

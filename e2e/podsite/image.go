@@ -1,4 +1,4 @@
-package site
+package podsite
 
 import (
 	"encoding/json"
@@ -7,15 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// Dockerfile is the one that users build the image with, seen from the folder of a test below e2e/.
-var Dockerfile = filepath.Join("..", "..", "deploy", "Dockerfile")
+// Dockerfile is the one that users build the image with.
+var Dockerfile = filepath.Join(site.Root, "deploy", "Dockerfile")
 
-// Image is what the Dockerfile makes of the built programs. It knows those instructions that are in there, and takes no
+// AgentImageOf is what the Dockerfile makes of the built programs. It knows those instructions that are in there, and takes no
 // other.
-func (p Programs) Image() (image kubelet.Image, err error) {
+func AgentImageOf(p site.Programs) (image kubelet.Image, err error) {
 	text, err := os.ReadFile(Dockerfile)
 	if err != nil {
 		return image, err

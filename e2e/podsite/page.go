@@ -1,4 +1,4 @@
-package site
+package podsite
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 )
 
@@ -69,7 +70,7 @@ func Kubectl(t *testing.T) string {
 // name another, and gives what they say. The first that fails ends the test.
 func (s *Site) Shell(dir, commands string) string {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound) // some wait themselves
+	ctx, cancel := context.WithTimeout(context.Background(), 2*site.Bound) // some wait themselves
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
 	cmd.Dir = dir

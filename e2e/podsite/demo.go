@@ -1,21 +1,20 @@
-package site
+package podsite
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/testbed"
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
@@ -30,13 +29,6 @@ const (
 
 	// PoolLabel keeps the pods of a test on its nodes, and other tests' away from them.
 	PoolLabel = "e2e.eltrain.dev/pool"
-
-	// Steps of 20 ms: some ten seconds of training, enough for a fault and its healing in the middle.
-	Steps = 500
-
-	// Lenient is a lease for jobs whose other slots are to be left alone: it outlasts a pause between two tries of an agent,
-	// and what a machine that is busy adds.
-	Lenient = 15 * time.Second
 )
 
 // Example is a job of examples/ and where it is run.
@@ -61,18 +53,14 @@ type Demo struct {
 
 // NewDemo makes the job directory and the nodes. When the test ends the job is destroyed, and what is left of it is an
 // error.
-func NewDemo(t *testing.T, c *testbed.Cluster, programs Programs, e Example) *Demo {
+func NewDemo(t *testing.T, c *testbed.Cluster, programs site.Programs, e Example) *Demo {
 	t.Helper()
 	d := &Demo{Site: New(t, c, programs, e.Job)}
-	d.Work, d.Events = "/srv/"+d.Namespace, d.Dir
-	text := d.example(e.Dir, "job.hcl")
-	if !strings.Contains(text, `provider = "local"`) {
-		t.Fatalf("the job of %s names no local provider to be changed", e.Dir)
-	}
-	d.Write("job.hcl", strings.Replace(text, `provider = "local"`, fmt.Sprintf("provider = %q", e.Provider), 1))
-	d.Write("train.py", d.example(e.Dir, "train.py"))
-	d.Write(e.Provider+".hcl", d.example("mnist-"+e.Provider, e.Provider+".hcl"))
-	d.SetSteps(Steps)
+	d.Place = d
+	d.Work = "/srv/" + d.Namespace
+	d.Vars = fmt.Sprintf("image = %q\nagent_image = %q\npod = { spec = { nodeSelector = { %q = %q } } }\n", TrainerImage, AgentImage, PoolLabel, d.Namespace)
+	d.UseExample(e.Dir, e.Provider)
+	d.Write(e.Provider+".hcl", d.Example("mnist-"+e.Provider, e.Provider+".hcl"))
 
 	var nodes []kubelet.Node
 	for n := range e.Nodes {
@@ -84,13 +72,13 @@ func NewDemo(t *testing.T, c *testbed.Cluster, programs Programs, e Example) *De
 		})
 	}
 	d.startKubelet(nodes)
-	t.Cleanup(d.clean)
+	t.Cleanup(d.Clean)
 	return d
 }
 
 func (d *Demo) startKubelet(nodes []kubelet.Node) {
 	d.T.Helper()
-	agent, err := d.Programs.Image()
+	agent, err := AgentImageOf(d.Programs)
 	d.OK(err)
 	ctx, cancel := bounded()
 	defer cancel()
@@ -99,7 +87,7 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 		Images: map[string]kubelet.Image{
 			TrainerImage: {
 				Mounts:     []kubelet.Mount{{HostPath: d.Dir, Path: d.Work}},
-				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + EventsFile},
+				WorkingDir: d.Work, Env: []string{"TRAIN_EVENTS=" + d.Work + "/" + site.EventsFile},
 			},
 			AgentImage:   agent,
 			foreignImage: {},
@@ -113,7 +101,7 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 		}
 	})
 	for _, n := range nodes {
-		Until(d.T, "node "+n.Name+" is ready", func() bool { return d.Ready(n.Name) && len(d.GetNode(n.Name).Spec.Taints) == 0 })
+		site.Until(d.T, "node "+n.Name+" is ready", func() bool { return d.Ready(n.Name) && len(d.GetNode(n.Name).Spec.Taints) == 0 })
 	}
 }
 
@@ -185,52 +173,6 @@ func (d *Demo) Reconnect(node string) {
 	d.OK(d.Kubelet.Reconnect(ctx, node))
 }
 
-// example reads a file of an example.
-func (d *Demo) example(dir, name string) string {
-	d.T.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "examples", dir, name))
-	d.OK(err)
-	return string(text)
-}
-
-// SetSteps writes the variables: those of the example, and for how many steps it trains.
-func (d *Demo) SetSteps(n int) {
-	d.T.Helper()
-	d.Write("eltrain.vars", fmt.Sprintf("steps = %d\nimage = %q\nagent_image = %q\npod = { spec = { nodeSelector = { %q = %q } } }\n",
-		n, TrainerImage, AgentImage, PoolLabel, d.Namespace))
-}
-
-// NotByLease gives the job a lease that outlasts any wait for the cluster's own word on a machine that is slow: an end is
-// then found by that word.
-func (d *Demo) NotByLease() {
-	d.T.Helper()
-	d.SetLease(Bound / 2)
-}
-
-// SetLease gives the job another lease: one that outlasts what a machine that is busy does to those of whom nothing is wanted.
-func (d *Demo) SetLease(lease time.Duration) {
-	d.T.Helper()
-	d.Edit("job.hcl", `lease = "5s"`, fmt.Sprintf("lease = %q", lease))
-}
-
-// Together has the job wait for all who are to come, and so there is one world of them: on a machine that is busy the last
-// may come later than the settle time of the example allows, and is then waited for by nobody.
-func (d *Demo) Together() {
-	d.T.Helper()
-	d.Edit("job.hcl", `settle  = "1s"`, fmt.Sprintf("settle  = %q", Bound/2))
-}
-
-// DropBlock takes a block at the top of a file out of it, which has to be there.
-func (d *Demo) DropBlock(name, header string) {
-	d.T.Helper()
-	before, rest, there := strings.Cut(d.Read(name), header+" {\n")
-	_, after, ends := strings.Cut(rest, "\n}\n")
-	if !there || !ends {
-		d.T.Fatalf("%s has no block %s to be dropped", name, header)
-	}
-	d.Write(name, before+after)
-}
-
 // Foreign makes a pod that is none of eltrain's and takes one node of the demo, but for what edit changes of it.
 func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 	d.T.Helper()
@@ -261,7 +203,7 @@ func (d *Demo) Urgent() string {
 	_, err := classes.Create(d.T.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: 1000}, metav1.CreateOptions{})
 	d.OK(err)
 	d.T.Cleanup(func() { classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	Until(d.T, "admission knows the class", func() bool {
+	site.Until(d.T, "admission knows the class", func() bool {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			PriorityClassName: name, Containers: []corev1.Container{{Name: MainContainer, Image: foreignImage}},
 		}}
@@ -272,7 +214,7 @@ func (d *Demo) Urgent() string {
 }
 
 // AgentOf is the agent of a slot's pod on this machine.
-func (d *Demo) AgentOf(slot Slot) int {
+func (d *Demo) AgentOf(slot site.Slot) int {
 	d.T.Helper()
 	pid, err := d.Kubelet.PID(d.Namespace, slot.Name, MainContainer)
 	d.OK(err)
@@ -280,7 +222,7 @@ func (d *Demo) AgentOf(slot Slot) int {
 }
 
 // TrainerOf is the training process of a slot on this machine: the status has its number in its pod.
-func (d *Demo) TrainerOf(slot Slot) int {
+func (d *Demo) TrainerOf(slot site.Slot) int {
 	d.T.Helper()
 	pod, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", d.AgentOf(slot)))
 	d.OK(err)
@@ -299,47 +241,10 @@ func (d *Demo) TrainerOf(slot Slot) int {
 	return 0
 }
 
-// Trainers are the training processes of all slots that train.
-func (d *Demo) Trainers(j Job) map[string]int {
-	d.T.Helper()
-	pids := map[string]int{}
-	for _, slot := range j.Running() {
-		pids[slot.Address] = d.TrainerOf(slot)
-	}
-	return pids
-}
-
 // Elsewhere is the same job seen from another directory: where a second master is.
 func (d *Demo) Elsewhere() *Demo {
 	d.T.Helper()
-	site := *d.Site
-	other := &Demo{Site: &site, Kubelet: d.Kubelet}
-	other.Dir = d.T.TempDir()
-	files, err := filepath.Glob(filepath.Join(d.Dir, "*.hcl"))
-	d.OK(err)
-	for _, path := range append(files, filepath.Join(d.Dir, "eltrain.vars")) {
-		other.Write(filepath.Base(path), d.Read(filepath.Base(path)))
-	}
-	return other
-}
-
-// clean destroys what runs and checks that nothing is left.
-func (d *Demo) clean() {
-	if d.T.Failed() {
-		events, _ := d.Run("events")
-		d.T.Logf("events:\n%s", events)
-		d.LogPods()
-	}
-	out, code := d.Run("destroy", "-auto-approve", "-lock-timeout=30s")
-	if code != 0 {
-		d.T.Errorf("destroy: exit code %d\n%s", code, out)
-	}
-	// What the anchor owns is deleted by the cluster's own garbage collector, after the destroy.
-	var left []string
-	for deadline := time.Now().Add(Bound); time.Now().Before(deadline); time.Sleep(Poll) {
-		if left = d.Left(); len(left) == 0 {
-			return
-		}
-	}
-	d.T.Errorf("left after destroy: %v; it said\n%s", left, out)
+	in := *d.Site
+	in.Site = in.Site.Elsewhere()
+	return &Demo{Site: &in, Kubelet: d.Kubelet}
 }

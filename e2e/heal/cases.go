@@ -1,0 +1,177 @@
+package heal
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/loopback"
+)
+
+// cases are what is no fault of a slot.
+var cases = []Case{
+	{Name: "nodes deleted down to min and below come back", Gate: Local | Kubernetes, Nodes: 4, Try: nodesComeAndGo},
+	{Name: "nodes come and go while no master runs", Soak: Local, Nodes: 4, Try: nodesComeAndGoUnseen},
+	{Name: "master killed", Gate: Kubernetes | Volcano, Soak: Local, Nodes: 4, Try: masterKilled},
+	{Name: "masters killed again and again", Soak: Local | Kubernetes, Nodes: 4, Try: mastersKilled},
+	{Name: "plain apply leaves training to go on", Gate: Local | Kubernetes, Nodes: 4, Try: plainApply},
+	{Name: "script with a bug", Gate: Local | Kubernetes, Nodes: 2, Try: scriptWithABug},
+	{Name: "missing command", Gate: Local | Kubernetes, Nodes: 2, Try: missingCommand},
+}
+
+func nodesComeAndGo(_ On, s *site.Site) {
+	s.SetSteps(long)
+	s.NotByLease()
+	s.DropBlock("job.hcl", "topology") // ranks are not by node
+	s.Watch()
+	before := s.AwaitWorld(4, 1)
+	first := before.On(s.Node(1))
+	s.Delete(s.Node(1))
+	three := s.AwaitWorld(3, before.Generation+1)
+	s.Untouched(before, three, first)
+	s.Blamed(three, "node_gone", []site.Slot{first}, s.Node(1))
+	s.Delete(s.Node(2))
+	two := s.AwaitWorld(2, three.Generation+1)
+	s.Delete(s.Node(3))
+	s.Await("waiting below min, with what is wanted", func(j site.Job) bool {
+		return j.Phase == "Degraded" && j.WorldSize == 0 && len(j.Running()) == 0 && j.Lacks("1", "1 cpu, 256MiB")
+	})
+	s.Reconnect(s.Node(1))
+	s.Reconnect(s.Node(2))
+	shrunk := s.AwaitWorld(3, two.Generation+1)
+	s.Reconnect(s.Node(3))
+	grown := s.AwaitWorld(4, shrunk.Generation+1)
+	s.Untouched(shrunk, grown, grown.On(s.Node(3)))
+	for _, was := range shrunk.Running() {
+		if now := grown.At(was.Address); now.Rank != was.Rank {
+			s.T.Errorf("%s had rank %d, and %d after growth", was.Address, was.Rank, now.Rank)
+		}
+	}
+	s.GoesOnRight(long)
+}
+
+func nodesComeAndGoUnseen(_ On, s *site.Site) {
+	s.SetSteps(long)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	m.Kill()
+	s.Delete(s.Node(4))
+	m = s.Watch()
+	three := s.AwaitWorld(3, before.Generation+1)
+	m.Kill()
+	s.Reconnect(s.Node(4))
+	s.Watch()
+	s.AwaitWorld(4, three.Generation+1)
+	s.GoesOnRight(long)
+}
+
+// The very same processes train on.
+func masterKilled(on On, s *site.Site) {
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
+	m := s.Watch()
+	before := s.AwaitWorld(4, 1)
+	kept := on.kept(s)
+	for range 2 {
+		m.Kill()
+		m = s.Watch()
+		s.Undisturbed(before, s.AwaitWorld(4, 1))
+		if now := on.kept(s); now != kept {
+			s.T.Errorf("%v became %v", kept, now)
+		}
+	}
+	s.GoesOnRight(long)
+}
+
+// Masters come and go, between one fault and the next. What the last one finds is one job, each of its slots once, and
+// it ends right.
+func mastersKilled(_ On, s *site.Site) {
+	const steps = 4 * site.Steps // while masters come and go
+	s.SetSteps(steps)
+	s.SetLease(site.Lenient)
+	listen := "-listen=" + loopback.Free(s.T) // of all: of another, agents might hear late
+	m := s.Watch(listen)
+	before := s.AwaitWorld(4, 1)
+	for round := range 9 {
+		m.Kill()
+		m = s.Watch(listen)
+		if round%3 != 0 {
+			time.Sleep(time.Duration(200*(round%5)) * time.Millisecond) // a different moment each round
+			continue
+		}
+		now := s.Await("training", func(j site.Job) bool { return len(j.Running()) == 4 })
+		KillTrainer(s, []site.Slot{now.Ranked(round % 4)})
+	}
+	s.Untouched(before, s.AwaitWorld(4, before.Generation+1))
+	if agents := strings.Count(fmt.Sprint(s.Processes()), " -slot="); agents != 4 {
+		s.T.Errorf("%d agents for 4 slots: %v", agents, s.Processes())
+	}
+	s.EndsRight(steps)
+	if end := s.Now(); !maps.Equal(incarnations(end), incarnations(before)) {
+		s.T.Errorf("the incarnations %v became %v", incarnations(before), incarnations(end))
+	}
+}
+
+func plainApply(_ On, s *site.Site) {
+	s.SetSteps(long)
+	s.SetLease(site.Lenient)
+	s.Together()
+	site.Has(s.T, s.Must("apply", "-auto-approve"), "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.")
+	if s.HasMaster() {
+		s.T.Error("status says that a master is watching")
+	}
+	before := s.Now()
+	if len(before.Slots) != 4 {
+		s.T.Fatalf("status: %+v", before)
+	}
+	if out, code := s.Run("plan", "-detailed-exitcode"); code != 0 {
+		s.T.Errorf("the second plan has changes:\n%s", out)
+	}
+	s.Watch()
+	after := s.AwaitWorld(4, 1)
+	s.Undisturbed(before, after)
+	if after.Generation != 1 {
+		s.T.Errorf("the next master made generation %d", after.Generation)
+	}
+	s.GoesOnRight(long)
+}
+
+// The job fails with its evidence once its budget is spent.
+func scriptWithABug(_ On, s *site.Site) {
+	for old, alone := range map[string]string{"min = 2": "min = 1", "max = 4": "max = 1", "replicas   = var.replicas": "replicas = 1"} {
+		s.Edit("job.hcl", old, alone) // none ends because another did
+	}
+	s.Edit("job.hcl", `"--steps=`, `"--crash-at=5", "--steps=`)
+	s.Edit("job.hcl", "restarts = 10", "restarts = 2")
+	m := s.Watch()
+	failed := s.Await("failure", func(j site.Job) bool { return j.Phase == "Failed" })
+	last := failed.Last()
+	if last.Action != "fail" || last.Cause != "process_failed" || !last.Proven("exit_code") || !last.Proven("error_file") || !last.Proven("output") {
+		s.T.Errorf("the incident is %+v", last)
+	}
+	site.Has(s.T, strings.Join(last.Evidence, "\n"), "exit code 1", "RuntimeError: crash asked for at step 5")
+	if out, code := s.Run("status"); code != 1 {
+		s.T.Errorf("status exits with %d for a failed job:\n%s", code, out)
+	}
+	m.Interrupt()
+	site.Until(s.T, "nothing of a failed job runs", func() bool { return len(s.Processes()) == 0 })
+	if out, code := s.Run("apply", "-auto-approve"); code != 1 || !strings.Contains(out, "exit code 1") {
+		s.T.Errorf("apply: exit code %d\n%s", code, out)
+	}
+}
+
+// The job fails at once, however many restarts it has.
+func missingCommand(_ On, s *site.Site) {
+	s.Edit("job.hcl", "[var.python,", `["no-such-program",`)
+	if out, code := s.Run("apply", "-auto-approve"); code != 1 || !strings.Contains(out, "no-such-program") {
+		s.T.Errorf("apply: exit code %d\n%s", code, out)
+	}
+	j := s.Now()
+	if last := j.Last(); j.Phase != "Failed" || last.Cause != "start_failed" || !last.Proven("cannot_start") {
+		s.T.Errorf("the job is %s, and the incident %+v", j.Phase, last)
+	}
+	// The plan names the command, too: only the evidence says that it is the matter.
+	site.Has(s.T, strings.Join(j.Last().Evidence, "\n"), "no-such-program")
+}

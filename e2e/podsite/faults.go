@@ -1,0 +1,179 @@
+package podsite
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eltrain/eltrain/e2e/heal"
+	"github.com/eltrain/eltrain/e2e/site"
+)
+
+// Faults are what only pods and their nodes know.
+var Faults = []heal.Fault{
+	{ // The others train on while its old pod has the only node.
+		Name: "pod deleted", Gate: heal.Kubernetes, Late: heal.Kubernetes,
+		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, metav1.DeleteOptions{}) }),
+		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, Apart: true,
+	},
+	{
+		Name: "pod deleted with no grace", Gate: heal.Kubernetes | heal.Volcano,
+		Amid: heal.Kubernetes, Away: heal.Kubernetes, Late: heal.Kubernetes,
+		Struck: []int{0}, Replaced: []int{0}, Strike: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, AtOnce()) }),
+		Cause: "deleted",
+	},
+	{
+		Name: "pod evicted through the API", Gate: heal.Kubernetes, Late: heal.Kubernetes,
+		Struck: []int{3}, Replaced: []int{3}, Strike: on(func(d *Demo, victim site.Slot) {
+			d.Counted(4)
+			d.OK(d.Evict(victim))
+		}),
+		Cause: "evicted", Evidence: []string{"EvictionByEvictionAPI"}, Spare: true,
+	},
+	evictedByItsNode("pod evicted by its node", "train.py", heal.Kubernetes),
+	// A kubelet says that it puts a pod out when that has ended, and its agent when it is asked to end: that may be long before.
+	evictedByItsNode("pod evicted by its node that takes its time to end", "slow.py", 0),
+	{ // A node that shuts down says that it is not ready, and goes on to tell what becomes of its pods: it is not taken for lost.
+		Name: "pod deleted on a node that shuts down", Gate: heal.Kubernetes,
+		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) {
+			d.OK(d.Kubelet.NotReady(victim.Node, "node is shutting down"))
+			site.Until(d.T, "the node says that it is not ready", func() bool { return !d.Ready(victim.Node) })
+			d.DeletePod(victim.Name, metav1.DeleteOptions{})
+		}),
+		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, Spare: true,
+		After: func(s *site.Site, h heal.Healed) {
+			elsewhere(s, h)
+			if evidence := strings.Join(h.After.Last().Evidence, "\n"); strings.Contains(evidence, "node "+h.Struck[0].Node+" is ") {
+				s.T.Errorf("its end was seen, and the evidence is %q", evidence)
+			}
+		},
+	},
+	{
+		Name: "pod evicted for a taint", Late: heal.Kubernetes,
+		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+			d.Cluster.Taint(d.T, victim.Node, corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoExecute})
+		}),
+		Cause: "evicted",
+	},
+	{
+		Name: "pod preempted", Late: heal.Kubernetes,
+		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+			urgent := d.Urgent()
+			d.Foreign("urgent", func(pod *corev1.Pod) {
+				there := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{victim.Node}}
+				pod.Spec.PriorityClassName = urgent
+				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{there}}},
+				}}}
+			})
+		}),
+		Cause: "preempted",
+	},
+	{ // A node that dies says nothing. eltrain acts at its own lease; Kubernetes thinks for 40 s that all is well.
+		Name: "node without power", Gate: heal.Kubernetes | heal.Volcano, Late: heal.Kubernetes,
+		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) { d.OK(d.Kubelet.PowerOff(victim.Node)) }),
+		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true,
+		After: func(s *site.Site, h heal.Healed) {
+			beforeKubernetes(s, h)
+			s.Reconnect(h.Struck[0].Node) // or its pod is there until the cluster gives the node up
+		},
+	},
+	{ // A node that is cut off comes back, with a pod that believes to be of this world.
+		Name: "node cut off, and its pod comes back", Gate: heal.Kubernetes,
+		Struck: []int{0}, Replaced: []int{0}, Strike: func(s *site.Site, struck []site.Slot) []int {
+			d := of(s)
+			d.OK(d.Kubelet.Disconnect(struck[0].Node))
+			return heal.Silence(s, struck)
+		},
+		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true,
+		After: func(s *site.Site, h heal.Healed) {
+			beforeKubernetes(s, h)
+			heal.Wake(s, h)
+			s.Reconnect(h.Struck[0].Node) // or its pod is there until the cluster gives the node up
+		},
+	},
+}
+
+// of is the demo at a place of the suite.
+func of(s *site.Site) *Demo { return s.Place.(*Demo) }
+
+// on strikes one slot.
+func on(strike func(d *Demo, victim site.Slot)) func(*site.Site, []site.Slot) []int {
+	return func(s *site.Site, struck []site.Slot) []int {
+		strike(of(s), struck[0])
+		return nil
+	}
+}
+
+// slow is the training, but the second slot takes its time to end.
+const slow = `import os, runpy, signal, sys, time
+
+def end(*_):
+    time.sleep(3)
+    sys.exit(1)
+
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, end)
+sys.argv = ["train.py", *sys.argv[1:]]
+runpy.run_path("train.py", run_name="__main__")
+`
+
+func evictedByItsNode(name, script string, late heal.Places) heal.Fault {
+	const why = "The node was low on resource: memory."
+	return heal.Fault{
+		Name: name, Gate: heal.Kubernetes, Late: late,
+		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+			d.OK(d.Kubelet.Evict(d.Namespace, victim.Name, why, time.Minute))
+		}),
+		Cause: "evicted", Evidence: []string{why}, Apart: true, Spare: true,
+		Prepare: func(s *site.Site) {
+			s.Write("slow.py", slow)
+			s.Edit("job.hcl", `"train.py"`, fmt.Sprintf("%q", script))
+			s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long its kubelet may take to say so
+		},
+		After: elsewhere,
+	}
+}
+
+// elsewhere checks that a slot is not where it was, where another node is free.
+func elsewhere(s *site.Site, h heal.Healed) {
+	s.T.Helper()
+	if now := h.After.At(h.Struck[0].Address); now.Node == h.Struck[0].Node {
+		s.T.Errorf("it is on %s again, though another node is free", now.Node)
+	}
+}
+
+// beforeKubernetes checks that the next pod of a slot that fell silent was made before Kubernetes had given its node up,
+// some 40 s after its last word.
+func beforeKubernetes(s *site.Site, h heal.Healed) {
+	s.T.Helper()
+	d, lost := of(s), h.Struck[0].Node
+	next := d.Pod(h.After.At(h.Struck[0].Address).Name)
+	if seen := d.NotReadySince(lost); !seen.IsZero() && seen.Before(&next.CreationTimestamp) {
+		s.T.Errorf("pod %s was made at %v, and Kubernetes knew at %v that %s is lost", next.Name, next.CreationTimestamp, seen, lost)
+	}
+	elsewhere(s, h)
+}
+
+// Evict asks the API server to evict a slot's pod.
+func (s *Site) Evict(slot site.Slot) error {
+	ctx, cancel := bounded()
+	defer cancel()
+	return s.Cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: slot.Name}})
+}
+
+// Counted waits until the cluster's own controller has counted so many pods for the job's budget: before that it refuses all
+// evictions.
+func (s *Site) Counted(healthy int32) {
+	s.T.Helper()
+	site.Until(s.T, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {
+		budgets, err := s.Cluster.Admin().PolicyV1().PodDisruptionBudgets(s.Namespace).List(s.T.Context(), metav1.ListOptions{})
+		s.OK(err)
+		return len(budgets.Items) == 1 && budgets.Items[0].Status.ObservedGeneration == budgets.Items[0].Generation &&
+			budgets.Items[0].Status.CurrentHealthy == healthy
+	})
+}

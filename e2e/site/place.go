@@ -1,0 +1,140 @@
+package site
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Place is where the jobs of a site run.
+type Place interface {
+	// AgentOf and TrainerOf are the processes of a slot that trains, as this machine numbers them.
+	AgentOf(Slot) int
+	TrainerOf(Slot) int
+
+	// Node names the nodes, from 1. Delete takes one away with all that runs on it, Reconnect gives it back.
+	Node(n int) string
+	Delete(node string)
+	Reconnect(node string)
+
+	// Processes are those of the jobs, by pid. Left is all that there is of them, and Log shows how that is.
+	Processes() map[int]string
+	Left() []string
+	Log()
+}
+
+// machine is this machine, as the nodes that the job files declare.
+type machine struct {
+	site  *Site
+	nodes map[string]bool // that are declared now
+}
+
+// NewLocal makes a directory for jobs of this machine. When the test ends they are destroyed, and what is left of them is an
+// error.
+func NewLocal(t *testing.T, programs Programs, job string) *Site {
+	t.Helper()
+	NotShort(t)
+	s := NewLocalIn(t, programs, t.TempDir())
+	s.Job = job
+	s.Env = []string{"TRAIN_EVENTS=" + filepath.Join(s.Output, EventsFile)}
+	t.Cleanup(s.Clean)
+	return s
+}
+
+// NewLocalIn is a directory that is there, of which nobody sees to the end.
+func NewLocalIn(t *testing.T, programs Programs, dir string) *Site {
+	s := &Site{T: t, Programs: programs, Dir: dir, Output: dir}
+	s.Place = &machine{site: s, nodes: map[string]bool{}}
+	return s
+}
+
+// NewLocalDemo is the example for this machine on so many nodes of one core.
+func NewLocalDemo(t *testing.T, programs Programs, nodes int) *Site {
+	t.Helper()
+	s := NewLocal(t, programs, "mnist")
+	s.UseExample("mnist-local", "local")
+	m := s.Place.(*machine)
+	for n := range nodes {
+		m.nodes[m.Node(n+1)] = true
+	}
+	m.declare()
+	return s
+}
+
+func (m *machine) AgentOf(slot Slot) int   { return slot.AgentPID }
+func (m *machine) TrainerOf(slot Slot) int { return slot.PID }
+
+func (m *machine) Node(n int) string { return "n" + strconv.Itoa(n) }
+
+func (m *machine) Delete(node string) {
+	m.site.T.Helper()
+	delete(m.nodes, node)
+	m.declare()
+}
+
+func (m *machine) Reconnect(node string) {
+	m.site.T.Helper()
+	m.nodes[node] = true
+	m.declare()
+}
+
+// declare writes the nodes that there are.
+func (m *machine) declare() {
+	m.site.T.Helper()
+	var names []string
+	for n := 1; len(names) < len(m.nodes); n++ {
+		if name := m.Node(n); m.nodes[name] {
+			names = append(names, name)
+		}
+	}
+	m.site.Write("nodes.hcl", strings.ReplaceAll(Nodes(names...), "cpu = 1", "cpu    = 1\n    memory = \"512MiB\""))
+}
+
+// Nodes declares nodes of one core by name.
+func Nodes(names ...string) string {
+	var b strings.Builder
+	b.WriteString("provider \"local\" {\n")
+	for _, n := range names {
+		fmt.Fprintf(&b, "  node %q {\n    cpu = 1\n  }\n", n)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+func (m *machine) Processes() map[int]string { return ProcessesIn(m.site.Dir) }
+
+func (m *machine) Left() (found []string) {
+	for pid, args := range m.Processes() {
+		found = append(found, fmt.Sprintf("process %d %s", pid, args))
+	}
+	return found
+}
+
+func (m *machine) Log() {
+	logs, _ := filepath.Glob(filepath.Join(m.site.Dir, ".eltrain/jobs/*/slots/*/*/agent.log"))
+	for _, path := range logs {
+		if text, _ := os.ReadFile(path); len(text) > 0 {
+			m.site.T.Logf("%s:\n%s", strings.TrimPrefix(path, m.site.Dir), text)
+		}
+	}
+}
+
+// ProcessesIn are those that work below a directory, by pid. A process in another mount namespace may have where its root is
+// on this machine before it.
+func ProcessesIn(dir string) map[int]string {
+	found := map[int]string{}
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range all {
+		if cwd, err := os.Readlink(d + "/cwd"); err != nil || !strings.Contains(cwd, dir) || !lives(d) {
+			continue
+		}
+		args, _ := os.ReadFile(d + "/cmdline")
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		found[pid] = string(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))
+	}
+	return found
+}
