@@ -192,6 +192,8 @@ func (a *Agent) obey(o elastic.Order) {
 			a.become(job.MemberWaiting)
 		} else if runs {
 			a.act(StopTime, func() { a.become(job.MemberWaiting) })
+		} else {
+			a.acts++ // what was about to start does not
 		}
 	case elastic.Run:
 		if o.World == nil || runs && a.place.Generation == o.World.Generation || a.state == job.MemberFailed {
