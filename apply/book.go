@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
@@ -189,8 +190,8 @@ func (b *book) decision(l *Loop) state.State {
 	in, p, current := &l.turn.decided.Input, &l.turn.decided.Plan, b.state
 	jobs := maps.Clone(current.Jobs)
 	for name, rec := range in.Records {
-		if !forgets(p, rec) {
-			delete(jobs, name)
+		if delete(jobs, name); forgets(p, rec) {
+			jobs[name] = told(p, name, rec)
 		}
 	}
 	stored := make(map[string]*job.Record, len(current.Jobs))
@@ -209,6 +210,21 @@ func (b *book) decision(l *Loop) state.State {
 	next := current.Next(jobs)
 	next.Released, next.Outputs = p.Released, l.files.Outputs
 	return next
+}
+
+// told is a record with the incidents that a plan tells of as told: one that drops the record does not say so in it.
+func told(p *plan.Plan, name string, rec *job.Record) *job.Record {
+	said := *rec
+	said.Incidents = slices.Clone(rec.Incidents)
+	for i := range said.Incidents {
+		x := &said.Incidents[i]
+		if slices.ContainsFunc(p.Notices, func(n job.Notice) bool {
+			return n.Incident != nil && n.Address == "job."+name && n.Incident.Time.Equal(x.Time)
+		}) {
+			x.Told, x.Added = true, time.Time{}
+		}
+	}
+	return &said
 }
 
 // forgets reports whether the plan has something of the job left to be forgotten by its provider. Its record is kept
