@@ -40,7 +40,9 @@ type world struct {
 	log      []string
 	facts    facts
 	wrong    []string
-	stuck    bool // a loop goes round without the time going by: nothing happens any more
+	at       time.Time // of the newest event
+	events   int       // that came then
+	stuck    bool      // a loop goes round without the time going by: nothing happens any more
 }
 
 // trouble is that something does not work, for a while.
@@ -144,6 +146,14 @@ func (w *world) run(d time.Duration) {
 // settle lets the masters look at what has happened, until nothing is new.
 func (w *world) settle() {
 	if w.stuck {
+		return
+	}
+	if now := w.cluster.Now(); now.After(w.at) {
+		w.at, w.events = now, 0
+	}
+	if w.events++; w.events > 100000 {
+		w.fail("the time does not go by")
+		w.stuck = true
 		return
 	}
 	for range 1000 {
