@@ -160,9 +160,8 @@ func (w *world) repair() {
 		}
 		a.Wake()
 	}
-	if len(w.masters) == 0 {
-		w.start("a")
-	}
+	w.start("a")
+	w.start("b") // one of them may be about to end
 	for _, m := range w.all() {
 		if m.leads() {
 			m.step(apply.FilesChanged{}) // the watch on the files looks again every while
