@@ -308,11 +308,3 @@ func (a *Agent) Hide(hidden bool) {
 
 // Missed reports whether the provider did not see the agent for a while: another may have been launched for it.
 func (a *Agent) Missed() bool { return a.missed }
-
-// Registered names the master that the agent speaks with; "" if there is none.
-func (a *Agent) Registered() string {
-	if !a.registered {
-		return ""
-	}
-	return a.master
-}

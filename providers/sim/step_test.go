@@ -80,7 +80,7 @@ func number(args []string) int {
 	return 1
 }
 
-// doAgent lets something happen to every living agent of a slot that is as old as any: one that was hidden may have a successor.
+// doAgent lets something happen to the newest living agent of a slot.
 func (w *world) doAgent(do func(*world, *sim.Agent, []string), args []string) error {
 	slot, err := job.ParseAddress(args[0])
 	if err != nil {
