@@ -49,8 +49,8 @@ type Files struct {
 	Caution string
 	// Misnamed tells of a removed block that keeps nothing while a job is ended; "" if there is none.
 	Misnamed string
-	// Seal takes out of records what is sensitive by now; nil takes nothing out.
-	Seal func(job.Records) job.Records
+	// Seal takes out of what is kept what is sensitive by now; nil takes nothing out.
+	Seal *job.Sealer
 }
 
 // Words writes reasons for people. cmd/view has the sentences.
@@ -68,7 +68,7 @@ func (codes) Sentence(r job.Reason) string { return r.String() }
 // goroutine at a time and must not block for long.
 type View interface {
 	// Planned is told each plan that has new changes, waits or sizes, before it is carried out, and the first one after that
-	// which has no changes any more: what was not done of those is given up.
+	// which has no changes any more: what was not done of those is given up. Of its waits it has those that are news.
 	Planned(p *plan.Plan)
 	// Started, Still and Finished follow one change. err is nil when it was done.
 	Started(c *plan.Change)
@@ -76,9 +76,10 @@ type View interface {
 	Finished(c *plan.Change, elapsed time.Duration, err error)
 	// Withdrawn ends one that was not done, and is not asked for any more.
 	Withdrawn(c *plan.Change, elapsed time.Duration)
-	// Noticed is told what happens: phases, worlds, incidents.
+	// Noticed is told what happens, but for what conditions tell: phases, worlds, incidents.
 	Noticed(n job.Notice)
-	// Condition is told what is wrong but does not end the run, and what of it is over: each transition once.
+	// Condition is told what holds and somebody should know, and that it is over: each transition once. What an earlier run has
+	// told and holds on is told as that.
 	Condition(c conditions.Change)
 	// Progressed is told, every few seconds, how training goes.
 	Progressed(jobName string, p Progress)

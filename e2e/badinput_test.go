@@ -179,7 +179,7 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
 		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but no state of eltrain"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state is of format version 7"},
+		{"newer", strings.Replace(whole, `"version": 2`, `"version": 7`, 1), "the state is of format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
 		s.write("eltrain.state", c.text)
