@@ -14,7 +14,7 @@ import (
 )
 
 // holds are the conditions. Each change of one is told and journalled once, and what holds is in the state, so that the next
-// run goes on from there. What is about the run itself, as that it cannot store, ends with it.
+// run goes on from there.
 type holds struct {
 	conditions.Set
 	kept int // edits of the set after which the state had it
@@ -205,26 +205,27 @@ func (h *holds) fail(l *Loop, p *plan.Plan) {
 	h.tell(l)
 }
 
-// untried are the conditions of changes that the plan asks for and this run has not tried.
+// untried are the conditions of changes that the plan asks for and this run has not tried, and of jobs that are prepared anew.
 func (h *holds) untried(l *Loop, p *plan.Plan) map[conditions.Key]bool {
 	untried := map[conditions.Key]bool{}
-	for i := range p.Changes {
-		if !h.AnyUnseen() {
-			break
+	for name, rec := range p.Records {
+		if g := l.groups.jobs[rec.UID]; g != nil && g.retry.err == nil && g.retry.failures > 0 { // as another group than what was refused
+			untried[conditions.Key{About: "job." + name, Code: PreparationRefused}] = true
 		}
+	}
+	if !h.AnyUnseen() {
+		return untried
+	}
+	for i := range p.Changes {
 		c := &p.Changes[i]
 		if key := (conditions.Key{About: about(c), Code: whatFails(c)}); h.Unseen(key) && !l.exec.tried(c) {
 			untried[key] = true
 		}
 	}
 	for name, rec := range p.Records {
-		key := conditions.Key{About: "job." + name, Code: PreparationRefused}
-		switch g := l.groups.jobs[rec.UID]; {
-		case g == nil:
-			_, startable := p.Groups[name]
-			untried[key] = startable && h.Unseen(key)
-		case g.retry.err == nil: // or it is to be prepared as another group than what was refused
-			untried[key] = !g.done && h.Unseen(key) || g.retry.failures > 0
+		g, key := l.groups.jobs[rec.UID], conditions.Key{About: "job." + name, Code: PreparationRefused}
+		if _, startable := p.Groups[name]; startable && h.Unseen(key) && (g == nil || !g.done && g.retry.err == nil) {
+			untried[key] = true
 		}
 	}
 	return untried
@@ -245,7 +246,7 @@ func (h *holds) tell(l *Loop) (news bool) {
 			c.Why = over.of(&c.Condition)
 		}
 		l.tell(func(v View) { v.Condition(c) })
-		if c.Type != conditions.Held {
+		if c.Type != conditions.Held && lasts(&c.Condition) {
 			l.book.note(NoticeOf(l.now, &c))
 			news = true
 		}
@@ -298,11 +299,15 @@ func (o *overReasons) of(c *conditions.Condition) job.Reason {
 	return job.Because(ConditionOver).With(c.Reason)
 }
 
+// lasts reports whether the state keeps a condition, and the journal its changes: what is about the run itself ends with it. That
+// the state cannot be stored is no more once it says so.
+func lasts(c *conditions.Condition) bool { return c.About != aboutStore && c.Reason.Code != NotStopped }
+
 // lasting are the conditions that the state keeps, sealed.
 func (h *holds) lasting(seal *job.Sealer) []conditions.Condition {
 	var lasting []conditions.Condition
 	for _, c := range h.All() {
-		if c.About != aboutStore && c.Reason.Code != NotStopped {
+		if lasts(&c) {
 			lasting = append(lasting, c)
 		}
 	}
