@@ -166,8 +166,8 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 		{"empty", "", "the file is empty"},
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
-		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but not an eltrain state"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state has format version 7"},
+		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but no state of eltrain"},
+		{"newer", strings.Replace(whole, `"version": 2`, `"version": 7`, 1), "the state is of format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
 		s.Write("eltrain.state", c.text)
