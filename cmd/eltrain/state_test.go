@@ -159,8 +159,8 @@ func TestStateCommands(t *testing.T) {
 	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
 		t.Errorf("after a push: %s", o.out)
 	}
-	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":2,"typo":2}`: "unknown field \"typo\"", "[]": "of the JSON type array, and a state is an object",
-		`{"version":1,"serial":"x"}`: "what serial has is of the JSON type string"} {
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":2,"typo":2}`: "unknown field \"typo\"", "[]": "its JSON type is array, but a state is an object",
+		`{"version":1,"serial":"x"}`: "serial has the wrong JSON type string"} {
 		cmd := commandIn(dir, "state", "push", "-force", "-")
 		cmd.Stdin = strings.NewReader(text)
 		run(t, cmd).unwrapped().check(t, exitError, why)
@@ -315,12 +315,12 @@ func TestConditionsOfTheState(t *testing.T) {
 		t.Errorf("of the job there hold %q, want %q", got, want)
 	}
 	eltrain(t, dir, "state", "mv", "job.small", "job.tiny").check(t, exitDone)
-	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Over: queue.gpus")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resolved: queue.gpus")
 	if got := held(); len(got) > 0 {
 		t.Errorf("after an apply there hold %q", got)
 	}
 	events := eltrain(t, dir, "events").check(t, exitDone)
-	if n := strings.Count(events.out, "queue.gpus: over: of_a_newer_version"); n != 1 {
+	if n := strings.Count(events.out, "queue.gpus: resolved: of_a_newer_version"); n != 1 {
 		t.Errorf("it is told %d times that it is over:\n%s", n, events.out)
 	}
 

@@ -169,8 +169,8 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	if code := w.code(t); code != exitDone {
 		t.Errorf("it exits with %d", code)
 	}
-	for _, text := range []string{"job.tiny: It is not in the files any more, which is believed once nobody has written there for 5s, unless it comes back", "Watch ended. Resources: ",
-		"job.tiny keeps running, and nothing heals it. To go on, run eltrain apply -watch; to stop all of it, eltrain destroy."} {
+	for _, text := range []string{"job.tiny: It is no longer in the files. It is removed once the files have not changed for 5s, unless it comes back", "Watch ended. Resources: ",
+		"job.tiny keeps running, and nothing heals it. To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."} {
 		if !strings.Contains(w.out.String(), text) {
 			t.Errorf("it does not say %q", text)
 		}

@@ -19,11 +19,11 @@ var conditionSummaries = map[job.Code]string{
 	apply.FilesUnsteady:      "The files are not read while they are being written",
 	apply.FilesDoubtful:      "The files may be only half written",
 	apply.RemovedMisnamed:    apply.MisnamedTrouble,
-	apply.NotStored:          "The state cannot be stored; nothing is changed until it can",
-	apply.NotChronicled:      "A decision could not be journalled",
-	apply.WebhookRefused:     "POST /v1/reconcile is refused",
-	apply.NotStopped:         "What was told to leave could not be stopped",
-	apply.OutputLeftOut:      "Not all was shown",
+	apply.NotStored:          "The state cannot be stored; nothing changes until it can be",
+	apply.NotChronicled:      "A decision could not be written to the journal",
+	apply.WebhookRefused:     "POST /v1/reconcile is disabled",
+	apply.NotStopped:         "Slots could not be stopped",
+	apply.OutputLeftOut:      "Some output was dropped",
 }
 
 // conditionText is a condition for a person: a summary, and in its detail what others said of it.

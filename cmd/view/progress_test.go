@@ -300,7 +300,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c.Planned(&plan.Plan{Waits: []plan.Wait{wait("a", held, said("No node has room.")[0])}})
 	tell(conditions.Held, held, job.Reason{}, "b")
 	tell(conditions.Cleared, held, asApplied, "a")
-	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "No node has room": 1, "job.a: over: ": 1} {
+	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "No node has room": 1, "job.a: resolved: ": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
 			t.Errorf("%q is told %d times:\n%s", text, n, c.out.String())
 		}

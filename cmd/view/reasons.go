@@ -257,31 +257,31 @@ var sentences = map[job.Code]sentence{
 	apply.RemovalRefused:     refused("cannot be removed"),
 	apply.PreparationRefused: refused("cannot be prepared"),
 	apply.Delayed:            says("${message}"),
-	apply.NotStored:          says("The state cannot be stored; nothing is changed until it can: ${message}"),
-	apply.LeftFiles:          says("It is not in the files any more, which is believed once nobody has written there for ${after}, unless it comes back."),
+	apply.NotStored:          says("The state cannot be stored; nothing changes until it can be: ${message}"),
+	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
 	apply.FilesUnusable:      func(r job.Reason, _ []string) string { return filesInForce(r) + " " + r.Args["message"] },
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
 	apply.SlotsRemoved:       whatBecame("removed"),
 	apply.SlotsReplaced:      whatBecame("replaced"),
 	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
-	apply.NotPublished:       says("Its agents cannot be told where the service is: ${message}"),
+	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
 	apply.FilesUnsteady:      says("The files are not read while they are being written: ${message}"),
-	apply.FilesDoubtful:      says("The files may be half of what was to be written: ${message}"),
+	apply.FilesDoubtful:      says("The files may be only half written: ${message}"),
 	apply.RemovedMisnamed:    says(apply.MisnamedTrouble + ": ${message}"),
-	apply.WebhookRefused:     says("POST /v1/reconcile is refused: ${message}"),
-	apply.NotChronicled:      says("A decision could not be journalled: ${message}"),
+	apply.WebhookRefused:     says("POST /v1/reconcile is disabled: ${message}"),
+	apply.NotChronicled:      says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:         notStopped,
 	apply.OutputLeftOut:      leftOut,
-	apply.ConfigurationTaken: either("held", "commit ${commit} was read; held back is ${held}", "commit ${commit} was taken up"),
+	apply.ConfigurationTaken: either("held", "commit ${commit} was read; held back: ${held}", "commit ${commit} is in effect"),
 	apply.StraysStopped:      whatBecame("removed"),
 
 	// Why a condition does not hold any more.
-	apply.ConditionOver:    says("over: ${of}"),
-	apply.BackInFiles:      says("over: it is in the files again"),
-	apply.AsApplied:        says("over: it is what the files say again"),
-	apply.TakenUp:          says("over: it is made what the files say"),
-	apply.RemovalConfirmed: says("over: the removal was confirmed"),
+	apply.ConditionOver:    says("resolved: ${of}"),
+	apply.BackInFiles:      says("resolved: it is in the files again"),
+	apply.AsApplied:        says("resolved: it matches the files again"),
+	apply.TakenUp:          says("resolved: configuration applied"),
+	apply.RemovalConfirmed: says("resolved: the removal was confirmed"),
 
 	// What notices tell of worlds, and of jobs that are gone.
 	apply.WorldFormed:  world(""),
@@ -290,7 +290,7 @@ var sentences = map[job.Code]sentence{
 		return fmt.Sprintf("%s %s -> %s within %s..%s", r.Args["role"], r.Args["from"], plural(number(r, "to"), "slot"), r.Args["min"], r.Args["max"])
 	},
 	apply.JobDestroyed: says("is destroyed: ${of}"),
-	apply.JobForgotten: says("is forgotten, as a removed block says: what of it runs, runs on (uid ${uid})"),
+	apply.JobForgotten: says("is forgotten, as a removed block says: what is running keeps running (uid ${uid})"),
 
 	// What the status and the plan's drift find.
 	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
@@ -458,9 +458,9 @@ func filesInForce(r job.Reason) string {
 	}
 	commit, inForce := r.Args["commit"], r.Args["in_force"]
 	if commit != "" && commit == inForce {
-		return "The configuration has errors (edited since commit " + commit + "); the last good one stays in force."
+		return "The configuration has errors (edited since commit " + commit + "); the last valid one stays in effect."
 	}
-	return "The configuration has errors" + of(commit) + "; the last good one stays in force" + of(inForce) + "."
+	return "The configuration has errors" + of(commit) + "; the last valid one stays in effect" + of(inForce) + "."
 }
 
 func aboveMaxDestroy(r job.Reason, _ []string) string {
