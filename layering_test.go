@@ -28,8 +28,8 @@ var rooms = map[string][]string{
 	"plan":                   {"job"},
 	"elastic":                {"job"},
 	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: the wire types and the client
-	"state":                  {"job", "internal/atomicfile"},
-	"state/statetest":        {"job", "state"},
+	"state":                  {"job", "conditions", "internal/atomicfile"},
+	"state/statetest":        {"job", "conditions", "state"},
 	"state/memory":           {"job", "state"},
 	"state/file":             {"job", "state", "internal/atomicfile"},
 	"providers":              {"job"},

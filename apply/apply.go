@@ -49,8 +49,8 @@ type Files struct {
 	Caution string
 	// Misnamed reports a removed block that matches nothing while a job is destroyed; "" if there is none.
 	Misnamed string
-	// Seal replaces sensitive values in records; nil replaces none.
-	Seal func(job.Records) job.Records
+	// Seal takes out of what is kept what is sensitive by now; nil takes nothing out.
+	Seal *job.Sealer
 }
 
 // Words writes reasons for people. cmd/view has the sentences.
@@ -67,8 +67,8 @@ func (codes) Sentence(r job.Reason) string { return r.String() }
 // View receives the progress of a run. cmd/view implements it for people and for programs. Calls come from one
 // goroutine at a time and must not block for long.
 type View interface {
-	// Planned receives each plan with new changes, waits or sizes before it is carried out, and the first plan after that
-	// without changes: what was not done by then is canceled.
+	// Planned is told each plan that has new changes, waits or sizes, before it is carried out, and the first one after that
+	// which has no changes any more: what was not done of those is given up. Of its waits it has those that are news.
 	Planned(p *plan.Plan)
 	// Started, Still and Finished report one change. err is nil if it succeeded.
 	Started(c *plan.Change)
@@ -76,9 +76,10 @@ type View interface {
 	Finished(c *plan.Change, elapsed time.Duration, err error)
 	// Withdrawn reports a change that was canceled: it is no longer needed.
 	Withdrawn(c *plan.Change, elapsed time.Duration)
-	// Noticed reports events: phases, worlds, incidents.
+	// Noticed is told what happens, but for what conditions tell: phases, worlds, incidents.
 	Noticed(n job.Notice)
-	// Condition reports problems that do not end the run, as they are raised, change and clear: each transition once.
+	// Condition is told what holds and somebody should know, and that it is over: each transition once. What an earlier run has
+	// told and holds on is told as that.
 	Condition(c conditions.Change)
 	// Progressed reports training progress every few seconds.
 	Progressed(jobName string, p Progress)

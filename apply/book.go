@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -19,11 +19,11 @@ type book struct {
 	epoch  uint64
 	unsure bool // the last write failed: it may be stored anyway
 
-	busy      bool      // a write or reread is in flight
-	decided   bool      // that write is of a turn's decision
-	worlds    []Forming // that write is of these worlds
-	forming   []Forming // worlds that wait for the next
-	seal      func(job.Records) job.Records
+	busy      bool         // a write or a reread is in flight
+	decided   bool         // that write is of a turn's decision
+	worlds    []Forming    // that write is of these worlds
+	forming   []Forming    // worlds that wait for the next
+	seal      *job.Sealer  // nil if nothing is sensitive
 	unwritten []job.Notice // that the journal does not have yet
 	newest    int          // number of the newest Chronicle
 }
@@ -39,9 +39,7 @@ func newBook(s Setup) book {
 
 // set makes a state the newest, with sensitive values sealed.
 func (b *book) set(s state.State) {
-	if b.seal != nil {
-		s.Jobs = b.seal(s.Jobs)
-	}
+	s.Jobs, s.Conditions = b.seal.Records(s.Jobs), sealed(s.Conditions, b.seal)
 	b.state, b.names = s, namesOf(s.Jobs)
 }
 
@@ -147,7 +145,7 @@ func (b *book) stored(l *Loop, e Store, err error) {
 		name, rec := recordOf(before, f.UID)
 		n := worldNotice("job."+name, &f.World)
 		if rec.World.Generation > 0 {
-			n.Message += resized(&rec.Spec, &rec.World, &f.World)
+			n.Reason = n.Reason.With(resized(&rec.Spec, &rec.World, &f.World)...)
 		}
 		b.note(n)
 		l.inform(Recorded{f.Number, nil})
@@ -175,9 +173,9 @@ func (b *book) store(l *Loop) {
 		return
 	}
 	d := &l.turn.decided
-	l.exec.enterRefusals(l, &d.Plan)
+	l.holds.fail(l, &d.Plan)
 	l.turn.phase, l.turn.storing = storing, l.now
-	if !d.Plan.Dirty && maps.EqualFunc(l.files.Outputs, b.state.Outputs, state.Output.Equal) {
+	if !d.Plan.Dirty && maps.EqualFunc(l.files.Outputs, b.state.Outputs, state.Output.Equal) && l.holds.stored(b) {
 		b.journal(l)
 		return
 	}
@@ -208,7 +206,7 @@ func (b *book) decision(l *Loop) state.State {
 		jobs[name] = rec
 	}
 	next := current.Next(jobs)
-	next.Released, next.Outputs = p.Released, l.files.Outputs
+	next.Released, next.Outputs, next.Conditions = p.Released, l.files.Outputs, l.holds.lasting(b.seal)
 	return next
 }
 
@@ -236,7 +234,7 @@ func forgets(p *plan.Plan, rec *job.Record) bool {
 // journal appends events in their order: a world may have formed since the plan was made.
 func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
-	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan), l.failures())
+	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan))
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
 	for i := range b.unwritten {
 		if n := &b.unwritten[i]; n.Message == "" {
@@ -271,15 +269,14 @@ func (b *book) chronicle(l *Loop, d Decision) {
 // chronicled takes in whether a decision could be journalled. The newest is tried again, and no other: each is as large as all
 // that it was made from.
 func (b *book) chronicled(l *Loop, e Chronicle, err error) {
-	l.raiseIf(err, aboutJournal, NotChronicled)
+	l.holds.raiseIf(l, err, aboutJournal, NotChronicled)
 	if err != nil && e.Number == b.newest && !l.end.stopped() {
 		l.again(e, l.now.Add(Rescan))
 	}
 }
 
-// resized reports which elastic roles have more or fewer slots in a world than in the one before: ", worker 3 -> 4 slots
-// within 1..8"; "" if none.
-func resized(spec *job.Job, before, now *job.World) (text string) {
+// resized are the elastic roles that have more or fewer slots in a world than in the one before.
+func resized(spec *job.Job, before, now *job.World) (parts []job.Reason) {
 	for i := range spec.Roles {
 		r := &spec.Roles[i]
 		members := func(w *job.World) (n int) {
@@ -291,38 +288,27 @@ func resized(spec *job.Job, before, now *job.World) (text string) {
 			return n
 		}
 		if had, has := members(before), members(now); r.Scaling != nil && had != has {
-			text += fmt.Sprintf(", %s %d -> %s within %d..%d", r.Name, had, count(has, "slot"), r.Scaling.Min, r.Scaling.Max)
+			parts = append(parts, job.Because(RoleResized, "role", r.Name, "from", strconv.Itoa(had), "to", strconv.Itoa(has),
+				"min", strconv.Itoa(r.Scaling.Min), "max", strconv.Itoa(r.Scaling.Max)))
 		}
 	}
-	return text
+	return parts
 }
 
 // worldNotice reports a world that was formed, or that was found training and is managed from now on. The latter
 // happens when the record of a job was lost, or when it is imported.
 func worldNotice(address string, w *job.World) job.Notice {
-	processes := 0
+	processes, master := 0, ""
 	for _, m := range w.Members {
 		processes += m.Processes
 	}
-	n := job.Notice{Time: w.Formed, Type: "world_formed", Address: address, Message: fmt.Sprintf("generation %d: %s, %s", w.Generation,
-		count(len(w.Members), "slot"), count(processes, "process"))}
-	if w.Adopted {
-		n.Type = "world_adopted"
-		n.Message += ", found training"
-	}
 	if w.MasterPort > 0 { // a member that was found may have no word on it
-		n.Message += fmt.Sprintf(", rank 0 at %s:%d", w.MasterAddr, w.MasterPort)
+		master = fmt.Sprintf("%s:%d", w.MasterAddr, w.MasterPort)
 	}
-	return n
-}
-
-// count is a number of things: "1 slot", "2 processes".
-func count(n int, thing string) string {
-	switch {
-	case n == 1:
-		return "1 " + thing
-	case strings.HasSuffix(thing, "s"):
-		thing += "e"
+	code := WorldFormed
+	if w.Adopted {
+		code = WorldAdopted
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return job.Notice{Time: w.Formed, Type: string(code), Address: address, Reason: job.Because(code, "generation", strconv.Itoa(w.Generation),
+		"slots", strconv.Itoa(len(w.Members)), "processes", strconv.Itoa(processes), "master", master)}
 }

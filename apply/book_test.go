@@ -48,11 +48,11 @@ func TestAWorldsNoticeTellsWhichRolesWereScaled(t *testing.T) {
 		before, now int
 		want        string
 	}{
-		{2, 3, ", worker 2 -> 3 slots within 1..4"},
-		{2, 1, ", worker 2 -> 1 slot within 1..4"},
+		{2, 3, "role_resized(from=2 max=4 min=1 role=worker to=3)"},
+		{2, 1, "role_resized(from=2 max=4 min=1 role=worker to=1)"},
 		{2, 2, ""},
 	} {
-		if got := resized(&spec, world(c.before), world(c.now)); got != c.want {
+		if got := reasonsText(resized(&spec, world(c.before), world(c.now))); got != c.want {
 			t.Errorf("from %d to %d: %q", c.before, c.now, got)
 		}
 	}
@@ -64,12 +64,12 @@ func TestAWorldsNotice(t *testing.T) {
 		world job.World
 		want  string
 	}{
-		{job.World{Generation: 1, Members: []job.WorldMember{{Processes: 1}}}, "world_formed: generation 1: 1 slot, 1 process"},
+		{job.World{Generation: 1, Members: []job.WorldMember{{Processes: 1}}}, "world_formed: world_formed(generation=1 processes=1 slots=1)"},
 		{job.World{Generation: 3, Members: []job.WorldMember{member, member}, MasterAddr: "n1", MasterPort: 29500},
-			"world_formed: generation 3: 2 slots, 4 processes, rank 0 at n1:29500"},
-		{job.World{Generation: 3, Members: []job.WorldMember{member}, Adopted: true}, "world_adopted: generation 3: 1 slot, 2 processes, found training"},
+			"world_formed: world_formed(generation=3 master=n1:29500 processes=4 slots=2)"},
+		{job.World{Generation: 3, Members: []job.WorldMember{member}, Adopted: true}, "world_adopted: world_adopted(generation=3 processes=2 slots=1)"},
 	} {
-		if n := worldNotice("job.a", &c.world); n.Type+": "+n.Message != c.want || n.Address != "job.a" {
+		if n := worldNotice("job.a", &c.world); n.Type+": "+n.Reason.String() != c.want || n.Address != "job.a" {
 			t.Errorf("told is %+v, want %q", n, c.want)
 		}
 	}

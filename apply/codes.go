@@ -25,7 +25,24 @@ const (
 	RemovedMisnamed    job.Code = "removed_misnamed"    // a removed block matches nothing
 	NotChronicled      job.Code = "not_chronicled"      // a decision cannot be written to the journal
 	NotStopped         job.Code = "not_stopped"         // the run has ended before it could stop slots
-	OutputLeftOut      job.Code = "output_left_out"     // the output was blocked for a while, and lines were dropped
+	OutputLeftOut      job.Code = "output_left_out"     // the output took nothing for a while, and lines were left out
+	ConfigurationTaken job.Code = "configuration_taken" // the configuration in force is of a commit
+	WebhookRefused     job.Code = "webhook_refused"     // requests to reconcile are refused: their token cannot be read
+	StraysStopped      job.Code = "strays_stopped"      // what runs and is of no recorded job is stopped
+
+	// Why a condition does not hold any more.
+	ConditionOver    job.Code = "over"              // nothing more is known
+	BackInFiles      job.Code = "back_in_files"     // the job is in the files again
+	AsApplied        job.Code = "as_applied"        // the files say again what was last applied
+	TakenUp          job.Code = "taken_up"          // the job is made what the files say
+	RemovalConfirmed job.Code = "removal_confirmed" // the same: the removal was confirmed
+
+	// What notices tell.
+	WorldFormed  job.Code = "world_formed"  // a world has formed
+	WorldAdopted job.Code = "world_adopted" // a world was found training
+	RoleResized  job.Code = "role_resized"  // a part: an elastic role has another number of slots in a world than in the one before
+	JobDestroyed job.Code = "job_destroyed" // a job is gone
+	JobForgotten job.Code = "job_forgotten" // a job is out of the state, and what of it runs, runs on
 )
 
 // What conditions are about, beside jobs and providers.
@@ -34,11 +51,5 @@ const (
 	aboutJournal = "journal"
 	aboutFilesOf = "files"
 	aboutOutput  = "output"
-)
-
-// What settles conditions: each knows all that holds of its own.
-const (
-	byDelays   = "delays"
-	byRefusals = "refusals"
-	byChecks   = "checks"
+	aboutWebhook = "webhook"
 )

@@ -103,7 +103,7 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	}
 	s.State, s.Epoch = stored, p.Lock.Info().Epoch
 	s.Providers = slices.Sorted(maps.Keys(p.Providers))
-	s.Files.Seal = p.Sealer.Records
+	s.Files.Seal = p.Sealer
 	s.Approve, s.Check = p.Approve != nil, p.Check != nil
 	s.Jitter = rand.Float64
 	d := &Driver{
@@ -349,7 +349,7 @@ func gauge(facts map[string]elastic.Facts) map[string]Progress {
 // read reads the files. With an error the last good jobs stay.
 func (d *Driver) read() (Files, error) {
 	files, err := d.parts.Reload()
-	files.Seal = d.parts.Sealer.Records
+	files.Seal = d.parts.Sealer
 	d.eyes.reseal()
 	return files, err
 }
@@ -437,6 +437,11 @@ func (d *Driver) reply(a Answer) {
 
 // Republish has agents told where the service is by now, or by which certificate it is known.
 func (d *Driver) Republish(s providers.Service) { d.mail.post(Served{s}) }
+
+// ReportWebhook says whether requests to reconcile can be authorized.
+func (d *Driver) ReportWebhook(err error) {
+	d.mail.post(Reported{aboutWebhook, WebhookRefused, d.eyes.sealError(err)})
+}
 
 // Records are the newest stored ones.
 func (d *Driver) Records() job.Records {

@@ -444,7 +444,8 @@ func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 				if left := d.provider.running(); (left > 0) != (stop != nil) {
 					t.Errorf("%d agents run", left)
 				}
-				want := []string{"raised job.a.worker[0] not_stopped(count=2 message=\"no route to host\" slot=job.a.worker[0])"}
+				want := []string{"raised job.a.worker[0] not_stopped(count=2 message=\"no route to host\" slot=job.a.worker[0])",
+					"raised job.a.worker stop_refused(message=\"no route to host\" slots=worker[0-1])"}
 				if told := d.view.conditions; stop == nil && len(told) > 0 || stop != nil && !slices.Equal(told, want) {
 					t.Errorf("told %q", told)
 				}

@@ -96,7 +96,7 @@ func (e *ending) endIfDone(l *Loop) {
 		e.leave(l, t.newest, nil)
 		return
 	}
-	if l.setup.Watch || e.stage != running || !t.acted {
+	if l.setup.Watch || e.stage != running || !t.acted || t.dirty {
 		return
 	}
 	t.acted = false
@@ -152,9 +152,7 @@ func (e *ending) seeOff(l *Loop) {
 
 // settled ends a run of which all is stored.
 func (e *ending) settled(l *Loop, p *plan.Plan) {
-	for _, n := range p.Notices {
-		l.tell(func(v View) { v.Noticed(n) })
-	}
+	l.tellNotices(p.Notices)
 	l.rests()
 	e.stage = waiting
 	e.conclude(l)

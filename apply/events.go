@@ -37,7 +37,14 @@ type Forming struct {
 	World    job.World
 }
 
-// Interrupted: start no more changes.
+// Reported says whether something outside the loop is well: a condition holds for as long as there is an error.
+type Reported struct {
+	About string
+	Code  job.Code
+	Err   error
+}
+
+// Interrupted: no change is to be begun any more.
 type Interrupted struct{}
 
 // LockLost: do nothing anymore.
@@ -63,6 +70,7 @@ func (FilesChanged) event() {}
 func (Served) event()       {}
 func (Asked) event()        {}
 func (Forming) event()      {}
+func (Reported) event()     {}
 func (Interrupted) event()  {}
 func (LockLost) event()     {}
 func (Worked) event()       {}

@@ -19,8 +19,6 @@ type executor struct {
 	asked   map[target]*execution // every change of the newest plan that may be done now
 	effects map[ID]target         // of those in flight
 	retries map[target]retry      // of those that have failed
-	told    map[refused][]int     // slots that were last told to fail, by why
-	strays  map[string]bool       // UIDs of what runs without a record and was last told to be stopped
 }
 
 // target is what a change is about: a slot, or a whole job (zero Slot).
@@ -35,11 +33,10 @@ func targetOf(c *plan.Change) target { return target{c.UID, c.Slot} }
 type execution struct {
 	change   plan.Change
 	since    time.Time
-	told     time.Time // when the view was last told of it
-	asked    int       // the newest plan that asked for it
-	stage    int       // which of the incarnations to stop is next; past them it is the launch
-	inFlight ID        // the effect that is under way for it; zero for none
-	last     bool      // it is carried out though the run has ended: see finish
+	asked    int  // the newest plan that asked for it
+	stage    int  // which of the incarnations to stop is next; past them it is the launch
+	inFlight ID   // the effect that is under way for it; zero for none
+	last     bool // it is carried out though the run has ended: see finish
 	done     bool
 	seen     int       // with done: the newest look when it was, which may not show it yet
 	again    time.Time // with done: not again before, though no look shows it
@@ -122,7 +119,7 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 			if x != nil && !x.done { // the next thing is asked for already
 				off.news = append(off.news, e.unasked(l, x))
 			}
-			x = &execution{since: l.now, told: l.now, asked: e.plan}
+			x = &execution{since: l.now, asked: e.plan}
 			e.asked[t] = x
 			delete(e.retries, t) // what failed there was another change
 			change := *c
@@ -330,11 +327,11 @@ func (e *executor) unasked(l *Loop, x *execution) Message {
 	return func(v View) { v.Finished(&c, took, nil) }
 }
 
-// tellStill reports changes that take long to the view.
-func (e *executor) tellStill(l *Loop) {
-	for _, t := range e.those(func(_ target, x *execution) bool { return !x.done && l.now.Sub(x.told) >= stillEvery }) {
+// tellStill tells the view of changes that take long, each every while since the last time that it was told how things go.
+func (e *executor) tellStill(l *Loop, last time.Time) {
+	due := func(x *execution) bool { return l.now.Sub(x.since)/stillEvery > max(0, last.Sub(x.since)/stillEvery) }
+	for _, t := range e.those(func(_ target, x *execution) bool { return !x.done && due(x) }) {
 		x := e.asked[t]
-		x.told = l.now
 		c, elapsed := x.change, l.now.Sub(x.since)
 		l.tell(func(v View) { v.Still(&c, elapsed) })
 	}

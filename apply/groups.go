@@ -94,7 +94,7 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	if p == nil {
 		return false
 	}
-	about, awaited := "job."+p.newest.Name, p.awaited
+	awaited := p.awaited
 	p.inFlight, p.awaited = false, false
 	if o.Err != nil {
 		if o.Err == ErrDropped {
@@ -110,22 +110,19 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 			l.again(e, p.retry.until)
 			return false
 		}
-		l.holds.Raise(l.now, about, job.Because(PreparationRefused, "job", p.newest.Name, "message", p.retry.err.Error()))
 		return true
 	}
 	token, _ := o.Result.(string)
 	confirms := p.done && p.retry.failures == 0 && !p.lapsed && token == p.token &&
 		reflect.DeepEqual(p.tried, p.group) && reflect.DeepEqual(p.tried, p.newest)
 	p.token, p.done, p.lapsed, p.group, p.retry = token, true, false, p.tried, retry{}
-	l.holds.Clear(about, PreparationRefused)
 	return awaited || !confirms
 }
 
 // cease ends the pause of a job that is not to be prepared as things are: that it failed is over, and nothing of it is due.
 func (g *groups) cease(l *Loop, uid string) {
 	if p := g.jobs[uid]; p != nil && !p.inFlight && p.retry.failures > 0 {
-		p.retry = retry{}
-		l.holds.Clear("job."+p.newest.Name, PreparationRefused)
+		p.retry, l.turn.dirty = retry{}, true
 	}
 }
 
@@ -209,10 +206,9 @@ func (g *groups) due() (at time.Time) {
 }
 
 // keep drops what is known of all other jobs: they were forgotten.
-func (g *groups) keep(l *Loop, uids map[string]bool) {
-	for _, uid := range slices.Sorted(maps.Keys(g.jobs)) {
-		if p := g.jobs[uid]; !uids[uid] && !p.inFlight {
-			l.holds.Clear("job."+p.newest.Name, PreparationRefused)
+func (g *groups) keep(uids map[string]bool) {
+	for uid, p := range g.jobs {
+		if !uids[uid] && !p.inFlight {
 			delete(g.jobs, uid)
 		}
 	}

@@ -20,7 +20,9 @@ type Setup struct {
 	Jitter func() float64
 	// Words writes journal entries and replies; nil writes codes.
 	Words Words
-	// Approve asks for approval of the first plan before anything is stored or done.
+	// Shown is what jobs wait for by a plan that was shown: it is not told again.
+	Shown []plan.Wait
+	// Approve has the first plan approved before anything is stored or done.
 	Approve bool
 	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
@@ -44,7 +46,7 @@ type Loop struct {
 	rest   rest
 	end    ending
 	check  checks
-	holds  conditions.Set
+	holds  holds
 
 	publisher publisher
 
@@ -84,7 +86,8 @@ func New(now time.Time, s Setup) *Loop {
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
 	l.exec, l.groups, l.told = newExecutor(), newGroups(), newService()
-	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true
+	l.holds.Set = conditions.TakeOver(l.book.state.Conditions)
+	l.turn.pulse, l.turn.dirty, l.turn.waits, l.check.due = now.Add(pulseEvery), true, s.Shown, true
 	return l
 }
 
@@ -110,6 +113,8 @@ func (l *Loop) Step(now time.Time, e Event) {
 		l.book.forming = append(l.book.forming, e)
 	case Worked:
 		l.rest.worked(l.now, e.For, e.Queued)
+	case Reported:
+		l.holds.raiseIf(l, e.Err, e.About, e.Code)
 	case Interrupted:
 		l.end.interrupt(l)
 	case LockLost:
@@ -124,8 +129,8 @@ func (l *Loop) Step(now time.Time, e Event) {
 
 // Ready returns what to do, once.
 func (l *Loop) Ready() Ready {
-	for _, c := range l.holds.Changes() {
-		l.tell(func(v View) { v.Condition(c) })
+	if l.holds.tell(l) && l.turn.phase == resting {
+		l.turn.dirty = true // it is to be journalled
 	}
 	out := l.out
 	out.Next = l.next()

@@ -22,7 +22,7 @@ type Planner struct {
 // NewPlanner makes a planner over a state.
 func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer) *Planner {
 	s.Providers = slices.Sorted(maps.Keys(named))
-	s.Files.Seal = sealer.Records
+	s.Files.Seal = sealer
 	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
 }
 
@@ -56,7 +56,7 @@ func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
 func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	records := p.Records()
 	if p.look(ctx, now) != nil {
-		return Live{Records: records}
+		return Live{Records: records, Conditions: p.loop.book.state.Conditions}
 	}
 	p.loop.files.Jobs = nil
 	for _, name := range slices.Sorted(maps.Keys(records)) {
@@ -64,8 +64,8 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	}
 	in := p.loop.input()
 	decided := plan.Make(in)
-	waits := slices.Concat(decided.Waits, recordedRefusals(records, &in.Snapshot))
-	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: waits, Released: in.Released}
+	held, refused := recordedRefusals(&p.loop.book.state, &in.Snapshot)
+	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: held, Released: in.Released}
 }
 
 // withEnds takes over what succeeded. What else the planner would decide is not taken: without a master

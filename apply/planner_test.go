@@ -85,3 +85,27 @@ func TestPlansFromTheRecordsAskNobody(t *testing.T) {
 		}
 	}
 }
+
+// A scheduler that takes pods one after the other changes what waits with each: that is no news.
+func TestNewsOfWaits(t *testing.T) {
+	wait := func(why ...job.Reason) []plan.Wait { return []plan.Wait{{Job: "a", Role: "worker", Reasons: why}} }
+	queued := func(slots, message string) job.Reason {
+		return job.Because(plan.Queued, "slots", slots, "message", message)
+	}
+	before := wait(queued("worker[0-999]", "0/1000 nodes are available"))
+	for what, c := range map[string]struct {
+		now  []plan.Wait
+		want int
+	}{
+		"the same":         {before, 0},
+		"fewer slots":      {wait(queued("worker[998]", "0/2 nodes are available")), 0},
+		"another reason":   {wait(queued("worker[0-999]", "no such image")), 1},
+		"one reason more":  {wait(before[0].Reasons[0], queued("worker[3]", "no such image")), 1},
+		"another job's":    {[]plan.Wait{{Job: "b", Role: "worker", Reasons: before[0].Reasons}}, 1},
+		"nothing any more": {nil, 0},
+	} {
+		if got := news(before, c.now); len(got) != c.want {
+			t.Errorf("%s: news are %+v", what, got)
+		}
+	}
+}

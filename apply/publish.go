@@ -87,7 +87,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 		of.done = false
 		err = of.retry.err
 	}
-	l.raiseIf(err, "provider."+e.Provider, NotPublished)
+	l.holds.raiseIf(l, err, "provider."+e.Provider, NotPublished)
 }
 
 // due is when the next that failed is retried; zero is never.

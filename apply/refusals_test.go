@@ -4,39 +4,47 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
-// Whoever asks while no master runs reads from the records what was refused last, of what is not there by now.
+// Whoever asks while no master runs reads from the state what was refused last, of what is not there by now.
 func TestRecordedRefusals(t *testing.T) {
 	const quota = "create its pod: exceeded quota: tight"
-	slot := func(role string, i int, refused string) job.Slot {
-		return job.Slot{Address: job.Address{Job: "a", Role: role, Index: i}, Incarnation: 2, Refused: refused}
+	why := func(slots, message string) job.Reason {
+		return job.Because(LaunchRefused, "slots", slots, "message", message)
 	}
-	records := job.Records{"a": {UID: "u", Slots: []job.Slot{
-		slot("ps", 0, ""), slot("worker", 0, quota), slot("worker", 1, quota), slot("worker", 2, "no such image"), slot("worker", 3, quota),
-	}}}
+	held := func(of ...job.Reason) conditions.Condition {
+		return conditions.Condition{About: "job.a.worker", Reason: job.Reason{Code: LaunchRefused}.With(of...), Since: jobtest.Epoch}
+	}
+	other := conditions.Condition{About: "provider.west", Reason: job.Because(ProviderUnobserved, "message", "down")}
+	stored := state.State{Conditions: []conditions.Condition{held(why("worker[0-1,3]", quota), why("worker[2]", "no such image")), other}, Jobs: job.Records{"a": {UID: "u"}}}
+	for i := range 4 {
+		stored.Jobs["a"].Slots = append(stored.Jobs["a"].Slots, job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: i}, Incarnation: 2})
+	}
 	there := func(uid string, number int) job.Incarnation {
 		return job.Incarnation{UID: uid, Slot: job.Address{Job: "a", Role: "worker", Index: 3}, Number: number}
 	}
-	wait := func(slots string) []plan.Wait {
-		return []plan.Wait{{Job: "a", Role: "worker", Reasons: []job.Reason{
-			job.Because(LaunchRefused, "slots", slots, "message", quota), job.Because(LaunchRefused, "slots", "worker[2]", "message", "no such image"),
-		}}}
-	}
 	for what, c := range map[string]struct {
 		seen job.Snapshot
-		want []plan.Wait
+		want string
 	}{
-		"nothing is there": {job.Snapshot{}, wait("worker[0-1,3]")},
+		"nothing is there": {job.Snapshot{}, "worker[0-1,3]"},
 		"one is there": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 2)}},
-			wait("worker[0-1]")},
+			"worker[0-1]"},
 		"one before it is, and one of another job": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 1), there("another's", 2)}},
-			wait("worker[0-1,3]")},
+			"worker[0-1,3]"},
 	} {
-		if got := recordedRefusals(records, &c.seen); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: it waits for %+v, want %+v", what, got, c.want)
+		of := []job.Reason{why(c.want, quota), why("worker[2]", "no such image")}
+		got, waits := recordedRefusals(&stored, &c.seen)
+		if want := []plan.Wait{{Job: "a", Role: "worker", Reasons: of}}; !reflect.DeepEqual(waits, want) {
+			t.Errorf("%s: it waits for %+v, want %+v", what, waits, want)
+		}
+		if want := []conditions.Condition{held(of...), other}; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: there hold %+v, want %+v", what, got, want)
 		}
 	}
 }

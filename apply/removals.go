@@ -2,7 +2,6 @@ package apply
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -65,9 +64,6 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			enter(name, s.Address, done, reason)
 		}
 	}
-	for _, c := range l.exec.newStrays(before, now, p) {
-		enter(c.Job, c.Slot, SlotsRemoved, why[targetOf(c)])
-	}
 	var notices []job.Notice
 	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
 		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
@@ -89,31 +85,16 @@ func ran(was *job.Slot) bool {
 	return was.Phase.Live() && was.Phase != job.Canceling && was.Incarnation > 0
 }
 
-// newStrays are the changes that stop what runs and is of no recorded job, of the UIDs of which none was asked for before.
-func (e *executor) newStrays(before map[string]*job.Record, now map[string]bool, p *plan.Plan) (fresh []*plan.Change) {
-	told := e.strays
-	e.strays = map[string]bool{}
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if c.Action != plan.Delete || isForget(c) || before[c.UID] != nil || now[c.UID] {
-			continue
-		}
-		e.strays[c.UID] = true
-		if !told[c.UID] {
-			fresh = append(fresh, c)
-		}
-	}
-	return fresh
-}
-
-// goneNotice reports that a job is no longer recorded, and why.
+// goneNotice tells that a job is recorded no more, and why.
 func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.Notice {
-	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name, Message: "is destroyed: it is no longer in the files"}
+	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name}
 	switch {
 	case slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && c.Action == plan.Forget }):
-		n.Type, n.Message = "forgotten", fmt.Sprintf("is forgotten, as a removed block says: its slots keep running (uid %s)", rec.UID)
+		n.Type, n.Reason = "forgotten", job.Because(JobForgotten, "uid", rec.UID)
 	case in.Destroy:
-		n.Message = "is destroyed: destroy was requested"
+		n.Reason = job.Because(JobDestroyed).With(job.Because(plan.DestroyRequested))
+	default:
+		n.Reason = job.Because(JobDestroyed).With(job.Because(plan.NotDeclared))
 	}
 	return n
 }

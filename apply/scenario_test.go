@@ -55,7 +55,7 @@ import (
 //	serve           the service is reached elsewhere
 //	interrupt, lose-lock
 //	show KIND …     effects of these kinds are told of
-//	conditions, waits, records, next
+//	conditions, stored (those that the state has), waits, records, next
 //
 // What a command with the argument quietly leads to is left out: another scenario shows it.
 func TestScenarios(t *testing.T) {
@@ -239,8 +239,12 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		for _, arg := range d.CmdArgs {
 			s.shown[arg.Key] = true
 		}
-	case "conditions":
-		for _, c := range s.loop.holds.All() {
+	case "conditions", "stored":
+		held := s.loop.holds.All()
+		if d.Cmd == "stored" {
+			held = s.stored.Conditions
+		}
+		for _, c := range held {
 			s.say("%s %s, since %s", c.About, c.Reason, c.Since.Sub(jobtest.Epoch))
 		}
 	case "waits":
@@ -459,7 +463,7 @@ func (s *scenario) tellEffect(e Effect) {
 		s.say("tell the service: %s", newsText(e.News))
 	case Journal:
 		for _, n := range e.Notices {
-			s.say("do journal: %s", strings.TrimPrefix(fmt.Sprintf("%s %s: %s", n.Address, n.Type, n.Message), " "))
+			s.say("do journal: %s", strings.TrimPrefix(fmt.Sprintf("%s %s%s: %s", n.Address, n.Type, prefixed(" ", n.Condition), n.Message), " "))
 		}
 	case Answer:
 		s.say("do %s: %s%s", e.ID(), e.Reply.Status, changesText(e.Reply))
@@ -781,7 +785,7 @@ func (s *scenario) records() {
 		rec := s.stored.Jobs[name]
 		s.say("job.%s %s generation %d", name, rec.Phase, rec.World.Generation)
 		for _, slot := range rec.Slots {
-			s.say("  %s %s #%d%s", slot.Address.Short(), slot.Phase, slot.Incarnation, prefixed(" refused: ", slot.Refused))
+			s.say("  %s %s #%d", slot.Address.Short(), slot.Phase, slot.Incarnation)
 		}
 	}
 }
@@ -830,7 +834,14 @@ func (v *scenarioView) Noticed(n job.Notice) {
 	v.say("%s", strings.TrimPrefix(fmt.Sprintf("%s %s: %s", n.Address, n.Type, n.Message), " "))
 }
 func (v *scenarioView) Condition(c conditions.Change) {
-	v.say("%s %s %s", c.Type, c.About, strings.ReplaceAll(c.Reason.String(), "\n\n", " "))
+	more := prefixed(": ", c.Why.String())
+	if c.Why.Code == ConditionOver {
+		more = ""
+	}
+	if c.Type == conditions.Held {
+		more = fmt.Sprintf(", since %s", c.Since.Sub(jobtest.Epoch))
+	}
+	v.say("%s %s %s%s", c.Type, c.About, strings.ReplaceAll(c.Reason.String(), "\n\n", " "), more)
 }
 func (v *scenarioView) Progressed(name string, p Progress) {
 	v.say("job.%s is at step %d", name, p.Step)

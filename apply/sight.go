@@ -278,7 +278,7 @@ func (l *Loop) observed(provider string, o Outcome) {
 		before := l.sight.providers[provider].seen
 		now, _ := o.Result.(Sight)
 		err := l.sight.see(provider, now, o.Err)
-		l.raiseIf(err, "provider."+provider, ProviderUnobserved)
+		l.holds.raiseIf(l, err, "provider."+provider, ProviderUnobserved)
 		if err == nil && now.Observation != before {
 			l.told.tellGone(l, provider)
 		}
@@ -300,13 +300,4 @@ func (s *service) tellGone(l *Loop, provider string) {
 			l.inform(Ended{inc.Slot, inc.Number})
 		}
 	}
-}
-
-// raiseIf holds a condition for as long as there is an error.
-func (l *Loop) raiseIf(err error, about string, code job.Code) {
-	if err == nil {
-		l.holds.Clear(about, code)
-		return
-	}
-	l.holds.Raise(l.now, about, job.Because(code, "message", err.Error()))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
@@ -14,7 +15,9 @@ type Live struct {
 	Records  job.Records  `json:"records"`
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"`
-	// Released are the jobs that the state was told to forget and that may keep running, by UID.
+	// Conditions are what holds and somebody should know.
+	Conditions []conditions.Condition `json:"conditions,omitempty"`
+	// Released are the jobs that the state was told to forget and that may run on, by UID.
 	Released map[string]job.Released `json:"released,omitempty"`
 }
 
@@ -35,7 +38,14 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 		}
 		records[name] = &copied
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: slices.Concat(unstored, l.turn.waits, l.refusals(), l.files.left, l.files.lostJobs()), Released: l.book.state.Released}
+	waits := slices.Concat(unstored, l.turn.waits, l.refusals())
+	held := sealed(l.holds.All(), l.book.seal)
+	for _, c := range held {
+		if name, ofJob := conditions.Job(c.About); ofJob && (c.Reason.Code == plan.NotPruned || c.Reason.Code == LeftFiles) {
+			waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{c.Reason}})
+		}
+	}
+	return Live{Records: records, Snapshot: snapshot, Waits: waits, Conditions: held, Released: l.book.state.Released}
 }
 
 // Records are the newest stored ones.

@@ -102,7 +102,7 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		}
 	}
 	if !l.sight.troubled() {
-		l.groups.keep(l, recorded)
+		l.groups.keep(recorded)
 		for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 			if !known[name] {
 				l.inform(Unwanted{name})

@@ -13,7 +13,7 @@ import (
 // refusals are what is retried and keeps failing, or is delayed. The plan knows nothing of them: it asks
 // for what is refused.
 func (l *Loop) refusals() []plan.Wait {
-	return slices.Concat(l.groups.refusals(), l.exec.refusals(), l.delays())
+	return slices.Concat(l.groups.refusals(), l.exec.failing().waits(), l.delays())
 }
 
 // refused is what of one role does not succeed, for one reason.
@@ -27,62 +27,26 @@ func compareRefused(a, b refused) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
 }
 
-// failing are the slots, by number, of which a change has failed and is retried. Of a job itself it is slot 0.
-func (e *executor) failing() map[refused][]int {
-	indices := map[refused][]int{}
+// failing are the slots of which a change has failed and is tried again.
+func (e *executor) failing() failing {
+	of := failing{}
 	for t, r := range e.retries {
 		if x := e.asked[t]; x != nil && r.err != nil {
-			f := refused{x.change.Job, t.slot.Role, whatFails(&x.change), r.err.Error()}
-			indices[f] = append(indices[f], t.slot.Index)
+			of.add(refused{x.change.Job, t.slot.Role, whatFails(&x.change), r.err.Error()}, t.slot.Index)
 		}
 	}
-	return indices
+	return of
 }
 
-// failures are the notices of what fails now and did not when they were asked for last: each slot once for as long as it
-// fails for one reason, however often it is tried.
-func (l *Loop) failures() []job.Notice {
-	failing := l.exec.failing()
-	for _, w := range l.groups.refusals() {
-		for _, why := range w.Reasons {
-			failing[refused{job: w.Job, what: why.Code, reason: why.Args["message"]}] = []int{0}
-		}
-	}
-	var notices []job.Notice
-	for _, f := range slices.SortedFunc(maps.Keys(failing), compareRefused) {
-		known := make(map[int]bool, len(l.exec.told[f]))
-		for _, i := range l.exec.told[f] {
-			known[i] = true
-		}
-		fresh := slices.DeleteFunc(slices.Clone(failing[f]), func(i int) bool { return known[i] })
-		if len(fresh) == 0 {
-			continue
-		}
-		why := job.Because(f.what, "message", f.reason)
-		if f.what == PreparationRefused {
-			why = job.Because(f.what, "job", f.job, "message", f.reason)
-		}
-		n := job.Notice{Time: l.turn.decided.Input.Now, Type: "refused", Address: "job." + f.job, Reason: why}
-		if f.role != "" {
-			n.Address += "." + job.Fold(f.role, fresh)
-		}
-		notices = append(notices, n)
-	}
-	l.exec.told = failing
-	return notices
-}
-
-// refusals are the changes that have failed and are retried, in the words of the first attempt that failed as the last
-// one did, for as long as none succeeds: what was refused by a quota, say, or by a webhook.
-func (e *executor) refusals() []plan.Wait { return refusedWaits(e.failing()) }
-
-// refusedWaits reports slots, by number, that do not succeed: those of a role that fail alike as one.
-func refusedWaits(indices map[refused][]int) []plan.Wait {
+// waits are the changes that have failed and are tried again, in the words of the first attempt that failed as the last
+// one did, for as long as none succeeds: what was refused by a quota, say, or by a webhook. Those of a role that fail alike
+// are told as one.
+func (f failing) waits() []plan.Wait {
 	var waits []plan.Wait
-	for _, r := range slices.SortedFunc(maps.Keys(indices), compareRefused) {
+	for _, r := range slices.SortedFunc(maps.Keys(f), compareRefused) {
 		why := job.Because(r.what, "job", r.job, "message", r.reason)
 		if r.role != "" {
-			why = job.Because(r.what, "slots", job.Fold(r.role, indices[r]), "message", r.reason)
+			why = job.Because(r.what, "slots", job.Fold(r.role, f[r]), "message", r.reason)
 		}
 		if last := len(waits) - 1; last >= 0 && waits[last].Job == r.job && waits[last].Role == r.role {
 			waits[last].Reasons = append(waits[last].Reasons, why)
@@ -91,58 +55,6 @@ func refusedWaits(indices map[refused][]int) []plan.Wait {
 		waits = append(waits, plan.Wait{Job: r.job, Role: r.role, Reasons: []job.Reason{why}})
 	}
 	return waits
-}
-
-// enterRefusals has the records say which launches have failed, for whoever asks when this master is gone.
-func (e *executor) enterRefusals(l *Loop, p *plan.Plan) {
-	why := map[job.Address]string{}
-	for f, indices := range e.failing() {
-		for _, i := range indices {
-			if f.what == LaunchRefused {
-				why[job.Address{Job: f.job, Role: f.role, Index: i}] = f.reason
-			}
-		}
-	}
-	for name, rec := range p.Records {
-		refused := func(s *job.Slot) string {
-			switch {
-			case why[s.Address] != "":
-				return why[s.Address]
-			case s.Phase != job.Scheduling, l.sight.live[incarnationOf(rec.UID, s.Address, s.Incarnation)] != nil:
-				return "" // it is launched, or is to be no more
-			}
-			return s.Refused // by a run before, and this one has not tried it
-		}
-		if !slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return s.Refused != refused(&s) }) {
-			continue
-		}
-		told := *rec // of a job that the plan left alone it is the stored one, which others read
-		told.Slots = slices.Clone(rec.Slots)
-		for i := range told.Slots {
-			told.Slots[i].Refused = refused(&told.Slots[i])
-		}
-		p.Records[name], p.Dirty = &told, true
-	}
-}
-
-// recordedRefusals are the launches that had failed when a master last stored the records, and of which nothing is seen.
-func recordedRefusals(records job.Records, seen *job.Snapshot) []plan.Wait {
-	there := map[incarnation]bool{}
-	for i := range seen.Incarnations {
-		there[keyOf(&seen.Incarnations[i])] = true
-	}
-	indices := map[refused][]int{}
-	for name, rec := range records {
-		for i := range rec.Slots {
-			s := &rec.Slots[i]
-			if s.Refused == "" || there[incarnationOf(rec.UID, s.Address, s.Incarnation)] {
-				continue
-			}
-			r := refused{name, s.Address.Role, LaunchRefused, s.Refused}
-			indices[r] = append(indices[r], s.Address.Index)
-		}
-	}
-	return refusedWaits(indices)
 }
 
 // refusals are the jobs that cannot be prepared, with the reason.
@@ -184,15 +96,6 @@ func (l *Loop) delays() []plan.Wait {
 	return waits
 }
 
-// holdDelays holds a condition of each job that is delayed.
-func (l *Loop) holdDelays() {
-	var now []conditions.Condition
-	for _, w := range l.delays() {
-		now = append(now, conditions.Condition{About: "job." + w.Job, Reason: w.Reasons[0]})
-	}
-	l.holds.Settle(l.now, byDelays, now)
-}
-
 // unstoredJobs are all that have not ended, while their state cannot be stored: nothing of them is healed.
 func (l *Loop) unstoredJobs() []plan.Wait {
 	trouble, holds := l.holds.Get(aboutStore, NotStored)
@@ -210,24 +113,18 @@ func (l *Loop) unstoredJobs() []plan.Wait {
 
 // checks is what of the files' conditions does not hold.
 type checks struct {
-	unmet    map[string]string // by summary, with the detail, as it was found last
+	unmet    map[string]string // by summary, with the detail, as it was found last; nil before the first time
 	due      bool              // they are to be checked though no record has changed
 	inFlight bool
 	again    bool // records have changed since
 }
 
-// hold holds what the files ask for and must not be done, and what of their conditions is not so. While something
-// cannot be observed neither is known.
-func (c *checks) hold(l *Loop, p *plan.Plan) {
+// hold holds what of the files' conditions is not so. While something cannot be observed that is not known.
+func (c *checks) hold(l *Loop) {
 	if l.sight.troubled() {
 		c.due = true // they are checked again afterwards
 		return
 	}
-	var now []conditions.Condition
-	for _, r := range p.Refusals {
-		now = append(now, conditions.Condition{About: "job." + r.Job, Reason: r.Reason})
-	}
-	l.holds.Settle(l.now, byRefusals, now)
 	c.settle(l)
 }
 
@@ -254,11 +151,14 @@ func (c *checks) ended(l *Loop, o Outcome) {
 	}
 }
 
-// settle holds a condition of each condition in the files that does not hold.
+// settle holds a condition of each condition in the files that does not hold, once they were checked.
 func (c *checks) settle(l *Loop) {
+	if c.unmet == nil {
+		return
+	}
 	var now []conditions.Condition
 	for _, summary := range slices.Sorted(maps.Keys(c.unmet)) {
 		now = append(now, conditions.Condition{About: summary, Reason: job.Because(CheckFailed, "message", c.unmet[summary])})
 	}
-	l.holds.Settle(l.now, byChecks, now)
+	l.holds.Settle(l.now, func(k conditions.Key) bool { return k.Code == CheckFailed }, now)
 }

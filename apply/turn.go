@@ -2,10 +2,11 @@ package apply
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
 
@@ -53,11 +54,9 @@ type turn struct {
 	acted   bool      // the last turn did, and it was not looked yet whether the run may end
 	failed  int       // turns in a row that could not be stored
 
-	waits   []plan.Wait // of the newest plan
-	told    []plan.Wait // last told, at toldAt
-	toldAt  time.Time
-	unended bool             // the plan that the view was told last has changes
-	steps   map[string]int64 // of training, last told
+	waits   []plan.Wait         // of the newest plan that was carried out
+	unended bool                // the plan that the view was told last has changes
+	gauged  map[string]Progress // of training, last looked at
 }
 
 // at is when the next turn is to begin, not before a time.
@@ -144,12 +143,10 @@ func (l *Loop) approved(err error) {
 	l.accept()
 }
 
-// accept reports what happens to the files, and has the decision stored.
+// accept tells what holds by the decision, and has it stored.
 func (l *Loop) accept() {
 	d := &l.turn.decided
-	l.files.tell(l, &d.Input, &d.Plan)
-	l.check.hold(l, &d.Plan)
-	l.holdDelays()
+	l.holds.decide(l, &d.Input, &d.Plan)
 	l.turn.phase = deciding
 }
 
@@ -169,7 +166,7 @@ func (l *Loop) failed(err error) {
 		l.end.leave(l, t.decided.Plan, err)
 		return
 	}
-	l.raiseIf(err, aboutStore, NotStored)
+	l.holds.raiseIf(l, err, aboutStore, NotStored)
 	t.dirty, t.newest = true, t.decided.Plan
 	l.rests()
 	l.rest.pause(l.now, retryStore)
@@ -194,9 +191,10 @@ func (l *Loop) act() {
 	}
 	l.told.instruct(l, &d.Plan)
 	off := l.exec.take(l, &d.Plan)
-	waits := l.newWaits(&d.Plan)
+	waits := news(t.waits, d.Plan.Waits)
+	t.waits = d.Plan.Waits
 	ends := t.unended && len(d.Plan.Changes) == 0 && !l.sight.troubled() // what a plan of an outage leaves out may be asked for still
-	l.tellPlan(&d.Plan, off.fresh || waits || ends || d.Plan.Resizes())
+	l.tellPlan(&d.Plan, waits, off.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
 	l.exec.begin(l, off)
 	if off.fresh {
 		l.book.chronicle(l, *d)
@@ -214,49 +212,49 @@ func (l *Loop) act() {
 // rests ends the turn.
 func (l *Loop) rests() {
 	l.turn.phase = resting
+	unkept := len(l.book.unwritten) > 0 || !l.holds.stored(&l.book)
+	l.turn.dirty = l.turn.dirty || l.end.stage == running && unkept
 	l.turn.rescan = l.now.Add(Rescan)
 }
 
 // tellPlan tells the view what is noticed, and what is planned if that is news. What waits to be told keeps no plan alive
 // that is not told.
-func (l *Loop) tellPlan(p *plan.Plan, news bool) {
-	about := func(files bool) {
-		for _, n := range p.Notices {
-			if aboutFiles(n) == files {
-				l.tell(func(v View) { v.Noticed(n) })
-			}
-		}
-	}
-	about(true)
+func (l *Loop) tellPlan(p *plan.Plan, waits []plan.Wait, news bool) {
 	if news {
 		planned := *p
+		planned.Waits = waits
 		l.turn.unended = len(p.Changes) > 0
 		l.tell(func(v View) { v.Planned(&planned) })
 	}
-	about(false)
+	l.tellNotices(p.Notices)
+}
+
+// tellNotices tells what is noticed, but for what the conditions have told.
+func (l *Loop) tellNotices(notices []job.Notice) {
+	for _, n := range notices {
+		if n.Condition == "" {
+			l.tell(func(v View) { v.Noticed(n) })
+		}
+	}
 }
 
 // stillEvery is how often a change that takes long is told of, as Terraform does.
 const stillEvery = 10 * time.Second
 
-// newWaits reports whether what the plan waits for is not what was told last. What is only queued changes with
-// every slot that starts: it is reported again every while.
-func (l *Loop) newWaits(p *plan.Plan) bool {
-	t := &l.turn
-	t.waits = p.Waits
-	recent := l.now.Sub(t.toldAt) < stillEvery && slices.EqualFunc(lasting(p.Waits), lasting(t.told), sameWait)
-	if recent || slices.EqualFunc(p.Waits, t.told, sameWait) {
-		return false
+// news are the waits that say something else than those before, and not only in other numbers: what is queued changes with
+// every slot that starts.
+func news(before, now []plan.Wait) []plan.Wait {
+	type address struct{ job, role string }
+	known := make(map[address][]plan.Wait, len(before))
+	for _, w := range before {
+		at := address{w.Job, w.Role}
+		known[at] = append(known[at], w)
 	}
-	t.told, t.toldAt = p.Waits, l.now
-	return len(p.Waits) > 0
-}
-
-func sameWait(a, b plan.Wait) bool { return reflect.DeepEqual(a, b) }
-
-// lasting leaves out what may pass by itself.
-func lasting(waits []plan.Wait) []plan.Wait {
-	return slices.DeleteFunc(slices.Clone(waits), func(w plan.Wait) bool { return w.Passing })
+	return slices.DeleteFunc(slices.Clone(now), func(w plan.Wait) bool {
+		return slices.ContainsFunc(known[address{w.Job, w.Role}], func(old plan.Wait) bool {
+			return slices.EqualFunc(old.Reasons, w.Reasons, conditions.Same)
+		})
+	})
 }
 
 // beat tells the view, every while, training progress and what takes long.
@@ -265,8 +263,8 @@ func (l *Loop) beat() {
 	if l.now.Before(t.pulse) {
 		return
 	}
+	l.exec.tellStill(l, t.pulse.Add(-pulseEvery))
 	t.pulse = l.now.Add(pulseEvery)
-	l.exec.tellStill(l)
 	if _, asked := l.inFlight[Gauge{}.ID()]; !asked && l.end.stage == running && t.phase != starting {
 		l.do(Gauge{})
 	}
@@ -275,13 +273,11 @@ func (l *Loop) beat() {
 // gauged reports training progress, where it continues.
 func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
-	if l.turn.steps == nil {
-		l.turn.steps = map[string]int64{}
-	}
+	before := l.turn.gauged
+	l.turn.gauged = progress
 	for launched, p := range progress {
-		name := l.book.names.now(l.told.jobs[launched].uid, launched)
-		if p.Step != l.turn.steps[name] {
-			l.turn.steps[name] = p.Step
+		if p.Step != before[launched].Step {
+			name := l.book.names.now(l.told.jobs[launched].uid, launched)
 			l.tell(func(v View) { v.Progressed(name, p) })
 		}
 	}

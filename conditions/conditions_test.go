@@ -48,14 +48,93 @@ func TestWhatIsNotSettledIsCleared(t *testing.T) {
 	held := func(name string) conditions.Condition {
 		return conditions.Condition{About: "job." + name, Reason: job.Because("held_up")}
 	}
+	jobs := func(k conditions.Key) bool { return strings.HasPrefix(k.About, "job.") }
 	s.Raise(epoch, "store", job.Because("not_stored"))
-	s.Settle(epoch, "delays", []conditions.Condition{held("a"), held("b")})
+	s.Settle(epoch, jobs, []conditions.Condition{held("a"), held("b")})
 	told(&s)
-	s.Settle(epoch, "delays", []conditions.Condition{held("b"), held("c")})
+	s.Settle(epoch, jobs, []conditions.Condition{held("b"), held("c")})
 	if got, want := told(&s), "cleared job.a held_up since 0s; raised job.c held_up since 0s"; got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	if all := s.All(); len(all) != 3 {
 		t.Errorf("%v hold", all)
+	}
+}
+
+func TestWhatIsTakenOverIsToldOnceAsWhatBecameOfIt(t *testing.T) {
+	why := func(message string) job.Reason { return job.Because("refused", "message", message) }
+	var before conditions.Set
+	for _, about := range []string{"holds", "changes", "ends", "rests"} {
+		before.Raise(epoch, about, why("quota"))
+	}
+	s := conditions.TakeOver(before.All())
+	if got := told(&s); got != "" {
+		t.Errorf("told at once: %q", got)
+	}
+	later := epoch.Add(time.Hour)
+	for range 2 {
+		s.Raise(later, "holds", why("quota"))
+		s.Raise(later, "changes", why("webhook"))
+		s.Clear("ends", "refused")
+	}
+	want := "held holds refused(message=quota) since 0s; changed changes refused(message=webhook) since 0s; cleared ends refused(message=quota) since 0s"
+	if got := told(&s); got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if !s.Unseen(conditions.Key{About: "rests", Code: "refused"}) || s.Unseen(conditions.Key{About: "holds", Code: "refused"}) {
+		t.Error("it is not known which this run has looked at")
+	}
+}
+
+// Slots, counts and ports are taken up and are no news.
+func TestOtherNumbersAreNoNews(t *testing.T) {
+	why := func(commit, slots, message string) job.Reason {
+		return job.Because("refused", "commit", commit, "slots", slots).With(job.Because("part", "message", message))
+	}
+	var s conditions.Set
+	s.Raise(epoch, "job.a", why("111", "worker[0-3]", "port 40001"))
+	told(&s)
+	s.Raise(epoch, "job.a", why("111", "worker[2]", "port 40002"))
+	if got := told(&s); got != "" {
+		t.Errorf("told %q", got)
+	}
+	if c, _ := s.Get("job.a", "refused"); !c.Reason.Equal(why("111", "worker[2]", "port 40002")) {
+		t.Errorf("it holds %v", c.Reason)
+	}
+	as := func(why job.Reason) conditions.Condition { return conditions.Condition{About: "job.a", Reason: why} }
+	if first := as(why("111", "worker[2]", "port 1")); !conditions.Equal(first, as(why("111", "worker[2]", "port 2"))) || conditions.Equal(first, as(why("111", "worker[3]", "port 1"))) {
+		t.Error("what is stored again is not what differs in more than a port")
+	}
+	for _, other := range []job.Reason{why("222", "worker[2]", "port 40001"), why("222", "worker[2]", "refused"), why("222", "worker[2]", "refused").With()} {
+		s.Raise(epoch, "job.a", other)
+		if got := told(&s); !strings.HasPrefix(got, "changed job.a refused") {
+			t.Errorf("of %v it is told %q", other, got)
+		}
+	}
+}
+
+// What is about a job, or a part of it, goes by the job's name; another job's name may begin with the same.
+func TestConditionsFollowTheirJobsName(t *testing.T) {
+	text := func(all []conditions.Condition) (abouts string) {
+		for _, c := range all {
+			abouts += c.About + " "
+		}
+		return abouts
+	}
+	var before conditions.Set
+	for _, about := range []string{"job.a", "job.a.worker", "job.ab", "provider.a"} {
+		before.Raise(epoch, about, job.Because("refused"))
+	}
+	names := map[string]string{"a": "z", "ab": "a"}
+	if got, want := text(conditions.Renamed(before.All(), names)), "job.z job.z.worker job.a provider.a "; got != want {
+		t.Errorf("renamed are %q, want %q", got, want)
+	}
+	s := conditions.TakeOver(before.All())
+	s.Rename(names)
+	if got, want := text(s.All()), "job.a job.z job.z.worker provider.a "; got != want || !s.Unseen(conditions.Key{About: "job.z", Code: "refused"}) {
+		t.Errorf("renamed are %q, want %q", got, want)
+	}
+	if s.Raise(epoch, "job.z", job.Because("refused")); told(&s) != "held job.z refused since 0s" {
+		t.Error("what is renamed is told again")
 	}
 }

@@ -167,7 +167,7 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 		{"zeroes", string(make([]byte, len(whole))), "zero bytes, as after a power failure"},
 		{"garbage", "no state\n", "it is not JSON"},
 		{"another program's", `{"version": 4, "resources": []}`, "it is JSON but not an eltrain state"},
-		{"newer", strings.Replace(whole, `"version": 1`, `"version": 7`, 1), "the state has format version 7"},
+		{"newer", strings.Replace(whole, `"version": 2`, `"version": 7`, 1), "the state has format version 7"},
 		{"edited", strings.Replace(whole, `"phase": "Running"`, `"phase": "Failed"`, 1), "it was changed after eltrain wrote it"},
 	} {
 		s.Write("eltrain.state", c.text)
@@ -213,7 +213,7 @@ func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	}
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	after := s.AwaitWorld(2, before.Generation+1)
-	m.Heard("Over: " + storeTrouble)
+	m.Heard("Resolved: " + storeTrouble)
 	if !maps.Equal(before.Bodies(), after.Bodies()) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
@@ -326,7 +326,7 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	m.Heard("Over: " + storeTrouble)
+	m.Heard("Resolved: " + storeTrouble)
 	if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
@@ -392,7 +392,7 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Over: " + storeTrouble)
+	m.Heard("Resolved: " + storeTrouble)
 	s.AwaitWorld(4, before.Generation+1)
 	s.Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }

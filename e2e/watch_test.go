@@ -57,7 +57,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		}
 		before = after
 		restore()
-		m.Heard("Over: " + kept)
+		m.Heard("Resolved: " + kept)
 		if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+kept); n != 1 {
 			t.Errorf("%s: it was told %d times:\n%s", c.name, n, m.Out)
 		}
@@ -134,7 +134,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 		site.Has(t, strings.Join(broken.Reasons, " "), kept)
 		s.Undisturbed(before, broken)
 		place(back)
-		m.Heard("Over: " + kept)
+		m.Heard("Resolved: " + kept)
 		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
 }

@@ -209,11 +209,13 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left"; of what changes do "removed", "replaced", "destroyed", "forgotten", "refused"
+	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left", "refused", "condition"; of what changes do "removed", "replaced", "destroyed", "forgotten"
 	Address string    `json:"address,omitempty"` // of what it is about
 	// Reason is what it says, Message the sentence that was made of it when it was journalled.
 	Reason  Reason `json:"reason_code,omitzero"`
 	Message string `json:"message"`
+	// Condition is "raised", "changed" or "cleared" if the notice is of something that holds for a while.
+	Condition string `json:"condition,omitempty"`
 	// Incident is set with Type "incident".
 	Incident *Incident `json:"incident,omitempty"`
 }

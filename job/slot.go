@@ -130,8 +130,6 @@ type Slot struct {
 	Stopped bool `json:"stopped,omitempty"`
 	// Why it is being stopped (Canceling), as the pass that decided it said: a later one says the same.
 	Why *Reason `json:"why,omitempty"`
-	// Refused is why its last launch failed, until one succeeds: who asks without a master is told.
-	Refused string `json:"refused,omitempty"`
 	// Avoid are the nodes that could not start it, where it was lost, or that it left as they were drained, since it last
 	// trained: the next start goes elsewhere if there is room.
 	Avoid Avoided `json:"avoid,omitempty"`

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Parse reads a state as Encode writes it, from a place that is no store: every field is checked.
+// Parse reads a state as Encode writes it, from a place that is no store: every field is checked. One of an older version may
+// have fields that are no more.
 func Parse(text []byte) (State, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -24,7 +25,9 @@ func Parse(text []byte) (State, error) {
 	}
 	var s State
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
+	if head.Version == Version {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(&s); err != nil {
 		return State{}, noState(err)
 	}

@@ -45,7 +45,7 @@ func TestParseRefuses(t *testing.T) {
 		"cut":                   {string(whole[:len(whole)/2]), "not a state"},
 		"more behind":           {string(whole) + "{}", "not a state"},
 		"something else":        {`{"resources": []}`, "no version"},
-		"a newer format":        {edited(`"version": 1`, `"version": 2`), "newer eltrain"},
+		"a newer format":        {edited(`"version": 2`, `"version": 3`), "newer eltrain"},
 		"a typo":                {edited(`"serial"`, `"serail"`), "serail"},
 		"no lineage":            {`{"version":1,"serial":1,"jobs":{}}`, "no lineage"},
 		"a slot of another job": {edited(`"address": "job.gpt.`, `"address": "job.other.`), "has the slot job.other."},
@@ -99,5 +99,23 @@ func TestPushedStateFollowsInItsPlace(t *testing.T) {
 	}
 	if state.Pushed(state.State{}, given).Lineage != "given" || state.Pushed(stored, given).Lineage != stored.Lineage {
 		t.Error("a place keeps its lineage, and a new one takes the given one's")
+	}
+}
+
+// A state of version 1 has the refusals of launches in its slots, and no conditions.
+func TestAnOlderStateIsRead(t *testing.T) {
+	now := state.State{}.Next(statetest.Records(2))
+	whole, err := state.Encode(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := strings.NewReplacer(`"version": 2`, `"version": 1`, `"incarnation": 2,`, `"incarnation": 2, "refused": "exceeded quota",`).Replace(string(whole))
+	got, err := state.Parse([]byte(older))
+	if err != nil || got.Version != 1 || len(got.Conditions) != 0 || !state.Same(got, now) {
+		t.Fatalf("it is read as %+v, %v", got, err)
+	}
+	next, err := state.Accept(got, got.Next(got.Jobs), 1)
+	if err != nil || next.Version != state.Version {
+		t.Errorf("after it is written version %d, %v", next.Version, err)
 	}
 }

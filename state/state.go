@@ -14,11 +14,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 )
 
-// Version is that of the stored format. A newer one is refused, never guessed at.
-const Version = 1
+// Version is that of the stored format. A newer one is refused, never guessed at; an older one is read.
+//
+//	2  has conditions, where 1 had the refusals of launches in the slots
+const Version = 2
 
 // State is all that is stored.
 type State struct {
@@ -31,6 +34,8 @@ type State struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Outputs are the values that the files gave when they were last applied.
 	Outputs map[string]Output `json:"outputs,omitempty"`
+	// Conditions are what held and was told when the state was written.
+	Conditions []conditions.Condition `json:"conditions,omitempty"`
 }
 
 // Output is an output's value. Of a sensitive one only the type is kept.
@@ -58,7 +63,8 @@ func (s State) Next(jobs job.Records) State {
 	if s.Lineage == "" {
 		s.Lineage = uuid.NewString()
 	}
-	return State{Version: Version, Lineage: s.Lineage, Serial: s.Serial + 1, Jobs: jobs, Released: s.Released, Outputs: s.Outputs}
+	s.Version, s.Serial, s.Epoch, s.Jobs = Version, s.Serial+1, 0, jobs
+	return s
 }
 
 // Accept is the rule by which every store takes a write: next may replace stored under a lock of the given

@@ -50,8 +50,9 @@ type master struct {
 	asked    *webhook
 	renewals *renewals
 	inForce  *lang.Config          // what was read last without errors
-	saved    *planfile.File        // the plan that is carried out; nil if it is recreated
-	withheld map[string]job.Reason // of the plan that was shown: jobs that -max-destroy holds back, with the reason
+	saved    *planfile.File        // the plan that is carried out; nil if it is made anew
+	shown    []plan.Wait           // of the plan that was shown
+	withheld map[string]job.Reason // of the same: jobs that -max-destroy holds back, with the reason
 }
 
 // newMaster does nothing yet.
@@ -60,8 +61,8 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
 	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
 	if file := service.ReconcileTokenFile; file != "" && a.watch {
-		token := &tokenFile{path: file, warn: func(why error) { s.diagnose(view.Caution("POST /v1/reconcile is disabled", sentence(why))) }}
-		o.Reconcile, o.Webhook = asked.answer, token.read
+		asked.tokenFile = file
+		o.Reconcile, o.Webhook = asked.answer, asked.token
 	}
 	return &master{
 		session: s, directory: d, args: a, worlds: worlds, asked: asked, renewals: renewals,
@@ -146,6 +147,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	}
 	m.inForce = m.config
 	setup := m.setup(m.args.planning, state.State{})
+	setup.Shown = m.shown
 	parts := apply.Parts{Store: m.store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: m.providers,
 		View: m.view(), Sealer: m.sealer, Parallelism: m.args.parallelism}
 	if m.args.watch {
@@ -166,7 +168,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	case err != nil:
 		return failed("Cannot read the state", err)
 	}
-	m.worlds.form, m.asked.reconcile = d.Form, d.Reconcile
+	m.worlds.form, m.asked.reconcile, m.asked.report = d.Form, d.Reconcile, d.ReportWebhook
 	m.cautionAddress(m.server.Addr(), m.config.Settings.Service)
 	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
 	live, err := apply.ServeLive(d.Live, runDirectory)

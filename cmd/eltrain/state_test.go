@@ -11,7 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -155,7 +159,7 @@ func TestStateCommands(t *testing.T) {
 	if o := eltrain(t, dir, "state", "list").check(t, exitDone); !strings.HasPrefix(o.out, "job.big\n") {
 		t.Errorf("after a push: %s", o.out)
 	}
-	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":1,"typo":2}`: "unknown field \"typo\"", "[]": "its JSON type is array, but a state is an object",
+	for text, why := range map[string]string{"": "not a state", `{"version": 99}`: "newer eltrain", `{"version":1,"lineage":"l","serial":3,"jobs":{"a":{"uid":"u","spec":{"Name":"b"}}}}`: "the specification of job.b", `{"version":2,"typo":2}`: "unknown field \"typo\"", "[]": "its JSON type is array, but a state is an object",
 		`{"version":1,"serial":"x"}`: "serial has the wrong JSON type string"} {
 		cmd := commandIn(dir, "state", "push", "-force", "-")
 		cmd.Stdin = strings.NewReader(text)
@@ -264,4 +268,68 @@ func TestAPlanWritesNothing(t *testing.T) {
 	run(t, cmd).check(t, exitDone, "Resources: 2 added")
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-var=token=hunter2hunter2").check(t, exitDone, "No changes")
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-var=token=another one").check(t, exitChanges, "2 to add, 0 to change, 2 to destroy")
+}
+
+// What the state says holds is shown without a master, also what only a newer version knows, and follows the names of jobs. An
+// apply, which does not find it, ends it and says so once.
+func TestConditionsOfTheState(t *testing.T) {
+	t.Parallel()
+	dir, _ := started(t, sleeper("tiny", ""))
+	pulled := eltrain(t, dir, "state", "pull").check(t, exitDone)
+	given, err := state.Parse([]byte(pulled.out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	given.Serial++
+	for _, about := range []string{"job.tiny", "job.tiny.worker", "queue.gpus"} {
+		given.Conditions = append(given.Conditions, conditions.Condition{About: about, Reason: job.Because("of_a_newer_version", "about", about), Since: since})
+	}
+	text, err := state.Encode(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := commandIn(dir, "state", "push", "-")
+	cmd.Stdin = strings.NewReader(string(text))
+	run(t, cmd).check(t, exitDone)
+	held := func(args ...string) (abouts []string) {
+		t.Helper()
+		var m view.StatusModel
+		if err := json.Unmarshal([]byte(eltrain(t, dir, append([]string{"status", "-json"}, args...)...).out), &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range m.Conditions {
+			if c.Code != "of_a_newer_version" || !c.Since.Equal(since) {
+				t.Errorf("there is %+v", c)
+			}
+			abouts = append(abouts, c.About)
+		}
+		return abouts
+	}
+	if got, want := held(), []string{"job.tiny", "job.tiny.worker", "queue.gpus"}; !slices.Equal(got, want) {
+		t.Errorf("there hold %q, want %q", got, want)
+	}
+	eltrain(t, dir, "status").check(t, exitDone, "! of_a_newer_version(about=job.tiny) (since 2026", "queue.gpus: of_a_newer_version(about=queue.gpus) (since 2026")
+	eltrain(t, dir, "state", "mv", "job.tiny", "job.small").check(t, exitDone)
+	if got, want := held("job.small"), []string{"job.small", "job.small.worker"}; !slices.Equal(got, want) {
+		t.Errorf("of the job there hold %q, want %q", got, want)
+	}
+	eltrain(t, dir, "state", "mv", "job.small", "job.tiny").check(t, exitDone)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resolved: queue.gpus")
+	if got := held(); len(got) > 0 {
+		t.Errorf("after an apply there hold %q", got)
+	}
+	events := eltrain(t, dir, "events").check(t, exitDone)
+	if n := strings.Count(events.out, "queue.gpus: resolved: of_a_newer_version"); n != 1 {
+		t.Errorf("it is told %d times that it is over:\n%s", n, events.out)
+	}
+
+	given.Conditions = given.Conditions[:2]
+	stored, err := new(stateRm).edit(given)
+	if err != nil || len(stored.Conditions) != 2 {
+		t.Errorf("without a selector there are %v, %v", stored.Conditions, err)
+	}
+	if stored, err = (&stateRm{selectors: []job.Selector{{Job: "tiny"}}}).edit(given); err != nil || len(stored.Conditions) != 0 {
+		t.Errorf("of a job that is forgotten there are %v, %v", stored.Conditions, err)
+	}
 }

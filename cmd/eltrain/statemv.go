@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -56,7 +57,9 @@ func (m *stateMv) edit(stored state.State) (state.State, error) {
 	if err != nil || m.dryRun {
 		return stored, err
 	}
-	return stored.Next(moved), nil
+	next := stored.Next(moved)
+	next.Conditions = conditions.Renamed(stored.Conditions, map[string]string{m.from: m.to})
+	return next, nil
 }
 
 func (m *stateMv) tell(s *session) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -59,6 +60,10 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 		}
 	}
 	next := stored.Next(left)
+	next.Conditions = slices.DeleteFunc(slices.Clone(stored.Conditions), func(c conditions.Condition) bool {
+		name, ofJob := conditions.Job(c.About)
+		return ofJob && slices.Contains(r.gone.Jobs, name)
+	})
 	next.Released = maps.Clone(stored.Released)
 	if next.Released == nil {
 		next.Released = map[string]job.Released{}

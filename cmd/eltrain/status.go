@@ -216,5 +216,5 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	for name, p := range d.providers {
 		capabilities[name] = p.Capabilities()
 	}
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Released: live.Released, Capabilities: capabilities, Holder: holder}, nil
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released, Capabilities: capabilities, Holder: holder}, nil
 }

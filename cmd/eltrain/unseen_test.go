@@ -169,7 +169,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	if code := w.code(t); code != exitDone {
 		t.Errorf("it exits with %d", code)
 	}
-	for _, text := range []string{"job.tiny: it is no longer in the files, and is removed in 5s unless it comes back", "Watch ended. Resources: ",
+	for _, text := range []string{"job.tiny: It is no longer in the files. It is removed once the files have not changed for 5s, unless it comes back", "Watch ended. Resources: ",
 		"job.tiny keeps running, and nothing heals it. To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."} {
 		if !strings.Contains(w.out.String(), text) {
 			t.Errorf("it does not say %q", text)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/eltrain/eltrain/elastic"
 )
@@ -23,35 +22,18 @@ const (
 // webhook passes requests to reconcile on to the reconciler, which needs the server that takes them.
 type webhook struct {
 	reconcile func(context.Context, elastic.ReconcileRequest) elastic.ReconcileReply
+	report    func(error) // whether the token can be read
+	tokenFile string
 }
 
 func (w *webhook) answer(ctx context.Context, asked elastic.ReconcileRequest) elastic.ReconcileReply {
 	return w.reconcile(ctx, asked) // the server is ready, so it is set
 }
 
-// tokenFile is the file of that token. It is read for each request, so that it can be exchanged while a master runs.
-type tokenFile struct {
-	path string
-	warn func(why error)
-
-	mu    sync.Mutex
-	wrong string // what was warned of last; "" when it could be read since
-}
-
-// read returns the token. What is wrong with it is warned of when it is, or is another, since: requests are many.
-func (f *tokenFile) read() (string, error) {
-	token, err := webhookToken(f.path)
-	wrong := ""
-	if err != nil {
-		wrong = err.Error()
-	}
-	f.mu.Lock()
-	fresh := wrong != "" && wrong != f.wrong
-	f.wrong = wrong
-	f.mu.Unlock()
-	if fresh {
-		f.warn(err)
-	}
+// token reads the token for each request, so that it can be exchanged while a master runs.
+func (w *webhook) token() (string, error) {
+	token, err := webhookToken(w.tokenFile)
+	w.report(err) // the server is ready, so it is set
 	return token, err
 }
 

@@ -52,7 +52,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	const warned = "POST /v1/reconcile is disabled"
+	const warned = "Warning: POST /v1/reconcile is disabled"
 	warnings := 0
 	for _, c := range []struct {
 		text string

@@ -21,6 +21,7 @@ var conditionSummaries = map[job.Code]string{
 	apply.RemovedMisnamed:    apply.MisnamedTrouble,
 	apply.NotStored:          "The state cannot be stored; nothing changes until it can be",
 	apply.NotChronicled:      "A decision could not be written to the journal",
+	apply.WebhookRefused:     "POST /v1/reconcile is disabled",
 	apply.NotStopped:         "Slots could not be stopped",
 	apply.OutputLeftOut:      "Some output was dropped",
 }
@@ -40,8 +41,53 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 	switch c.Reason.Code {
 	case apply.NotStopped, apply.OutputLeftOut:
 		return summary, Sentence(c.Reason)
+	case apply.FilesUnusable:
+		if c.Reason.Args["commit"] != "" {
+			return summary, c.Reason.Args["message"] + "\n\n" + filesInForce(c.Reason)
+		}
 	}
 	return summary, cmp.Or(c.Reason.Args["message"], Sentence(c.Reason))
+}
+
+// conditionLine is a condition that is about one job, or says what is in force, in a line for a person; false if it needs more.
+func conditionLine(c *conditions.Change) (text string, is bool) {
+	switch kind := apply.EventType(&c.Condition); {
+	case kind == "withheld", kind == "left":
+		text = c.About + ": "
+	case c.Reason.Code != apply.ConfigurationTaken:
+		return "", false
+	}
+	if c.Type == conditions.Cleared {
+		return text + Sentence(c.Why), true
+	}
+	return text + Sentence(c.Reason), true
+}
+
+// toldElsewhere reports whether a run that shows its changes tells of a condition by those, or the files' own condition does
+// for all jobs.
+func toldElsewhere(c *conditions.Condition) bool {
+	switch kind := apply.EventType(c); kind {
+	case "refused":
+		return c.Reason.Code != apply.PreparationRefused
+	case "withheld":
+		return c.Reason.Code == apply.FilesUnusable
+	default:
+		return kind == "removed"
+	}
+}
+
+// held is since when a condition is known that an earlier run has told.
+func held(c *conditions.Change) string {
+	if c.Type != conditions.Held {
+		return ""
+	}
+	return " (since " + clock(c.Since) + ")"
+}
+
+// toldAsCondition reports whether what a job waits for is told as a condition, too.
+func toldAsCondition(why job.Reason) bool {
+	kind := apply.EventType(&conditions.Condition{About: "job.", Reason: why})
+	return kind == "withheld" || kind == "left" || headlines[why.Code] != ""
 }
 
 // notStopped says which slots could not be stopped.

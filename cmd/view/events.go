@@ -43,7 +43,7 @@ func noticeText(n *job.Notice) string {
 // toldByChanges reports whether the lines on changes cover a notice.
 func toldByChanges(n job.Notice) bool {
 	switch n.Type {
-	case "removed", "replaced", "destroyed", "forgotten", "refused":
+	case "removed", "replaced", "destroyed", "forgotten":
 		return true
 	}
 	return false
@@ -102,6 +102,7 @@ type event struct {
 	Address    string         `json:"address,omitempty"`
 	Message    string         `json:"message"`
 	ReasonCode job.Reason     `json:"reason_code,omitzero"` // the message in a code; see docs/reasons.md
+	Condition  string         `json:"condition,omitempty"`  // "raised", "changed" or "cleared", of what holds for a while
 	Incident   *eventIncident `json:"incident,omitempty"`
 }
 
@@ -120,7 +121,7 @@ type eventIncident struct {
 
 // eventOf is a notice without sensitive values.
 func eventOf(n job.Notice, r *Redactor) event {
-	e := event{Seq: n.Seq, Time: n.Time, Type: n.Type, Address: n.Address, Message: r.Text(noticeText(&n)), ReasonCode: n.Reason.Map(r.Text)}
+	e := event{Seq: n.Seq, Time: n.Time, Type: n.Type, Address: n.Address, Message: r.Text(noticeText(&n)), ReasonCode: n.Reason.Map(r.Text), Condition: n.Condition}
 	if in := n.Incident; in != nil {
 		e.Incident = &eventIncident{
 			Time: in.Time, Cause: in.Cause, Culprits: in.Culprits, Action: in.Action, Evidence: r.Sentences(in.Evidence),

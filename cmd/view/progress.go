@@ -37,12 +37,8 @@ type Progress struct {
 	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
 	stopped  map[slotOf]int       // incarnations whose end was counted, until the next one of the slot is started
 	bursts   map[burstKey]*burst
-	waits    map[string]waiting   // as last shown, by their words
-	shown    map[string]bool      // what a plan gave as a reason to wait, and no notice has repeated
-	withheld map[string]string    // why jobs are held back, by address, as last noticed
-	covered  map[string]bool      // of these, those of which a warning told for all
-	invalid  bool                 // the files have errors
-	trained  map[string]time.Time // when training of a job was last shown
+	shown    map[string]bool      // reasons to wait of the plan that was shown, which no condition has repeated
+	trained  map[string]time.Time // when training of a job was last told
 }
 
 // burstKey names changes that are reported as one.
@@ -69,21 +65,15 @@ type slotOf struct {
 	slot job.Address
 }
 
-// waiting is a line on what waits, and when it was shown.
-type waiting struct {
-	text string
-	at   time.Time
-}
-
-// NewProgress writes to s. now is the clock that limits how often.
+// NewProgress tells on s. now is the clock for how often to speak.
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, waits: map[string]waiting{}, shown: map[string]bool{}, withheld: map[string]string{}, covered: map[string]bool{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, shown: map[string]bool{}, trained: map[string]time.Time{},
 	}
 }
 
-// Planned groups changes that come in numbers, and shows what has to wait if that is news.
+// Planned takes note of which changes come in numbers, and tells what has to wait.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -108,14 +98,11 @@ func (p *Progress) Planned(next *plan.Plan) {
 			p.bursts[k] = &burst{pending: slots, flying: map[int]bool{}, failed: map[int]bool{}}
 		}
 	}
-	for _, line := range p.newWaits(next.Waits) {
-		p.tell(line)
-	}
+	p.wait(next.Waits)
 }
 
 // Shown records that a plan was shown in full: what it says need not be reported again.
 func (p *Progress) Shown(shown *plan.Plan) {
-	p.newWaits(shown.Waits)
 	for i := range shown.Changes {
 		if c := &shown.Changes[i]; c.Action == plan.Restart {
 			p.restarts[c.Slot] = true
@@ -123,38 +110,23 @@ func (p *Progress) Shown(shown *plan.Plan) {
 	}
 	for _, w := range shown.Waits {
 		for _, why := range w.Reasons {
-			p.shown[Sentence(why)] = true
+			p.shown[waitAddress(w)+": "+Sentence(why)] = true
 		}
 	}
 }
 
-// newWaits is what waits and for what, as far as that is news, a line each. A line that says the same of other
-// slots or with other numbers is news every stillEvery only: a scheduler that takes 1,000 pods one after the
-// other changes it 1,000 times.
-func (p *Progress) newWaits(waits []plan.Wait) (lines []string) {
-	now := p.now()
-	current := map[string]bool{}
+// wait tells what waits and for what, a line each, but for what conditions tell.
+func (p *Progress) wait(waits []plan.Wait) {
 	for _, w := range waits {
-		for _, text := range folded(p.redactor.Sentences(w.Reasons)) {
-			if p.withheld[waitAddress(w)] == text { // a notice has shown it
-				continue
-			}
+		reasons := slices.DeleteFunc(slices.Clone(w.Reasons), toldAsCondition)
+		for _, text := range folded(p.redactor.Sentences(reasons)) {
 			line := waitAddress(w) + ": waiting: " + text
-			words := conditions.Wording(line)
-			current[words] = true
-			old, told := p.waits[words]
-			if told && (old.text == line || now.Sub(old.at) < stillEvery) {
-				continue
-			}
-			p.waits[words] = waiting{line, now}
-			if !w.Passing { // what may pass by itself needs no attention
+			if !w.Passing { // what may pass by itself asks nobody to look
 				line = p.screen.paint(line, yellow)
 			}
-			lines = append(lines, line)
+			p.tell(line)
 		}
 	}
-	maps.DeleteFunc(p.waits, func(words string, w waiting) bool { return !current[words] && now.Sub(w.at) >= stillEvery })
-	return lines
 }
 
 // Started reports that a change was started.
@@ -311,45 +283,30 @@ func (p *Progress) count(c *plan.Change) {
 
 // Noticed reports what happened.
 func (p *Progress) Noticed(n job.Notice) {
-	if toldByChanges(n) || n.Type == "withheld" && p.hold(n) {
-		return
+	if !toldByChanges(n) {
+		p.tell(p.screen.notice(n, p.redactor))
 	}
-	if text := noticeText(&n); p.shown[text] {
-		delete(p.shown, text) // if it comes again, it is news
-		return
-	}
-	p.tell(p.screen.notice(n, p.redactor))
 }
 
-// hold records why a job is held back, or no longer is. It reports whether that need not be shown: the files'
-// errors hold back every job, and one warning covers them all.
-func (p *Progress) hold(n job.Notice) (covered bool) {
-	now := p.invalid
-	text := noticeText(&n)
-	over := strings.HasPrefix(text, "resolved:")
-	covered = now || over && p.covered[n.Address]
-	delete(p.covered, n.Address)
-	delete(p.withheld, n.Address)
-	if !over {
-		p.withheld[n.Address] = p.redactor.Text(text)
-	}
-	if now {
-		p.covered[n.Address] = true
-	}
-	return covered
-}
-
-// Condition shows what is wrong, and that it is over.
+// Condition shows what holds, and that it is over.
 func (p *Progress) Condition(c conditions.Change) {
-	if c.Reason.Code == apply.FilesUnusable {
-		p.invalid = c.Type != conditions.Cleared
+	if toldElsewhere(&c.Condition) {
+		return
+	}
+	if line, is := conditionLine(&c); is {
+		if shown := p.shown[line]; shown {
+			delete(p.shown, line) // if it comes again, it is news
+			return
+		}
+		p.tell(p.redactor.Text(line) + held(&c))
+		return
 	}
 	summary, detail := conditionText(&c.Condition)
 	if c.Type == conditions.Cleared {
 		p.tell(p.screen.paint("Resolved: "+p.redactor.Text(summary), green))
 		return
 	}
-	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary), p.redactor.Text(detail))})
+	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary)+held(&c), p.redactor.Text(detail))})
 }
 
 // Progressed reports training progress, every few seconds.

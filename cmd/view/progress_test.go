@@ -221,22 +221,14 @@ func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 	golden(t, "progress/failures.txt", c.out.String())
 }
 
-// A scheduler that takes pods one after the other changes what waits with each.
-func TestProgressOfWaitsTellsNews(t *testing.T) {
+// What waits is told as it comes, bounded: the loop says what of it is news.
+func TestProgressOfWaitsIsBounded(t *testing.T) {
 	c := newClockwork()
 	waits := func(reasons ...string) *plan.Plan {
 		return &plan.Plan{Waits: []plan.Wait{{Job: "mnist", Role: "worker", Reasons: said(reasons...)}}}
 	}
-	for left := 1000; left > 1; left-- {
-		c.Planned(waits(fmt.Sprintf("worker[%d-999] (%d slots): Unschedulable: 0/%d nodes are available", 1000-left, left, left)))
-		c.at = c.at.Add(30 * time.Millisecond)
-	}
 	c.Planned(waits("worker[999]: ErrImagePull: no such image"))
 	c.Planned(&plan.Plan{})
-	c.Planned(waits("worker[998-999] (2 slots): ErrImagePull: no such image")) // it comes and goes
-	c.at = c.at.Add(stillEvery)
-	c.Planned(&plan.Plan{})
-	c.Planned(waits("worker[999]: ErrImagePull: no such image"))
 	var many []string
 	for i := range 50 {
 		many = append(many, fmt.Sprintf("reason %c%c", 'a'+i%26, 'a'+i/26))
@@ -280,19 +272,20 @@ func TestProgressOfWatching(t *testing.T) {
 // A commit that breaks the files holds every job back, and is one error: the warning tells it, once.
 func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c := newClockwork()
-	told := func(message string) {
-		for _, name := range []string{"a", "b", "c"} {
-			c.Noticed(job.Notice{Type: "withheld", Address: "job." + name, Message: message})
+	tell := func(become conditions.Type, why, over job.Reason, names ...string) {
+		for _, name := range names {
+			c.Condition(conditions.Change{Type: become, Why: over, Condition: conditions.Condition{About: "job." + name, Reason: why, Since: c.at}})
 		}
 	}
-	const why = "The configuration has errors; replicas is no number."
+	why, asApplied := job.Because(apply.FilesUnusable, "message", "The configuration has errors; replicas is no number."), job.Because(apply.AsApplied)
 	invalid := filesInvalid("replicas is no number.")
 	c.Condition(invalid)
-	told(why)
-	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(why)}, {Job: "b", Reasons: said(why)}, {Job: "c", Reasons: said(why)}}})
+	tell(conditions.Raised, why, job.Reason{}, "a", "b", "c")
+	wait := func(name string, why ...job.Reason) plan.Wait { return plan.Wait{Job: name, Reasons: why} }
+	c.Planned(&plan.Plan{Waits: []plan.Wait{wait("a", why), wait("b", why), wait("c", why)}})
 	invalid.Type = conditions.Cleared
 	c.Condition(invalid)
-	told("resolved: it matches the files again")
+	tell(conditions.Cleared, why, asApplied, "a", "b", "c")
 	if n := strings.Count(c.out.String(), "replicas is no number"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, c.out.String())
 	}
@@ -300,16 +293,43 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 		t.Errorf("over %d times:\n%s", n, c.out.String())
 	}
 
-	// What holds back one job is told of that one, once.
+	// What holds back one job is told of that one, once, and by whoever takes it over since when.
 	c.out.Reset()
-	const held = "The files would remove 2 slots of it, which is more than -max-destroy=1 allows."
-	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: held})
-	c.Planned(&plan.Plan{Waits: []plan.Wait{{Job: "a", Reasons: said(held, "No node has room.")}}})
-	c.Noticed(job.Notice{Type: "withheld", Address: "job.a", Message: "resolved: it matches the files again"})
-	for text, want := range map[string]int{"-max-destroy=1": 1, "No node has room": 1, "resolved:": 1} {
+	held := job.Because(apply.AboveMaxDestroy, "count", "2", "all", "2", "max_destroy", "1")
+	tell(conditions.Raised, held, job.Reason{}, "a")
+	c.Planned(&plan.Plan{Waits: []plan.Wait{wait("a", held, said("No node has room.")[0])}})
+	tell(conditions.Held, held, job.Reason{}, "b")
+	tell(conditions.Cleared, held, asApplied, "a")
+	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "No node has room": 1, "job.a: resolved: ": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
 			t.Errorf("%q is told %d times:\n%s", text, n, c.out.String())
 		}
+	}
+
+	// Nor is what the plan has just shown told again, unless it comes again.
+	c.out.Reset()
+	c.Shown(&plan.Plan{Waits: []plan.Wait{wait("a", held)}})
+	for _, want := range []int{0, 1} {
+		if tell(conditions.Raised, held, job.Reason{}, "a"); strings.Count(c.out.String(), "-max-destroy=1") != want {
+			t.Errorf("after it was shown:\n%s", c.out.String())
+		}
+	}
+}
+
+// What the lines on changes tell is not told beside them; a preparation has no change.
+func TestProgressTellsNoRefusalTwice(t *testing.T) {
+	c := newClockwork()
+	for _, become := range []conditions.Type{conditions.Raised, conditions.Held, conditions.Changed, conditions.Cleared} {
+		for _, code := range []job.Code{apply.LaunchRefused, apply.StopRefused, apply.MendingRefused, apply.RemovalRefused, apply.StraysStopped} {
+			c.Condition(conditions.Change{Type: become, Condition: conditions.Condition{About: "job.a.worker", Reason: job.Because(code, "message", "no")}})
+		}
+	}
+	if c.out.Len() > 0 {
+		t.Errorf("told:\n%s", &c.out)
+	}
+	c.Condition(conditions.Change{Type: conditions.Held, Condition: conditions.Condition{About: "job.a", Reason: job.Because(apply.PreparationRefused, "message", "no"), Since: c.at}})
+	if want := "Job a cannot be prepared (since 2026-01-02 03:04:05)"; !strings.Contains(c.out.String(), want) {
+		t.Errorf("%q is not told:\n%s", want, &c.out)
 	}
 }
 

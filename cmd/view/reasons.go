@@ -24,8 +24,11 @@ const (
 // Sentence is a reason for a person. It is not redacted.
 func Sentence(r job.Reason) string {
 	say, known := sentences[r.Code]
-	if !known {
+	switch {
+	case !known:
 		return r.String() // of a newer version
+	case len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code: // several of one code
+		return strings.Join(each(r.Of), " ")
 	}
 	return say(r, each(r.Of))
 }
@@ -256,19 +259,38 @@ var sentences = map[job.Code]sentence{
 	apply.Delayed:            says("${message}"),
 	apply.NotStored:          says("The state cannot be stored; nothing changes until it can be: ${message}"),
 	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
-	apply.FilesUnusable:      says("${message}"),
+	apply.FilesUnusable:      func(r job.Reason, _ []string) string { return filesInForce(r) + " " + r.Args["message"] },
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
 	apply.SlotsRemoved:       whatBecame("removed"),
 	apply.SlotsReplaced:      whatBecame("replaced"),
-	apply.ProviderUnobserved: says("${message}"),
-	apply.NotPublished:       says("${message}"),
+	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
+	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
-	apply.FilesUnsteady:      says("${message}"),
-	apply.FilesDoubtful:      says("${message}"),
-	apply.RemovedMisnamed:    says("${message}"),
-	apply.NotChronicled:      says("${message}"),
+	apply.FilesUnsteady:      says("The files are not read while they are being written: ${message}"),
+	apply.FilesDoubtful:      says("The files may be only half written: ${message}"),
+	apply.RemovedMisnamed:    says(apply.MisnamedTrouble + ": ${message}"),
+	apply.WebhookRefused:     says("POST /v1/reconcile is disabled: ${message}"),
+	apply.NotChronicled:      says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:         notStopped,
 	apply.OutputLeftOut:      leftOut,
+	apply.ConfigurationTaken: either("held", "commit ${commit} was read; held back: ${held}", "commit ${commit} is in effect"),
+	apply.StraysStopped:      whatBecame("removed"),
+
+	// Why a condition does not hold any more.
+	apply.ConditionOver:    says("resolved: ${of}"),
+	apply.BackInFiles:      says("resolved: it is in the files again"),
+	apply.AsApplied:        says("resolved: it matches the files again"),
+	apply.TakenUp:          says("resolved: configuration applied"),
+	apply.RemovalConfirmed: says("resolved: the removal was confirmed"),
+
+	// What notices tell of worlds, and of jobs that are gone.
+	apply.WorldFormed:  world(""),
+	apply.WorldAdopted: world(", found training"),
+	apply.RoleResized: func(r job.Reason, _ []string) string {
+		return fmt.Sprintf("%s %s -> %s within %s..%s", r.Args["role"], r.Args["from"], plural(number(r, "to"), "slot"), r.Args["min"], r.Args["max"])
+	},
+	apply.JobDestroyed: says("is destroyed: ${of}"),
+	apply.JobForgotten: says("is forgotten, as a removed block says: what is running keeps running (uid ${uid})"),
 
 	// What the status and the plan's drift find.
 	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
@@ -426,6 +448,21 @@ func refused(what string) sentence {
 	}
 }
 
+// filesInForce says that the files, which are of a commit or have been edited since, have errors, and what holds in their place.
+func filesInForce(r job.Reason) string {
+	of := func(commit string) string {
+		if commit == "" {
+			return ""
+		}
+		return " (commit " + commit + ")"
+	}
+	commit, inForce := r.Args["commit"], r.Args["in_force"]
+	if commit != "" && commit == inForce {
+		return "The configuration has errors (edited since commit " + commit + "); the last valid one stays in effect."
+	}
+	return "The configuration has errors" + of(commit) + "; the last valid one stays in effect" + of(inForce) + "."
+}
+
 func aboveMaxDestroy(r job.Reason, _ []string) string {
 	all := r.Args["all"] + " in all"
 	if r.Args["unseen"] != "" {
@@ -438,6 +475,21 @@ func aboveMaxDestroy(r job.Reason, _ []string) string {
 	return fmt.Sprintf("The files%s would remove or replace %s of it, %s, which is more than -max-destroy=%s allows: it keeps running as last applied. "+
 		"If this is intended, apply by hand without -max-destroy, raise it, or confirm it once with max_destroy in POST /v1/reconcile.",
 		commit, plural(number(r, "count"), "slot"), all, r.Args["max_destroy"])
+}
+
+// world is the size of a world, and where its rank 0 is.
+func world(how string) sentence {
+	return func(r job.Reason, resized []string) string {
+		processes := r.Args["processes"] + " processes"
+		if number(r, "processes") == 1 {
+			processes = "1 process"
+		}
+		text := "generation " + r.Args["generation"] + ": " + plural(number(r, "slots"), "slot") + ", " + processes + how
+		if master := r.Args["master"]; master != "" {
+			text += ", rank 0 at " + master
+		}
+		return strings.Join(append([]string{text}, resized...), ", ")
+	}
 }
 
 // whatBecame is what was done to slots, and why.

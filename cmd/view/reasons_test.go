@@ -73,7 +73,7 @@ func TestThePageOfReasonsListsEveryArgument(t *testing.T) {
 	reason := regexp.MustCompile(`\b([a-z]+(?:_[a-z]+)*)\(((?:[a-z_]+=(?:"(?:[^"\\]|\\.)*"|[^\s()]+) ?)+)\)`)
 	argument := regexp.MustCompile(`([a-z_]+)=(?:"(?:[^"\\]|\\.)*"|\S+)`)
 	seen := 0
-	for _, pattern := range []string{"../../plan/testdata/*.txt", "../../providers/sim/testdata/*.txt"} {
+	for _, pattern := range []string{"../../plan/testdata/*.txt", "../../apply/testdata/scenarios/*.txt", "../../providers/sim/testdata/*.txt"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no scenarios as %s: %v", pattern, err)

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
 // StatusFormat is the version of the status JSON. A minor step only adds fields.
-const StatusFormat = "1.4"
+const StatusFormat = "1.5"
 
 // WatchOperation begins the operation of a lock whose holder keeps healing (state.LockInfo.Operation).
 const WatchOperation = "apply -watch"
@@ -24,6 +25,8 @@ type Facts struct {
 	// then the records are all there is, and they are not doubted.
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"` // of the newest plan
+	// Conditions are what holds and somebody should know.
+	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Released are the jobs that the state was told to forget, by UID; Capabilities are the providers', by name.
 	Released     map[string]job.Released     `json:"released,omitempty"`
 	Capabilities map[string]job.Capabilities `json:"capabilities,omitempty"`
@@ -38,6 +41,17 @@ type StatusModel struct {
 	Jobs          []JobStatus  `json:"jobs"`
 	// Unrecorded is what runs without a record: the state was lost, or was told to forget it.
 	Unrecorded []UnrecordedStatus `json:"unrecorded"`
+	// Conditions are what holds and somebody should know, by what they are about.
+	Conditions []ConditionStatus `json:"conditions"`
+}
+
+// ConditionStatus is a condition.
+type ConditionStatus struct {
+	About      string     `json:"about"` // job.NAME, job.NAME.ROLE, provider.NAME, files, store, journal, webhook
+	Code       job.Code   `json:"code"`
+	Message    string     `json:"message"`
+	ReasonCode job.Reason `json:"reason_code"` // the message in a code; see docs/reasons.md
+	Since      time.Time  `json:"since"`
 }
 
 // MasterStatus reports who manages the jobs. Without one, training continues and nothing is healed.
@@ -122,7 +136,10 @@ type GoodputStatus struct {
 
 // Status builds the model of all jobs, by name.
 func Status(f Facts, r *Redactor) StatusModel {
-	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}, Unrecorded: []UnrecordedStatus{}}
+	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}, Unrecorded: []UnrecordedStatus{}, Conditions: []ConditionStatus{}}
+	for _, c := range f.Conditions {
+		m.Conditions = append(m.Conditions, ConditionStatus{r.Text(c.About), c.Reason.Code, r.Text(Sentence(c.Reason)), c.Reason.Map(r.Text), c.Since})
+	}
 	for _, u := range f.Unrecorded() {
 		m.Unrecorded = append(m.Unrecorded, unrecordedStatus(&u))
 	}
@@ -164,7 +181,13 @@ func (m StatusModel) Select(sel job.Selector) StatusModel {
 		}
 	}
 	m.Unrecorded = unrecorded
+	m.Conditions = slices.DeleteFunc(slices.Clone(m.Conditions), func(c ConditionStatus) bool { return !c.of("job." + sel.Job) })
 	return m
+}
+
+// of reports whether the condition is about a job, or something of it.
+func (c *ConditionStatus) of(address string) bool {
+	return c.About == address || strings.HasPrefix(c.About, address+".")
 }
 
 // Failed reports whether any job has failed.

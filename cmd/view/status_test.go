@@ -57,7 +57,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.4" {
+	if m["format_version"] != "1.5" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -69,6 +69,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 		}
 		return object
 	}
+	has("condition", m["conditions"].([]any)[0], "about", "code", "message", "reason_code", "since")
 	j := has("job", m["jobs"].([]any)[0], "address", "uid", "provider", "phase", "healthy", "generation", "world_size",
 		"step", "steps_per_second", "reasons", "roles", "slots", "incidents", "goodput")
 	has("role", j["roles"].([]any)[0], "name", "desired", "running", "min", "max")

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -28,7 +29,7 @@ func WriteStatus(s Screen, m StatusModel) {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		s.jobText(&b, &m.Jobs[i])
+		s.jobText(&b, &m.Jobs[i], m.Conditions)
 	}
 	for i := range m.Unrecorded {
 		if b.Len() > 0 {
@@ -36,6 +37,7 @@ func WriteStatus(s Screen, m StatusModel) {
 		}
 		s.unrecordedText(&b, &m.Unrecorded[i])
 	}
+	s.conditions(&b, m)
 	if text := masterText(m); text != "" {
 		b.WriteString("\n" + text + "\n")
 	}
@@ -54,7 +56,28 @@ func masterText(m StatusModel) string {
 	return "No master is running: training is shown as last seen, and nothing heals it. Run eltrain apply -watch."
 }
 
-func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
+// conditions are those that are about no job of the status.
+func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
+	first := true
+	for _, c := range m.Conditions {
+		if slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return c.of(j.Address) }) {
+			continue
+		}
+		if first {
+			b.WriteString("\nConditions:\n")
+			first = false
+		}
+		text := c.About + ": " + c.Message + " (since " + clock(c.Since) + ")"
+		if c.Code == apply.ConfigurationTaken { // which is as it should be
+			b.WriteString("  " + text + "\n")
+			continue
+		}
+		s.reason(b, text)
+	}
+}
+
+// jobText shows a job, with the conditions that are no reasons of it already.
+func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionStatus) {
 	fmt.Fprintf(b, "%s  %s\n", s.paint(j.Address, bold), s.paint(string(j.Phase), bold, phaseStyle(j)))
 	facts := [][2]string{
 		{"provider", j.Provider},
@@ -71,6 +94,12 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus) {
 	}
 	for _, why := range j.Reasons {
 		s.reason(b, why)
+	}
+	for _, c := range conditions {
+		given := slices.ContainsFunc(j.ReasonCodes, func(why job.Reason) bool { return why.Code == c.Code })
+		if c.of(j.Address) && !given {
+			s.reason(b, c.Message+" (since "+clock(c.Since)+")")
+		}
 	}
 	roles := [][]string{{"ROLE", "DESIRED", "RUNNING", "MIN", "MAX"}}
 	for _, r := range j.Roles {

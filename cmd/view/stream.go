@@ -24,8 +24,6 @@ type Stream struct {
 	mu  sync.Mutex
 	w   io.Writer
 	now func() time.Time
-
-	waiting map[string]bool // what waited by the newest plan that was written, as JSON
 }
 
 // NewStream writes to w, beginning with the line of the versions.
@@ -63,10 +61,8 @@ func (s *Stream) Diagnostics(diags []Diagnostic) {
 }
 
 // condition writes that something holds, as a diagnostic with the condition beside it, or that it is over.
-func (s *Stream) condition(c *conditions.Change, about string, d Diagnostic) {
-	more := map[string]any{"condition": map[string]any{
-		"change": c.Type, "about": about, "code": c.Reason.Code, "since": c.Since,
-	}}
+func (s *Stream) condition(c *conditions.Change, of map[string]any, d Diagnostic) {
+	more := map[string]any{"condition": of}
 	if c.Type == conditions.Cleared {
 		s.line("info", "Resolved: "+d.Summary, "condition_cleared", more)
 		return
@@ -214,16 +210,11 @@ func (s *Stream) scaleDecision(size *RoleSize) {
 	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
 }
 
-// waits writes what is not as configured by the newest plan, as far as the plan before it had not the same.
+// waits writes what is not as asked for.
 func (s *Stream) waits(all []PlanWait) {
-	told := make(map[string]bool, len(all))
 	for _, w := range all {
-		text, _ := json.Marshal(w) // of texts and flags it is no error
-		if told[string(text)] = true; !s.waiting[string(text)] {
-			s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
-		}
+		s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
 	}
-	s.waiting = told
 }
 
 // summary is the line of the counts.

@@ -179,10 +179,16 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 	p.stream.line("info", Screen{}.notice(n, p.redactor), kind, map[string]any{"event": eventOf(n, p.redactor)})
 }
 
-// Condition reports what is wrong and does not end the run, and that it is over.
+// Condition tells what holds and somebody should know, and that it is over. What is an event of its own is a notice.
 func (p *StreamProgress) Condition(c conditions.Change) {
+	of := map[string]any{"change": c.Type, "about": p.redactor.Text(c.About), "code": c.Reason.Code, "since": c.Since, "reason_code": c.Reason.Map(p.redactor.Text)}
+	if _, line := conditionLine(&c); line || toldElsewhere(&c.Condition) {
+		n := apply.NoticeOf(p.stream.now(), &c)
+		p.stream.line("info", Screen{}.notice(n, p.redactor), "notice", map[string]any{"event": eventOf(n, p.redactor), "condition": of})
+		return
+	}
 	summary, detail := conditionText(&c.Condition)
-	p.stream.condition(&c, p.redactor.Text(c.About), Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
+	p.stream.condition(&c, of, Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
 }
 
 // Progressed reports training progress.

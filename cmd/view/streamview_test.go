@@ -45,6 +45,10 @@ func TestStreamProgress(t *testing.T) {
 	p.Condition(unstored)
 	unstored.Type = conditions.Cleared
 	p.Condition(unstored)
+	refused := conditions.Change{Type: conditions.Held, Condition: conditions.Condition{About: "job.j.worker", Reason: job.Because(apply.LaunchRefused, "slots", "worker[3]", "message", "no "+secret), Since: at}}
+	p.Condition(refused)
+	refused.Type, refused.Why = conditions.Cleared, job.Because(apply.ConditionOver).With(refused.Reason)
+	p.Condition(refused)
 	half := 0.5
 	p.Progressed("j", apply.Progress{Step: 120, Loss: &half, StepRate: 41.2})
 	s.Applied(plan.Summary{Add: 1})
@@ -87,42 +91,6 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	}
 	if want := "start 1 0, overtaken 1 2, start 2 0, overtaken 2 3, start 3 0, complete 3 0"; strings.Join(got, ", ") != want {
 		t.Errorf("told is %q, want %q", strings.Join(got, ", "), want)
-	}
-}
-
-// What waits is reported once for as long as it waits for the same: not by the plan that is shown and by each that is made after
-// it. When it comes again it is news.
-func TestStreamTellsAWaitOnce(t *testing.T) {
-	var out bytes.Buffer
-	s := NewStream(&out, "0.1.0", time.Now)
-	p := NewStreamProgress(s, NewRedactor(nil))
-	tell := func(reasons ...string) int {
-		out.Reset()
-		next := &plan.Plan{}
-		for _, why := range reasons {
-			next.Waits = append(next.Waits, plan.Wait{Job: "j", Role: "worker", Reasons: said(why)})
-		}
-		p.Planned(next)
-		return strings.Count(out.String(), `"planned_wait"`)
-	}
-	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: said("No room.")}}}}, NewRedactor(nil)))
-	// What is held back is held back in both.
-	held := plan.Plan{Waits: []plan.Wait{{Job: "j", Reasons: said("Its files have errors."), Held: true}, {Job: "j", Reasons: said("No room."), Unheard: true}, {Job: "j", Reasons: said("No node."), Never: true}}}
-	s.Plan(NewPlan(PlanFacts{Input: plan.Input{Withheld: map[string]job.Reason{"j": said("Its files have errors.")[0]}}, Plan: held}, NewRedactor(nil)))
-	out.Reset()
-	if p.Planned(&held); out.Len() > 0 {
-		t.Errorf("what was shown is told again:\n%s", out.String())
-	}
-	s.Plan(NewPlan(PlanFacts{Plan: plan.Plan{Waits: []plan.Wait{{Job: "j", Role: "worker", Reasons: said("No room.")}}}}, NewRedactor(nil)))
-	for i, step := range []struct {
-		reasons []string
-		want    int
-	}{
-		{[]string{"No room."}, 0}, {[]string{"No room.", "Queued."}, 1}, {[]string{"Still no room.", "Queued."}, 1}, {nil, 0}, {[]string{"Queued."}, 1}, {[]string{"Queued."}, 0},
-	} {
-		if got := tell(step.reasons...); got != step.want {
-			t.Errorf("step %d: %d lines, want %d", i, got, step.want)
-		}
 	}
 }
 

@@ -106,8 +106,8 @@ func TestDamagedStateIsToldApartAndNeverTakenForEmpty(t *testing.T) {
 			return []byte(`{"checksum": "accept", "state": {"version": 1, "serial": 2, "lineage": "l", "jobs": {"gpt": null}}}`)
 		}, `the record of job "gpt" is null`},
 		{"a newer version", func([]byte) []byte {
-			return []byte(`{"checksum": "blake9:77", "state": {"version": 2, "jobs": "elsewhere"}}`)
-		}, "format version 2"},
+			return []byte(`{"checksum": "blake9:77", "state": {"version": 3, "jobs": "elsewhere"}}`)
+		}, "format version 3"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -549,7 +549,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	l := p.lock(s)
 	st := p.write(s, state.State{}.Next(nil), l)
 	p.edit(func(h *corev1.Secret) {
-		h.Annotations["eltrain.dev/state"] = strings.Replace(h.Annotations["eltrain.dev/state"], `"version":1`, `"version":2`, 1)
+		h.Annotations["eltrain.dev/state"] = strings.Replace(h.Annotations["eltrain.dev/state"], `"version":2`, `"version":3`, 1)
 	})
 	var newer *state.VersionError
 	if _, err := p.open().Read(t.Context()); !errors.As(err, &newer) || strings.Contains(err.Error(), "kubectl") {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -157,6 +158,8 @@ func roundTrip(t *testing.T, o Opener) {
 	l := lock(t, o, s)
 	want := state.State{}.Next(Records(3))
 	want.Released = map[string]job.Released{"u9": {Name: "old", Provider: "local"}}
+	want.Conditions = []conditions.Condition{{About: "job.gpt.worker", Since: time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.UTC),
+		Reason: job.Because("of_a_newer_version", "message", "<a & b>").With(job.Because("part"))}}
 	if err := s.Write(t.Context(), want, l); err != nil {
 		t.Fatal(err)
 	}

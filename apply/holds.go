@@ -1,0 +1,407 @@
+package apply
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// holds are the conditions. Each change of one is told and journalled once, and what holds is in the state, so that the next
+// run goes on from there.
+type holds struct {
+	conditions.Set
+	kept int // edits of the set after which the state had it
+}
+
+// failures are the conditions that the loop finds by trying: those of a job are settled with each decision, before it is
+// stored.
+var failures = map[job.Code]bool{LaunchRefused: true, StopRefused: true, MendingRefused: true, RemovalRefused: true, PreparationRefused: true, Delayed: true}
+
+// choices are those that follow from the files, of each job that a plan is made of.
+var choices = map[job.Code]bool{AboveMaxDestroy: true, FilesUnusable: true, LeftFiles: true, plan.NotPruned: true}
+
+// EventType is the type of the events of a condition.
+func EventType(c *conditions.Condition) string {
+	_, ofJob := conditions.Job(c.About)
+	switch c.Reason.Code {
+	case LaunchRefused, StopRefused, MendingRefused, RemovalRefused, PreparationRefused:
+		return "refused"
+	case AboveMaxDestroy, LeftFiles:
+		return "withheld"
+	case FilesUnusable:
+		if ofJob {
+			return "withheld"
+		}
+	case plan.NotPruned:
+		return "left"
+	case StraysStopped:
+		return "removed"
+	case ConfigurationTaken, FilesUnsteady, FilesDoubtful, RemovedMisnamed:
+		return "configuration"
+	}
+	return "condition"
+}
+
+// raiseIf holds a condition for as long as there is an error.
+func (h *holds) raiseIf(l *Loop, err error, about string, code job.Code) {
+	if err == nil {
+		h.Clear(about, code)
+		return
+	}
+	h.Raise(l.now, about, job.Because(code, "message", err.Error()))
+}
+
+// decide settles what follows from a decision, but for what was left out of it. While something cannot be observed it is not
+// known of the whole either: what of the files' own conditions, and what the planner refuses, stays as it is.
+func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
+	h.Rename(moves(in, p))
+	h.keepWithheld(l, in)
+	var now []conditions.Condition
+	hold := func(about string, why job.Reason) {
+		now = append(now, conditions.Condition{About: about, Reason: why})
+	}
+	if why := l.files.taken(l, in); !why.IsZero() {
+		hold(aboutFilesOf, why)
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
+		hold("job."+name, in.Withheld[name])
+	}
+	for _, name := range l.files.lost {
+		hold("job."+name, job.Because(LeftFiles, "after", filesStill.String()))
+	}
+	for _, w := range plan.Left(in) {
+		hold("job."+w.Job, w.Reasons[0])
+	}
+	whole := !l.sight.troubled()
+	if whole {
+		for _, r := range p.Refusals {
+			hold("job."+r.Job, r.Reason)
+		}
+		now = append(now, strays(in, p)...)
+	}
+	h.Settle(l.now, func(k conditions.Key) bool {
+		name, ofJob := conditions.Job(k.About)
+		switch {
+		case failures[k.Code] || k.Code == CheckFailed || k.Code == NotStored || k.Code == NotChronicled:
+			return false // another settles it
+		case ofJob && choices[k.Code]:
+			return !l.leftOut(in, name)
+		case ofJob:
+			return whole && !l.leftOut(in, name)
+		case k.About == aboutWebhook:
+			return !l.setup.Watch
+		case k.About == aboutFilesOf:
+			return k.Code != ConfigurationTaken && !l.setup.Watch // which follows them
+		}
+		provider, is := strings.CutPrefix(k.About, "provider.")
+		return !is || l.sight.providers[provider] == nil // else it is nobody's here, as a condition of a newer version
+	}, now)
+	l.check.hold(l)
+	h.tell(l)
+}
+
+// moves are the names that jobs have by a decision and had not before.
+func moves(in *plan.Input, p *plan.Plan) map[string]string {
+	moves := map[string]string{}
+	for from, to := range in.Moved {
+		if rec, moved := in.Records[from], p.Records[to]; rec != nil && moved != nil && rec.UID == moved.UID {
+			moves[from] = to
+		}
+	}
+	return moves
+}
+
+// keepWithheld enters what was held back of jobs that are left out of a turn, since their provider could not be observed.
+func (h *holds) keepWithheld(l *Loop, in *plan.Input) {
+	for _, c := range h.All() {
+		name, ofJob := conditions.Job(c.About)
+		if code := c.Reason.Code; !ofJob || code != AboveMaxDestroy && code != FilesUnusable || in.Records[name] != nil || l.book.state.Jobs[name] == nil {
+			continue
+		}
+		if in.Withheld == nil {
+			in.Withheld = map[string]job.Reason{}
+		}
+		if in.Withheld[name].IsZero() {
+			in.Withheld[name] = c.Reason
+		}
+	}
+}
+
+// doubtsFiles reports whether anything is wrong with the files, or may be.
+func (h *holds) doubtsFiles() bool {
+	return slices.ContainsFunc([]job.Code{FilesUnusable, FilesUnsteady, FilesDoubtful, RemovedMisnamed}, func(code job.Code) bool {
+		_, doubtful := h.Get(aboutFilesOf, code)
+		return doubtful
+	})
+}
+
+// leftOut reports whether a decision is not about a job: its provider could not be observed, or it is not in scope.
+func (l *Loop) leftOut(in *plan.Input, name string) bool {
+	_, seen := in.Records[name]
+	declares := func(j job.Job) bool { return j.Name == name }
+	declared := slices.ContainsFunc(l.files.Jobs, declares) && !slices.ContainsFunc(in.Jobs, declares)
+	return !seen && l.book.state.Jobs[name] != nil || declared || !l.files.scope.Touches(name)
+}
+
+// strays are what runs, is of no recorded job and is stopped, of a role in one.
+func strays(in *plan.Input, p *plan.Plan) (found []conditions.Condition) {
+	known := map[string]bool{} // UIDs
+	for _, records := range []job.Records{in.Records, p.Records} {
+		for _, rec := range records {
+			known[rec.UID] = true
+		}
+	}
+	slots, reasons := map[string][]int{}, map[string][]job.Reason{} // by role
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Action != plan.Delete || isForget(c) || known[c.UID] {
+			continue
+		}
+		role := about(c)
+		slots[role] = append(slots[role], c.Slot.Index)
+		if why := c.Why(); !why.IsZero() && !slices.ContainsFunc(reasons[role], why.Equal) {
+			reasons[role] = append(reasons[role], why)
+		}
+	}
+	for _, role := range slices.Sorted(maps.Keys(slots)) {
+		_, short, _ := strings.Cut(strings.TrimPrefix(role, "job."), ".")
+		why := job.Because(StraysStopped, "slots", job.Fold(short, slots[role]), "count", strconv.Itoa(len(slots[role])))
+		found = append(found, conditions.Condition{About: role, Reason: why.With(reasons[role]...)})
+	}
+	return found
+}
+
+// about is what a change is about to a condition: a role, or a whole job.
+func about(c *plan.Change) string {
+	if c.Slot.Role == "" {
+		return "job." + c.Job
+	}
+	return "job." + c.Job + "." + c.Slot.Role
+}
+
+// fail settles what fails, before a decision is stored. What an earlier run was refused and this one has yet to try is as it
+// was.
+func (h *holds) fail(l *Loop, p *plan.Plan) {
+	var now []conditions.Condition
+	for _, w := range slices.Concat(l.groups.refusals(), l.delays()) {
+		now = append(now, conditions.Condition{About: "job." + w.Job, Reason: w.Reasons[0]})
+	}
+	now = append(now, l.exec.failing().conditions()...)
+	untried := h.untried(l, p)
+	h.Settle(l.now, func(k conditions.Key) bool {
+		name, _ := conditions.Job(k.About)
+		if l.end.stage != running && h.Unseen(k) {
+			return false
+		}
+		return failures[k.Code] && !untried[k] && !l.leftOut(&l.turn.decided.Input, name)
+	}, now)
+	h.tell(l)
+}
+
+// untried are the conditions of changes that the plan asks for and this run has not tried, and of jobs that are prepared anew.
+func (h *holds) untried(l *Loop, p *plan.Plan) map[conditions.Key]bool {
+	untried := map[conditions.Key]bool{}
+	for name, rec := range p.Records {
+		if g := l.groups.jobs[rec.UID]; g != nil && g.retry.err == nil && g.retry.failures > 0 { // as another group than what was refused
+			untried[conditions.Key{About: "job." + name, Code: PreparationRefused}] = true
+		}
+	}
+	if !h.AnyUnseen() {
+		return untried
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if key := (conditions.Key{About: about(c), Code: whatFails(c)}); h.Unseen(key) && !l.exec.tried(c) {
+			untried[key] = true
+		}
+	}
+	for name, rec := range p.Records {
+		g, key := l.groups.jobs[rec.UID], conditions.Key{About: "job." + name, Code: PreparationRefused}
+		if _, startable := p.Groups[name]; startable && h.Unseen(key) && (g == nil || !g.done && g.retry.err == nil) {
+			untried[key] = true
+		}
+	}
+	return untried
+}
+
+// tried reports whether a change has been done, or has failed.
+func (e *executor) tried(c *plan.Change) bool {
+	t := targetOf(c)
+	x := e.asked[t]
+	return x.is(c) && (x.done || e.retries[t].err != nil)
+}
+
+// tell tells each change of a condition, and has it journalled. It reports whether there was any that is to be stored.
+func (h *holds) tell(l *Loop) (news bool) {
+	over := overReasons{l: l}
+	for _, c := range h.Changes() {
+		if c.Type == conditions.Cleared {
+			c.Why = over.of(&c.Condition)
+		}
+		l.tell(func(v View) { v.Condition(c) })
+		if c.Type != conditions.Held && lasts(&c.Condition) {
+			l.book.note(NoticeOf(l.now, &c))
+			news = true
+		}
+	}
+	return news
+}
+
+// NoticeOf is what the journal keeps of a change of a condition.
+func NoticeOf(at time.Time, c *conditions.Change) job.Notice {
+	n := job.Notice{Time: at, Type: EventType(&c.Condition), Address: c.About, Condition: string(c.Type), Reason: c.Reason}
+	if slots := c.Reason.Args["slots"]; slots != "" { // then they are its address
+		name, _ := conditions.Job(c.About)
+		n.Address = "job." + name + "." + slots
+		n.Reason.Args = maps.Clone(c.Reason.Args)
+		delete(n.Reason.Args, "slots")
+	}
+	if c.Type == conditions.Cleared {
+		n.Reason = c.Why
+	}
+	return n
+}
+
+// overReasons say why conditions do not hold any more.
+type overReasons struct {
+	l        *Loop
+	removals map[string]int // of the decision, by job; counted once it is asked for
+}
+
+func (o *overReasons) of(c *conditions.Condition) job.Reason {
+	name, ofJob := conditions.Job(c.About)
+	l := o.l
+	if o.removals == nil && (c.Reason.Code == AboveMaxDestroy || c.Reason.Code == FilesUnusable) && ofJob {
+		o.removals = plan.Removals(&l.turn.decided.Input, &l.turn.decided.Plan)
+	}
+	switch code := c.Reason.Code; {
+	case !ofJob || !l.files.stale.IsZero():
+	case code == LeftFiles, code == plan.NotPruned:
+		if slices.ContainsFunc(l.files.Jobs, func(j job.Job) bool { return j.Name == name }) {
+			return job.Because(BackInFiles)
+		}
+		return job.Because(TakenUp)
+	case code != AboveMaxDestroy && code != FilesUnusable:
+	case o.removals[name] == 0:
+		return job.Because(AsApplied)
+	case l.files.confirmed != nil:
+		return job.Because(RemovalConfirmed)
+	default:
+		return job.Because(TakenUp)
+	}
+	return job.Because(ConditionOver).With(c.Reason)
+}
+
+// lasts reports whether the state keeps a condition, and the journal its changes: what is about the run itself ends with it. That
+// the state cannot be stored is no more once it says so.
+func lasts(c *conditions.Condition) bool { return c.About != aboutStore && c.Reason.Code != NotStopped }
+
+// lasting are the conditions that the state keeps, sealed.
+func (h *holds) lasting(seal *job.Sealer) []conditions.Condition {
+	var lasting []conditions.Condition
+	for _, c := range h.All() {
+		if lasts(&c) {
+			lasting = append(lasting, c)
+		}
+	}
+	return sealed(lasting, seal)
+}
+
+// sealed are conditions without what is sensitive by now.
+func sealed(held []conditions.Condition, seal *job.Sealer) []conditions.Condition {
+	if seal.Idle() {
+		return held
+	}
+	held = slices.Clone(held)
+	for i := range held {
+		c := &held[i]
+		c.About, c.Reason = seal.Text(c.About), c.Reason.Map(seal.Text)
+	}
+	return held
+}
+
+// stored reports whether the state has the conditions that hold. What it had it has until there is an edit.
+func (h *holds) stored(b *book) bool {
+	if h.kept == h.Edits() {
+		return true
+	}
+	same := slices.EqualFunc(h.lasting(b.seal), b.state.Conditions, conditions.Equal)
+	if same {
+		h.kept = h.Edits()
+	}
+	return same
+}
+
+// failing are slots that do not succeed, by number; of a job itself it is slot 0.
+type failing map[refused][]int
+
+func (f failing) add(r refused, index int) { f[r] = append(f[r], index) }
+
+// conditions are one for each role and code, with a part for each reason if there are several.
+func (f failing) conditions() (all []conditions.Condition) {
+	for _, w := range f.waits() {
+		about := "job." + w.Job
+		if w.Role != "" {
+			about += "." + w.Role
+		}
+		byCode := map[job.Code][]job.Reason{}
+		for _, why := range w.Reasons {
+			byCode[why.Code] = append(byCode[why.Code], why)
+		}
+		for _, code := range slices.Sorted(maps.Keys(byCode)) {
+			why := byCode[code][0]
+			if len(byCode[code]) > 1 {
+				why = job.Reason{Code: code}.With(byCode[code]...)
+			}
+			all = append(all, conditions.Condition{About: about, Reason: why})
+		}
+	}
+	return all
+}
+
+// each gives a reason, or its parts if it is one of several reasons with the same code.
+func each(r job.Reason) []job.Reason {
+	if len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code {
+		return r.Of
+	}
+	return []job.Reason{r}
+}
+
+// recordedRefusals are the conditions that hold while no master runs, and what jobs wait for by them: a launch that was
+// refused is over for what is seen by now.
+func recordedRefusals(s *state.State, seen *job.Snapshot) (held []conditions.Condition, waits []plan.Wait) {
+	there := map[incarnation]bool{}
+	for i := range seen.Incarnations {
+		there[keyOf(&seen.Incarnations[i])] = true
+	}
+	for _, c := range s.Conditions {
+		name, ofJob := conditions.Job(c.About)
+		rec := s.Jobs[name]
+		if c.Reason.Code != LaunchRefused || !ofJob || rec == nil {
+			held = append(held, c)
+			continue
+		}
+		of := failing{}
+		for _, why := range each(c.Reason) {
+			named, err := job.ParseSelector("job." + name + "." + why.Args["slots"])
+			for i := range rec.Slots {
+				if a := rec.Slots[i].Address; err == nil && named.Matches(a) && !there[incarnationOf(rec.UID, a, rec.Slots[i].Incarnation)] {
+					of.add(refused{name, a.Role, LaunchRefused, why.Args["message"]}, a.Index)
+				}
+			}
+		}
+		for _, left := range of.conditions() {
+			left.Since = c.Since
+			held = append(held, left)
+		}
+		waits = append(waits, of.waits()...)
+	}
+	return held, waits
+}
