@@ -654,6 +654,7 @@ func TestNames(t *testing.T) {
 	b.awaitPhase("w0", corev1.PodRunning)
 	b.create(worker(1, "sleep 1000"))
 	b.awaitPhase("w0", corev1.PodSucceeded)
+	b.awaitPhase("w1", corev1.PodRunning) // its address may be known to others before its status has it
 	first, second := b.get("w0").Status.PodIP, b.get("w1").Status.PodIP
 	out := b.logs("w0", corev1.PodLogOptions{})
 	if !strings.HasPrefix(out, second+" ") || !strings.Contains(out, "worker-0.job."+b.namespace+".svc.cluster.local\n") || !strings.Contains(out, "\n"+first+"\n") && !strings.Contains(out, "\n"+second+"\n") {
