@@ -483,12 +483,13 @@ func status(t *testing.T, dir string) (phase string, running int, pids []int) {
 
 // alive reports whether a process runs. One that has ended may stay a zombie where init does not reap.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false
 	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(after, "Z")
+	defer unix.Close(fd)
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n == 0
 }
 
 // One whole life of a job, by the command line alone.
