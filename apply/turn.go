@@ -196,7 +196,7 @@ func (l *Loop) act() {
 	ends := t.unended && len(d.Plan.Changes) == 0 && !l.sight.troubled() // what a plan of an outage leaves out may be asked for still
 	l.tellPlan(&d.Plan, waits, off.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
 	l.exec.begin(l, off)
-	if off.fresh {
+	if off.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
 		l.book.chronicle(l, *d)
 	}
 	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())

@@ -18,7 +18,6 @@ type facts struct {
 	phases      map[string]string       // told since, by job
 	notices     map[string]bool         // told
 	incidents   []job.Incident          // told
-	raised      map[conditions.Key]bool // told of by any master
 	stale       map[incarnation]bool    // launched by a fenced master, for a record that is not the newest
 }
 
@@ -31,7 +30,7 @@ type incarnation struct {
 
 func newFacts() facts {
 	return facts{generations: map[string]int{}, recorded: map[string]job.JobPhase{}, phases: map[string]string{}, notices: map[string]bool{},
-		raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}}
+		stale: map[incarnation]bool{}}
 }
 
 // stored notes what is recorded from now on. What a record enters and the master does not live to journal is told by nobody.
@@ -51,7 +50,7 @@ func (f *facts) stored(records job.Records) {
 
 // told is what one master has told.
 type told struct {
-	raised map[conditions.Key]bool
+	raised map[conditions.Key]bool // and not cleared, by this master or those before it
 	open   map[changed]*attempt
 }
 
@@ -67,8 +66,17 @@ type attempt struct {
 	since  time.Time // or when it was last said that it takes long
 }
 
-func newTold() told {
-	return told{raised: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
+// newTold is what a master has told when it begins: the conditions that the state has.
+func newTold(stored []conditions.Condition) told {
+	t := told{raised: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
+	for _, c := range stored {
+		t.raised[keyOf(c)] = true
+	}
+	return t
+}
+
+func keyOf(c conditions.Condition) conditions.Key {
+	return conditions.Key{About: c.About, Code: c.Reason.Code}
 }
 
 // teller writes what a loop tells into the world's log, and holds that nothing is told twice.
@@ -152,15 +160,14 @@ func (v teller) Noticed(n job.Notice) {
 
 func (v teller) Condition(c conditions.Change) {
 	v.say("%s: %s %s", c.Type, c.About, c.Reason)
-	key := conditions.Key{About: c.About, Code: c.Reason.Code}
-	switch {
-	case c.Type == conditions.Raised && v.told.raised[key]:
+	key := keyOf(c.Condition)
+	switch raised := v.told.raised[key]; {
+	case c.Type == conditions.Raised && raised:
 		v.w.fail("%s %s is raised twice", c.About, c.Reason.Code)
-	case c.Type != conditions.Raised && !v.w.facts.raised[key]:
+	case c.Type != conditions.Raised && !raised:
 		v.w.fail("%s %s is %s and was not raised", c.About, c.Reason.Code, c.Type)
 	}
 	v.told.raised[key] = c.Type != conditions.Cleared
-	v.w.facts.raised[key] = v.w.facts.raised[key] || c.Type == conditions.Raised
 }
 
 func (teller) Progressed(string, apply.Progress) {}

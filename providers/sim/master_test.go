@@ -49,7 +49,7 @@ func (w *world) start(name string) {
 	if w.masters[name] != nil {
 		return
 	}
-	m := &master{w: w, name: name, skew: w.skews[name], waiting: map[apply.ID]bool{}, told: newTold()}
+	m := &master{w: w, name: name, skew: w.skews[name], waiting: map[apply.ID]bool{}}
 	w.masters[name] = m
 	m.stand()
 	w.settle()
@@ -101,6 +101,7 @@ func (m *master) resume() {
 func (m *master) lead(stored state.State) {
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
+	m.told = newTold(stored.Conditions)
 	m.l = apply.New(m.now(), apply.Setup{
 		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: m.w.jobs}, Providers: []string{"local"},
 		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID,
@@ -110,7 +111,7 @@ func (m *master) lead(stored state.State) {
 	}
 	m.w.cluster.Serve(m.name, m)
 	m.tick()
-	m.step(apply.Served{Service: providers.Service{URL: m.name}})
+	m.step(apply.Served{Service: providers.Service{URL: m.name}}, apply.FilesChanged{}) // since they were read they may have changed
 }
 
 // leads reports whether the process leads, as far as it knows.
