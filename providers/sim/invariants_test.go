@@ -199,11 +199,11 @@ func (w *world) rest() {
 	w.left(m.l.Records())
 	before, entries := w.serial(), w.journal
 	w.run(5 * time.Minute)
+	m.step(apply.Asked{Request: 1}) // has it plan once more
+	w.run(time.Second)
 	if w.serial() != before || w.journal != entries {
 		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal)
 	}
-	m.step(apply.Asked{Request: 1}) // has it plan once more
-	w.run(time.Second)
 	m.step(apply.Interrupted{})
 	w.run(time.Second)
 	switch {
