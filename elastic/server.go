@@ -120,7 +120,7 @@ func NewServer(opts ServerOptions) *Server {
 func (s *Server) Start(addr string) error {
 	listener, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: another process has this address; is another master running? Choose another port with -listen or service { listen }: %w", addr, err)
+		return fmt.Errorf("listen on %s: another process has this address; is another master running?: %w", addr, err)
 	}
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", addr, err)

@@ -145,7 +145,7 @@ func ParseTarget(s string) (Selector, error) {
 // unquotedKey says how to write a key of for_each, or all of them, where address, of a job or a module, has something else
 // in brackets: people write job.NAME[*].
 func unquotedKey(address string) string {
-	return fmt.Sprintf(`a for_each key must be quoted, %s["KEY"]; -target, -exclude and -replace take %s for all of its keys`, address, address)
+	return fmt.Sprintf(`a for_each key must be quoted: %s["KEY"]; without a key, %s selects all of them`, address, address)
 }
 
 // InstanceName is the name of a job that is in modules or made by for_each: of the outermost module its

@@ -137,9 +137,9 @@ func TestTargetsCover(t *testing.T) {
 		"module.x.a":      `it does not begin with "job."`,
 		"module..job.a":   "the module's name or key is missing or malformed",
 		`module.x["a"]jo`: `expected "." after the module`,
-		"job.a[*]":        `a for_each key must be quoted, job.a["KEY"]; -target, -exclude and -replace take job.a for all of its keys`,
+		"job.a[*]":        `a for_each key must be quoted: job.a["KEY"]; without a key, job.a selects all of them`,
 		"job.a[0].b":      `job.a["KEY"]`,
-		"module.x[*]":     `module.x["KEY"]; -target, -exclude and -replace take module.x for all`,
+		"module.x[*]":     `module.x["KEY"]; without a key, module.x selects all`,
 		`job.a["k"][0]`:   `expected "." after the job's name`,
 	} {
 		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), want) {

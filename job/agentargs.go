@@ -93,9 +93,9 @@ func ParseAgentArgs(args []string, usage io.Writer) (AgentConfig, error) {
 	c.Command = fs.Args()
 	switch {
 	case c.Job == "" || c.Slot == "":
-		return c, fmt.Errorf("-job and -slot are required")
+		return c, fmt.Errorf("the job or the slot is missing")
 	case c.Service == "" && c.ServiceFile == "":
-		return c, fmt.Errorf("-service or -service-file is required")
+		return c, fmt.Errorf("the service is missing: its address or a file with it")
 	case len(c.Command) == 0:
 		return c, fmt.Errorf("a command is missing after --")
 	}

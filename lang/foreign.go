@@ -30,7 +30,7 @@ var foreign = map[string]map[string]string{
 	},
 	"lifecycle": {
 		"create_before_destroy": "The plan decides what an edit replaces, and in which order.",
-		"replace_triggered_by":  "To replace slots by hand, use apply -replace=ADDRESS.",
+		"replace_triggered_by":  "The plan replaces slots whose declaration has changed. Others can be replaced by hand.",
 	},
 	"check": {
 		"condition":     "It is in an assert block: assert { condition = …, error_message = … }.",

@@ -35,7 +35,7 @@ type Options struct {
 	// BaseDir is what modules and the paths of file() and templatefile() are relative to. Load sets it to its
 	// directory.
 	BaseDir string
-	// Assignments are the command line's -var and -var-file, in order: the last one wins.
+	// Assignments are values given by the user, in order: the last one wins.
 	Assignments []Assignment
 	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
 	Environ []string
@@ -43,13 +43,23 @@ type Options struct {
 	Providers map[string]reflect.Type
 	// Version is eltrain's own, held against required_version. Empty skips the check.
 	Version string
+	// Advice is what diagnostics add on how to do something with the program that reads the files.
+	Advice Advice
 }
 
-// Assignment is one -var NAME=VALUE, or one -var-file if File is set.
+// Assignment sets one variable, or those in a file if File is set.
 type Assignment struct {
+	From  string // where the user gave it, such as "-var"
 	Name  string
 	Value string
 	File  string
+}
+
+// Advice is sentences for a program's users. An empty one is left out.
+type Advice struct {
+	OtherDirectory string // how to read files elsewhere
+	EndAll         string // how to end all jobs
+	Assign         string // how to set a variable, besides in files and the environment
 }
 
 // Config is a directory's meaning. After errors it holds what could be made of the rest, for tools that
@@ -314,10 +324,10 @@ func (l *loader) parse(files map[string][]byte) {
 	}
 	switch {
 	case configs == 0 && !l.torn:
-		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory; use -chdir=DIR for another one.", l.dir)
+		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory.", l.opts.Advice.OtherDirectory)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
 		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
-		l.missing("All .hcl files in %q are empty. To end all jobs, use eltrain destroy.", l.dir)
+		l.missing("All .hcl files in %q are empty.", l.opts.Advice.EndAll)
 	}
 }
 
@@ -352,9 +362,11 @@ func WithoutBlank(diags hcl.Diagnostics) hcl.Diagnostics {
 	})
 }
 
-func (l *loader) missing(format, dir string) {
-	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: fmt.Sprintf(format, dir), Extra: blank{}})
+func (l *loader) missing(format, advice string) {
+	l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No configuration", Detail: advised(fmt.Sprintf(format, l.dir), advice), Extra: blank{}})
 }
+
+func advised(detail, advice string) string { return strings.TrimSpace(detail + " " + advice) }
 
 // parseFile returns the file's body, or nil if its syntax is too broken to say more about it.
 func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {

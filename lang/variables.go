@@ -148,7 +148,7 @@ type givenValue struct {
 }
 
 // givenValues collects what was set from outside, in Terraform's order of precedence: environment,
-// eltrain.vars, *.auto.vars by name, then -var and -var-file as they come.
+// eltrain.vars, *.auto.vars by name, then Options.Assignments as they come.
 func (l *loader) givenValues() map[string]givenValue {
 	given := map[string]givenValue{}
 	for _, pair := range l.opts.Environ {
@@ -180,19 +180,22 @@ func (l *loader) givenValues() map[string]givenValue {
 		case a.File != "":
 			l.givenFile(given, a.File)
 		case l.declared[a.Name] == nil:
-			at := l.givenText("<-var "+a.Name+">", a.Value, true).at
+			at := l.givenText(a.origin(), a.Value, true).at
 			l.report(l.unsure(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "Value for an undeclared variable",
-				Detail:   fmt.Sprintf("-var sets %q, but no variable of that name is declared.%s", a.Name, suggestKey(a.Name, l.declared)),
+				Detail:   fmt.Sprintf("No variable with the name %q is declared.%s", a.Name, suggestKey(a.Name, l.declared)),
 				Subject:  &at,
 			}))
 		default:
-			given[a.Name] = l.givenText("<-var "+a.Name+">", a.Value, l.declared[a.Name].decl.Sensitive)
+			given[a.Name] = l.givenText(a.origin(), a.Value, l.declared[a.Name].decl.Sensitive)
 		}
 	}
 	return given
 }
+
+// origin is the name of an assignment in diagnostics, in the place of a file's.
+func (a *Assignment) origin() string { return "<" + a.From + " " + a.Name + ">" }
 
 // boolOrder sorts true before false.
 func boolOrder(a, b bool) int {
@@ -272,8 +275,8 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 			l.report(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "No value for a required variable",
-				Detail: fmt.Sprintf("The variable %q has no default. Set it with -var '%s=…', in %s, or with %s%s=….",
-					v.name, v.name, defaultVarsFile, envPrefix, v.name),
+				Detail: advised(fmt.Sprintf("The variable %q has no default. Set it in %s or with %s%s=….",
+					v.name, defaultVarsFile, envPrefix, v.name), l.opts.Advice.Assign),
 				Subject: v.tree.def.Ptr(), Extra: unset{},
 			})
 			return unknown

@@ -67,7 +67,10 @@ job "j" {
 func withVars(t *testing.T, decl string, assign ...Assignment) (*Config, hcl.Diagnostics) {
 	t.Helper()
 	o := options()
-	o.Assignments = assign
+	for _, a := range assign {
+		a.From = "-var"
+		o.Assignments = append(o.Assignments, a)
+	}
 	return Parse(map[string][]byte{"job.hcl": []byte(decl)}, o)
 }
 

@@ -21,7 +21,7 @@ func Parse(text []byte) (State, error) {
 	case head.Version > Version:
 		return State{}, &VersionError{head.Version}
 	case head.Version < 1:
-		return State{}, errors.New("it is not a state as written by eltrain state pull: it has no version")
+		return State{}, errors.New("it is not a state as eltrain writes one: it has no version")
 	}
 	var s State
 	d := json.NewDecoder(bytes.NewReader(text))

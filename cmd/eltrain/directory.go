@@ -39,6 +39,11 @@ func (s *session) options(vars assignments) lang.Options {
 		Assignments: vars,
 		Environ:     s.environ,
 		Version:     version,
+		Advice: lang.Advice{
+			OtherDirectory: "Use -chdir=DIR for another one.",
+			EndAll:         "To end all jobs, use eltrain destroy.",
+			Assign:         "Or use -var 'NAME=VALUE'.",
+		},
 		Providers: map[string]reflect.Type{
 			local.Name:   reflect.TypeFor[local.Config](),
 			pods.Name:    reflect.TypeFor[pods.Config](),

@@ -242,7 +242,7 @@ func (a *assignments) declare(fs *flags) {
 		if !ok || name == "" {
 			return errors.New("NAME= is missing: write -var=NAME=VALUE")
 		}
-		*a = append(*a, lang.Assignment{Name: name, Value: value})
+		*a = append(*a, lang.Assignment{From: "-var", Name: name, Value: value})
 		return nil
 	})
 	fs.Func("var-file", "Set variables from `FILE`, in addition to eltrain.vars and *.auto.vars.", func(file string) error {

@@ -163,7 +163,7 @@ func TestParseKeepsTheOrderOfAssignments(t *testing.T) {
 	if _, err := new(session).parse(newFlags("plan", a.declare), args, 0); err != nil {
 		t.Fatal(err)
 	}
-	want := assignments{{Name: "a", Value: "1"}, {File: "x.vars"}, {Name: "a", Value: "b=c"}, {Name: "empty"}}
+	want := assignments{{From: "-var", Name: "a", Value: "1"}, {File: "x.vars"}, {From: "-var", Name: "a", Value: "b=c"}, {From: "-var", Name: "empty"}}
 	if !slices.Equal(a.vars, want) {
 		t.Errorf("got %+v, want %+v", a.vars, want)
 	}

@@ -103,7 +103,11 @@ func (m *master) listen() error {
 	if address == "" {
 		address = defaultListen
 	}
-	return m.server.Start(address)
+	err := m.server.Start(address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w. Choose another port with -listen or service { listen }", err)
+	}
+	return err
 }
 
 // ledger passes worlds on to the reconciler, which needs the server that has the ledger.

@@ -532,7 +532,7 @@ func TestSlotsThatAreNotThereAreTold(t *testing.T) {
 // What people write for all keys of for_each is told what to write instead.
 func TestATargetOfAllKeysSaysWhatToWrite(t *testing.T) {
 	o := eltrain(t, t.TempDir(), "plan", "-target=job.sweep[*]").check(t, exitError)
-	if want := `job.sweep["KEY"]; -target, -exclude and -replace take job.sweep for all of its keys`; !strings.Contains(strings.Join(strings.Fields(o.err), " "), want) {
+	if want := `job.sweep["KEY"]; without a key, job.sweep selects all of them`; !strings.Contains(strings.Join(strings.Fields(o.err), " "), want) {
 		t.Errorf("it does not say %q:\n%s", want, o.err)
 	}
 	help := eltrain(t, t.TempDir(), "plan", "-help").check(t, exitDone).out

@@ -34,7 +34,7 @@ func (im *importer) elasticJob(doc *value, j *imported) bool {
 	}
 	for _, rs := range specs.entries() {
 		if rs.name == "dlrover-master" {
-			im.drop(rs, "eltrain apply is the job's master.")
+			im.drop(rs, "eltrain has a master of its own.")
 			continue
 		}
 		im.elasticRole(rs, j, known)

@@ -162,7 +162,7 @@ func (im *importer) result() Result {
 	if len(im.jobs) == 0 {
 		if !im.diags.HasErrors() {
 			im.fail(place{line: 1, column: 1}, "No job to import",
-				"There is no job of a kind that eltrain can import: %s. To import a command line: eltrain import -- torchrun …", knownKinds())
+				"There is no job of a kind that eltrain can import: %s.", knownKinds())
 			r.Diagnostics = im.diags
 		}
 		return r
@@ -570,7 +570,7 @@ func (im *importer) command(words []string) {
 	}
 	if r.launch.bare {
 		im.fail(place{line: 1, column: 1}, "No training program",
-			"The launcher has no script to run. Write it after the options, as you would run it: eltrain import -- torchrun --nnodes=2:8 train.py")
+			"The launcher has no script to run. Write it after the options, as you would run it: torchrun --nnodes=2:8 train.py")
 		return
 	}
 	if o := r.launch.option("role"); o != nil {

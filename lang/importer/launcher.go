@@ -79,7 +79,7 @@ type launcherOption struct {
 }
 
 const (
-	ownLogs   = "eltrain keeps the output of every process itself: see eltrain logs"
+	ownLogs   = "eltrain keeps the output of every process itself"
 	noCheck   = "eltrain does not test nodes before they join yet"
 	noTuning  = "eltrain tunes no program"
 	ownSpawn  = "eltrain starts each process as a separate program"
@@ -98,7 +98,7 @@ var launcherOptions = []launcherOption{
 	{"master-port", valueOption, notNeeded}, {"local-addr", valueOption, notNeeded}, {"monitor-interval", valueOption, notNeeded},
 	{"use-env", flagOption, notNeeded}, {"training-port", valueOption, notNeeded},
 
-	{"start-method", valueOption, ownSpawn}, {"event-log-handler", valueOption, "eltrain writes its own events: see eltrain events"},
+	{"start-method", valueOption, ownSpawn}, {"event-log-handler", valueOption, "eltrain writes its own events"},
 	{"log-dir", valueOption, ownLogs}, {"redirects", valueOption, ownLogs}, {"tee", valueOption, ownLogs},
 	{"local-ranks-filter", valueOption, ownLogs}, {"logs-specs", valueOption, ownLogs},
 	{"duplicate-stdout-filters", valueOption, ownLogs}, {"duplicate-stderr-filters", valueOption, ownLogs},
