@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// unload shrinks elastic roles on nodes that hold more than they have, the most fulfilled first; never below min. Where a
-// scheduler places, what is bound fits by its word: a node shows less for a moment while a device plugin restarts.
+// unload shrinks elastic roles on overloaded nodes, the most fulfilled first; never below min. Where a scheduler places, what
+// is bound is assumed to fit: a node shows less capacity for a moment while a device plugin restarts.
 func (p *pass) unload() {
 	for _, provider := range slices.Sorted(maps.Keys(p.spaces)) {
 		sp := p.spaces[provider]
@@ -39,7 +39,7 @@ func over(pl *place) bool {
 	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
 }
 
-// relieves reports whether the node holds less than too much of something without these resources.
+// relieves reports whether freeing these resources reduces the node's overload.
 func (sp *space) relieves(pl *place, r job.Resources) bool {
 	a, _ := sp.slot(r)
 	for i, n := range pl.soon {
@@ -50,7 +50,7 @@ func (sp *space) relieves(pl *place, r job.Resources) bool {
 	return false
 }
 
-// onNode is the role's slot on the overloaded node that would go first, of those that relieve it; nil if there is none.
+// onNode is the role's slot on the overloaded node to give up first, of those that relieve it; nil if there is none.
 func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	var last *job.Slot
 	for _, s := range w.of(role) {
@@ -61,8 +61,7 @@ func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	return last
 }
 
-// mostFulfilled is the elastic role above its min that has the most of what it may have; of equals the one
-// whose turn is last.
+// mostFulfilled is the most fulfilled elastic role above its min; among equals the last in serving order.
 func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.Role) {
 	var best *work
 	var bestRole *job.Role
@@ -85,10 +84,10 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	return best, bestRole
 }
 
-// nobody goes before others.
+// nobody prefers no slot.
 func nobody(*job.Slot) bool { return false }
 
-// shrinkTo takes a role down to goal slots. Those that are to go first do, whatever their rank.
+// shrinkTo shrinks a role to goal slots. Slots that first selects are given up first, whatever their rank.
 func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why job.Reason) {
 	held := w.of(r.Name)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
@@ -119,7 +118,7 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 	}
 }
 
-// shrink gives up what cannot be placed, where the role may do with less, and brings counts to legal sizes.
+// shrink gives up slots that cannot be placed, where the role allows fewer, and brings counts to legal sizes.
 func (p *pass) shrink() {
 	for _, w := range p.turn {
 		if !w.admitted() {
@@ -192,8 +191,8 @@ func (u *units) Pop() any {
 	return last
 }
 
-// grow gives one legal step at a time to the least fulfilled, by planned counts, until nothing fits. What
-// did not fit once is not asked again: what is free only shrinks here.
+// grow gives one legal step at a time to the least fulfilled role, by planned counts, until nothing fits. A role that did not
+// fit once is not tried again: what is free only shrinks here.
 func (p *pass) grow() {
 	var queue units
 	for _, w := range p.turn {
@@ -207,7 +206,7 @@ func (p *pass) grow() {
 			}
 			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
 			if !w.started() || p.in.Once {
-				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it begins; the policy owns it afterwards
+				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // initial size; afterwards its scaling owns the number
 			}
 			if u.count < u.most {
 				queue = append(queue, u)
@@ -242,9 +241,8 @@ func (w *work) short() bool {
 	})
 }
 
-// regrowAfter is how long a slot whose pod was withdrawn before a scheduler had bound it stays so, before its role
-// grows into it again: where the scheduler sees room and the planner does not, or the other way around, pods come and go no
-// faster than that.
+// regrowAfter is the minimum time before a role grows again into a slot whose pod was withdrawn unbound. It limits how fast
+// pods are created and deleted while the planner and the scheduler disagree about what fits.
 const regrowAfter = 30 * time.Second
 
 // rests reports whether it is too early to grow into the slot again.
@@ -265,7 +263,7 @@ func (p *pass) growStep(u *unit, n int) bool {
 		}
 	}
 	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
-	if u.w.world.Generation > 0 { // before that it is where the job starts, and needs no reason
+	if u.w.world.Generation > 0 { // before that it is the initial size, and needs no reason
 		why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
 			"from", strconv.Itoa(u.count), "to", strconv.Itoa(u.count+n))
 		for _, s := range slots {
