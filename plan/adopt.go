@@ -34,7 +34,7 @@ func (p *pass) adopt() {
 		if why != nil {
 			p.refuse(*why)
 			p.elsewhere[name] = true
-			p.sought = true
+			p.importMissing = true
 			continue
 		}
 		p.imported[name] = adopted{uid: uid, id: i.ID}
@@ -49,7 +49,7 @@ func (p *pass) adopt() {
 		}
 		found.launched = p.launchedName(found.uid)
 		p.imported[name] = found
-		p.see(found.uid, name)
+		p.relabel(found.uid, name)
 	}
 }
 

@@ -19,8 +19,8 @@ func (p *pass) schedules(w *work) bool {
 // nodesUnknown reports whether the job may be on nodes that are not listed.
 func (p *pass) nodesUnknown(w *work) bool { return p.in.Capabilities[w.spec.Provider].NodesUnknown }
 
-// heard reports whether the incarnation's agent is in contact: it exists, whatever else is not observed.
-func heard(inc *job.Incarnation) bool {
+// inContact reports whether the incarnation's agent is in contact: it exists, whatever else is not observed.
+func inContact(inc *job.Incarnation) bool {
 	return inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Silent && !inc.Member.Expired
 }
 
@@ -120,18 +120,18 @@ func (p *pass) nodeTrouble(w *work, s *job.Slot) []job.Reason {
 	return []job.Reason{job.Because(NodeTrouble, "slot", s.Address.Short(), "node", s.Node, "message", pl.node.Closed)}
 }
 
-// forsaken reports whether an incarnation is where its exit may never be observed: silent for its lease, or silent on a node
+// unreachable reports whether an incarnation is where its exit may never be observed: silent for its lease, or silent on a node
 // that is gone. It is stopped without a grace, so that nothing waits for it.
-func (p *pass) forsaken(w *work, inc *job.Incarnation) bool {
-	if inc.Node == "" || inc.State == job.Gone || heard(inc) {
+func (p *pass) unreachable(w *work, inc *job.Incarnation) bool {
+	if inc.Node == "" || inc.State == job.Gone || inContact(inc) {
 		return false
 	}
 	gone := !p.nodesUnknown(w) && p.space(w.spec.Provider).byName[inc.Node] == nil
 	return gone || inc.Member != nil && inc.Member.Expired
 }
 
-func (p *pass) anyForsaken(w *work, s *job.Slot) bool {
-	return p.schedules(w) && slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool { return p.forsaken(w, inc) })
+func (p *pass) anyUnreachable(w *work, s *job.Slot) bool {
+	return p.schedules(w) && slices.ContainsFunc(w.seen[s.Address], func(inc *job.Incarnation) bool { return p.unreachable(w, inc) })
 }
 
 // leaving reports whether one of the slot's incarnations was asked to stop and is shutting down.

@@ -168,7 +168,7 @@ func (p *pass) revise(w *work) {
 		w.rec.Spec = *w.spec
 		p.out.Dirty = true
 		for _, c := range diff {
-			if w.onlyWhereItBegan(c) {
+			if w.onlyInitialSize(c) {
 				continue
 			}
 			if c.Change == job.Update {
@@ -184,14 +184,14 @@ func (p *pass) revise(w *work) {
 			continue
 		}
 		if role != nil && startedPhase(s) && len(w.running(s)) > 0 && !w.finished[role.Name] && p.askedFor(w, s) {
-			w.renewed = append(w.renewed, s)
+			w.outdated = append(w.outdated, s)
 			continue
 		}
 		awaited := s.Phase == job.Pending && s.Recover
 		if role == nil || !startedPhase(s) && !awaited || s.Fingerprint == "" {
 			continue
 		}
-		if want := w.print(role, s.Address.Index); s.Fingerprint != want {
+		if want := w.fingerprint(role, s.Address.Index); s.Fingerprint != want {
 			p.renew(w, s, role, want)
 		}
 	}
@@ -229,28 +229,28 @@ func startedPhase(s *job.Slot) bool {
 	return false
 }
 
-// print is the fingerprint that the slot should have.
-func (w *work) print(role *job.Role, index int) string {
-	f := w.prints[role.Name]
+// fingerprint is the fingerprint that the slot should have.
+func (w *work) fingerprint(role *job.Role, index int) string {
+	f := w.fingerprints[role.Name]
 	if f == nil {
 		f = job.Fingerprints(w.spec, role)
-		w.prints[role.Name] = f
+		w.fingerprints[role.Name] = f
 	}
 	return f(index)
 }
 
 // renew applies an edit to one slot. Running slots are replaced later, all of a job together and only if they fit (see
 // replaceAll); a slot that never ran is updated directly.
-func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
+func (p *pass) renew(w *work, s *job.Slot, role *job.Role, fingerprint string) {
 	if w.finished[role.Name] {
 		return // no more starts in it
 	}
 	if s.Phase != job.Pending && len(w.running(s)) > 0 {
-		w.renewed = append(w.renewed, s)
+		w.outdated = append(w.outdated, s)
 		return
 	}
 	p.out.Dirty = true
-	s.Fingerprint = print
+	s.Fingerprint = fingerprint
 	w.because(s, job.Because(DeclarationChanged))
 	if s.Phase == job.Scheduling && !w.on(s).unlaunched {
 		s.Incarnation++ // its launch may be under way: a number identifies one start
@@ -265,26 +265,26 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 // replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old ones are or
 // elsewhere. Otherwise the old ones keep running, and a Wait says so.
 func (p *pass) replaceAll(w *work) {
-	if len(w.renewed) == 0 {
+	if len(w.outdated) == 0 {
 		return
 	}
 	sp := p.space(w.spec.Provider)
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		sp.release(s)
 	}
 	t := &txn{sp: sp}
 	fits := true
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		role := w.spec.Role(s.Address.Role)
 		size := role.Resources
-		if s.Fingerprint == w.print(role, s.Address.Index) {
+		if s.Fingerprint == w.fingerprint(role, s.Address.Index) {
 			size = s.Reserved // replacement was requested; its reservation may have been enlarged
 		}
 		fits = fits && t.put(s, size, s.Node, nil, true)
 	}
 	found := t.taken
 	t.undo()
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		sp.holdSlot(s, false)
 	}
 	if !fits {
@@ -294,7 +294,7 @@ func (p *pass) replaceAll(w *work) {
 	w.total = nil
 	for _, x := range found {
 		why := DeclarationChanged
-		if x.slot.Fingerprint == w.print(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
+		if x.slot.Fingerprint == w.fingerprint(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
 			why = ReplaceRequested
 		}
 		w.because(x.slot, job.Because(why))
@@ -306,7 +306,7 @@ func (p *pass) replaceAll(w *work) {
 
 // moveTo reserves the place that was found for a slot that is being replaced. If other slots that are being replaced still use
 // it, the slot keeps its place until they have stopped, and is placed then.
-func (p *pass) moveTo(sp *space, w *work, x taking) {
+func (p *pass) moveTo(sp *space, w *work, x placement) {
 	s := x.slot
 	sp.release(s)
 	if x.amount.fits(x.at.free) {

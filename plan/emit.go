@@ -7,8 +7,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// farewell is how long the agent of a slot that succeeded may take to exit after its job has ended.
-const farewell = 10 * time.Second
+// exitGrace is how long the agent of a slot that succeeded may take to exit after its job has ended.
+const exitGrace = 10 * time.Second
 
 // emit writes the changes that lead from what is observed to what the records now say. It reads the records alone, not which
 // step decided, so a pass after a crash emits the same changes.
@@ -38,7 +38,7 @@ func (p *pass) emit(w *work) {
 			p.emitLeftovers(w, s)
 		case s.Phase == job.Succeeded && w.rec.Phase.Ended() && len(w.running(s)) > 0:
 			// Its agent exits by itself once its success was reported. If it does not, it is stopped.
-			if due := w.rec.Ended.Add(farewell); p.in.Now.Before(due) {
+			if due := w.rec.Ended.Add(exitGrace); p.in.Now.Before(due) {
 				p.wakeAt(due)
 			} else {
 				p.emitStop(w, s)
@@ -83,7 +83,7 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
 		return
 	}
-	if !w.active() || s.Fingerprint != w.print(role, s.Address.Index) {
+	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) {
 		return
 	}
 	edits := make([]job.Reason, len(inc.Drift))
@@ -103,7 +103,7 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
 		Reasons: []job.Reason{job.Because(Superseded)}, Provider: w.shownBy(s)}
-	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyForsaken(w, s) {
+	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyUnreachable(w, s) {
 		c.Grace = role.StopGrace
 	}
 	p.out.Changes = append(p.out.Changes, c)
@@ -128,7 +128,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		p.out.Dirty = true
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
-		if s.Phase == job.Canceling && !p.anyForsaken(w, s) {
+		if s.Phase == job.Canceling && !p.anyUnreachable(w, s) {
 			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
 		} // incarnations given up before are fenced: they get no grace
 		switch node, comes := w.comesTo(s, role); {
@@ -171,7 +171,7 @@ func (w *work) comesTo(s *job.Slot, role *job.Role) (node string, comes bool) {
 		return w.promisedTo(s), true
 	case !s.Return || unplaced(s):
 		return "", false
-	case s.Fingerprint != w.print(role, s.Address.Index) && !role.Resources.Fits(s.Reserved):
+	case s.Fingerprint != w.fingerprint(role, s.Address.Index) && !role.Resources.Fits(s.Reserved):
 		return "", true // it keeps its first reservation until renew releases it
 	}
 	return s.Node, true
@@ -262,7 +262,7 @@ func (p *pass) strays() {
 			continue
 		}
 		unknown := p.byName[inc.Slot.Job] == nil
-		if unknown && (p.in.Keep || p.sought || p.in.Capabilities[inc.Provider].Shared) {
+		if unknown && (p.in.Keep || p.importMissing || p.in.Capabilities[inc.Provider].Shared) {
 			continue // belongs to an undeclared job, or to somebody else
 		}
 		if first[inc.UID] == nil {

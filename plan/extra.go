@@ -24,22 +24,22 @@ func (e extras) of(a job.Address) job.Resources {
 	return e[roleOf{a.Job, a.Role}]
 }
 
-// otherwise is the extra of a running incarnation that differs from that of the next one: its role was edited since.
-type otherwise struct {
+// actualExtra is the extra of a running incarnation that differs from that of the next one: its role was edited since.
+type actualExtra struct {
 	node  string
 	extra job.Resources
 }
 
-// asLaunched records the extra with which the slot's incarnation was launched, if it differs.
-func (sp *space) asLaunched(s *job.Slot, inc *job.Incarnation) {
+// noteExtra records the extra with which the slot's incarnation was launched, if it differs.
+func (sp *space) noteExtra(s *job.Slot, inc *job.Incarnation) {
 	if inc != nil && inc.State != job.Gone && inc.Node != "" && !inc.Extra.Equal(sp.extras.of(s.Address)) {
-		sp.others[s.Address] = otherwise{inc.Node, inc.Extra}
+		sp.actualExtras[s.Address] = actualExtra{inc.Node, inc.Extra}
 	}
 }
 
 // held is all that a slot takes of its current node.
 func (sp *space) held(s *job.Slot) job.Resources {
-	if o, known := sp.others[s.Address]; known && o.node == s.Node {
+	if o, known := sp.actualExtras[s.Address]; known && o.node == s.Node {
 		return s.Reserved.Add(o.extra)
 	}
 	return sp.wants(s.Address, s.Reserved)

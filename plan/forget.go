@@ -86,7 +86,7 @@ func (p *pass) forget() {
 func (p *pass) release(name, uid string, as job.Released) {
 	p.out.Dirty = true
 	p.out.Changes = append(p.out.Changes, Change{Action: Forget, Job: name, UID: uid, Provider: as.Provider})
-	p.letGo[uid] = true
+	p.forgottenUIDs[uid] = true
 	if p.runs(uid) {
 		p.released[uid] = as
 	}
@@ -95,7 +95,7 @@ func (p *pass) release(name, uid string, as job.Released) {
 // isReleased reports whether a job was forgotten, before or in this pass: what runs of it is unmanaged.
 func (p *pass) isReleased(uid string) bool {
 	_, before := p.released[uid]
-	return before || p.letGo[uid]
+	return before || p.forgottenUIDs[uid]
 }
 
 // runs reports whether anything of a job is observed to run.
@@ -114,7 +114,7 @@ func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
 	found := map[string]*job.Incarnation{}
 	for i := range p.in.Snapshot.Incarnations {
 		inc := &p.in.Snapshot.Incarnations[i]
-		is := inc.Slot.Job == name || inc.Slot.Job == apart(name, inc.UID)
+		is := inc.Slot.Job == name || inc.Slot.Job == suffixedName(name, inc.UID)
 		if is && inc.State != job.Gone && !recorded[inc.UID] && !p.isReleased(inc.UID) && p.ours(inc) {
 			found[inc.UID] = inc
 		}

@@ -198,7 +198,7 @@ func (p *pass) incident(w *work, f fault) {
 		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
 		switch {
 		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
-			// The one reported first was an echo of this one, by their hosts' clocks, as in enterFaults.
+			// The one reported first was an echo of this one, by their hosts' clocks, as in recordFaults.
 			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
 		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
 			return // an echo
@@ -231,7 +231,7 @@ func (p *pass) incident(w *work, f fault) {
 		w.rec.Incidents[n-1] = inc
 		return
 	}
-	p.enter(w, job.Incident{
+	p.addIncident(w, job.Incident{
 		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
 		Generation: f.generation, Confidence: confidence(heavy),
 	})
@@ -277,10 +277,10 @@ func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	})
 }
 
-// enter adds an incident to the record. A pending report of the previous one is sent first.
-func (p *pass) enter(w *work, i job.Incident) {
+// addIncident adds an incident to the record. A pending report of the previous one is sent first.
+func (p *pass) addIncident(w *work, i job.Incident) {
 	if n := len(w.rec.Incidents); n > 0 && !w.rec.Incidents[n-1].Added.IsZero() {
-		p.tellNewest(w)
+		p.reportNewest(w)
 	}
 	w.rec.Incidents = append(w.rec.Incidents, i)
 	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
@@ -296,8 +296,8 @@ func causeWeight(i job.Incident) int {
 // confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
 func confidence(weight int) float64 { return float64(weight+1) / 5 }
 
-// enterFaults records the job's faults, the heaviest first.
-func (p *pass) enterFaults(w *work) {
+// recordFaults records the job's faults, the heaviest first.
+func (p *pass) recordFaults(w *work) {
 	slices.SortStableFunc(w.faults, func(a, b fault) int {
 		if d := weight(b.cause, b.exit) - weight(a.cause, a.exit); d != 0 {
 			return d
@@ -319,7 +319,7 @@ func (p *pass) enterFaults(w *work) {
 
 // heal decides about every failing slot of the job, from the cheapest action to the most expensive.
 func (p *pass) heal(w *work) {
-	p.enterFaults(w)
+	p.recordFaults(w)
 	var failing []*job.Slot
 	for _, s := range w.slots {
 		if w.outside(s.Address) {
@@ -343,14 +343,14 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if len(failing) == 0 || p.heldBack(w) {
+	if len(failing) == 0 || p.overBudget(w) {
 		return
 	}
 	action := job.Action("")
 	for _, s := range failing {
 		a := p.retry(w, s)
 		if a != "" {
-			w.mend(s)
+			w.noteRepair(s)
 		}
 		if action == "" || severity(a) > severity(action) {
 			action = a
@@ -383,8 +383,8 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	return job.Reason{}
 }
 
-// heldBack delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
-func (p *pass) heldBack(w *work) bool {
+// overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
+func (p *pass) overBudget(w *work) bool {
 	budget := w.spec.Heal.Budget
 	if len(w.rec.Charges) <= budget.Restarts {
 		return false
@@ -405,14 +405,14 @@ func (p *pass) failJob(w *work, why job.Reason) {
 	}
 	for _, s := range w.slots {
 		if s.Phase == job.Failing {
-			w.mend(s)
+			w.noteRepair(s)
 			p.step(s, job.GiveUp)
 		}
 	}
 	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
 	p.out.Dirty = true
 	p.decided(w, job.FailJob)
-	p.tellIncident(w)
+	p.reportIncident(w)
 	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))
 }
 
@@ -440,7 +440,7 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	elsewhere := drivesOff(s.Cause)
+	elsewhere := avoidsNode(s.Cause)
 	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
@@ -454,8 +454,8 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	return job.Replace
 }
 
-// drivesOff reports whether the cause lies in the node, or in something else on it: the next start goes elsewhere.
-func drivesOff(c job.Cause) bool {
+// avoidsNode reports whether the cause lies in the node, or in something else on it: the next start goes elsewhere.
+func avoidsNode(c job.Cause) bool {
 	switch c {
 	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
 		return true
@@ -512,10 +512,10 @@ func lost(s *job.Slot) (code job.Code, name, value string) {
 	}
 }
 
-// mend records whether a slot that is acted on is a culprit of the newest incident.
-func (w *work) mend(s *job.Slot) {
+// noteRepair records whether a slot that is acted on is a culprit of the newest incident.
+func (w *work) noteRepair(s *job.Slot) {
 	if n := len(w.rec.Incidents); n > 0 && slices.Contains(w.rec.Incidents[n-1].Culprits, s.Address) {
-		w.mending = true
+		w.repairing = true
 	}
 }
 
@@ -528,7 +528,7 @@ func (p *pass) decided(w *work, a job.Action) {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if w.world.Formed.After(inc.Time) && !w.mending {
+	if w.world.Formed.After(inc.Time) && !w.repairing {
 		return
 	}
 	if inc.Action != "" && severity(inc.Action) >= severity(a) {
@@ -539,11 +539,11 @@ func (p *pass) decided(w *work, a job.Action) {
 	p.out.Dirty = true
 }
 
-// tellIncident reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of
+// reportIncident reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of
 // the job) are reported after it, and the next incident of a program that fails early comes within milliseconds. If it proves
 // to be the echo of another fault it is reported again with the heavier cause; and once more with all culprits when no more
 // have come for verdictGrace: a failed switch takes down hundreds, one by one.
-func (p *pass) tellIncident(w *work) {
+func (p *pass) reportIncident(w *work) {
 	n := len(w.rec.Incidents)
 	if n == 0 || w.rec.Incidents[n-1].Action == "" {
 		return
@@ -552,11 +552,11 @@ func (p *pass) tellIncident(w *work) {
 	if inc.Told && (inc.Added.IsZero() || p.pending(inc.Added, verdictGrace)) {
 		return
 	}
-	p.tellNewest(w)
+	p.reportNewest(w)
 }
 
-// tellNewest reports the newest incident as it is.
-func (p *pass) tellNewest(w *work) {
+// reportNewest reports the newest incident as it is.
+func (p *pass) reportNewest(w *work) {
 	n := len(w.rec.Incidents)
 	inc := w.rec.Incidents[n-1]
 	inc.Told, inc.Added = true, time.Time{}

@@ -9,7 +9,7 @@ import (
 
 // judge sets the job's phase and counts.
 func (p *pass) judge(w *work) {
-	p.tellIncident(w)
+	p.reportIncident(w)
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name
@@ -51,30 +51,30 @@ func (w *work) phase() job.JobPhase {
 	if !w.admitted() {
 		return job.JobPending
 	}
-	running, ill, all := 0, w.brokenByFault(), true
+	running, unhealthy, all := 0, w.brokenByFault(), true
 	for _, s := range w.slots {
 		switch {
 		case s.Phase == job.Running || s.Phase == job.Succeeded:
 			running++
 		case s.Phase == job.Failing || s.Phase == job.Suspect || s.Phase == job.Lost || s.Recover && holds(s):
-			ill, all = true, false
+			unhealthy, all = true, false
 		case holds(s):
-			all = all && w.spare(s) // starting: for the first time, or because the job grows
-			ill = ill || w.world.Broken && s.Phase != job.Registered
+			all = all && w.dispensable(s) // starting: for the first time, or because the job grows
+			unhealthy = unhealthy || w.world.Broken && s.Phase != job.Registered
 		}
 	}
 	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
 	switch {
 	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
-	case ill || w.missing(), w.rec.Phase == job.JobDegraded && w.ranked() && w.world.Broken: // until its next world has formed
+	case unhealthy || w.missing(), w.rec.Phase == job.JobDegraded && w.ranked() && w.world.Broken: // until its next world has formed
 		return job.JobDegraded
 	}
 	return job.JobRunning
 }
 
-// spare reports whether the job trains without a slot that its infrastructure keeps waiting, maybe forever.
-func (w *work) spare(s *job.Slot) bool {
+// dispensable reports whether the job trains without a slot that its infrastructure keeps waiting, maybe forever.
+func (w *work) dispensable(s *job.Slot) bool {
 	role, inc := w.spec.Role(s.Address.Role), w.current(s)
 	trains := w.world.Generation > 0 && !w.world.Broken
 	return trains && s.Phase == job.Scheduling && role != nil && role.Scaling != nil && inc != nil && inc.Waiting != ""

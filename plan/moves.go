@@ -44,16 +44,16 @@ func (p *pass) rename(from, to string) {
 		worlds[to] = world.Of(to)
 		p.in.Snapshot.Worlds = worlds
 	}
-	p.see(old.UID, to)
+	p.relabel(old.UID, to)
 	p.movedFrom[to] = from
 	p.out.Dirty = true
 }
 
-// see renames a job's incarnations in the snapshot.
-func (p *pass) see(uid, name string) {
-	if !p.named { // the first time: the snapshot is the caller's
+// relabel renames a job's incarnations in the snapshot.
+func (p *pass) relabel(uid, name string) {
+	if !p.snapshotCopied { // the first time: the snapshot is the caller's
 		p.in.Snapshot.Incarnations = slices.Clone(p.in.Snapshot.Incarnations)
-		p.named = true
+		p.snapshotCopied = true
 	}
 	for i := range p.in.Snapshot.Incarnations {
 		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
@@ -68,12 +68,12 @@ func (p *pass) launchName(name, uid string) string {
 	if !p.nameInUse(name, uid) {
 		return ""
 	}
-	return apart(name, uid)
+	return suffixedName(name, uid)
 }
 
-// apart is the launch name of a job whose own name is in use. It depends only on name and UID, so that what runs under it is
+// suffixedName is the launch name of a job whose own name is in use. It depends only on name and UID, so that what runs under it is
 // found again without the state.
-func apart(name, uid string) string {
+func suffixedName(name, uid string) string {
 	const most, part = 63, 8 // bytes: of a name (see job.ValidName), and of a UID to distinguish two jobs
 	return name[:min(len(name), most-part-1)] + "-" + uid[:min(len(uid), part)]
 }

@@ -78,17 +78,17 @@ type pass struct {
 	frozen    map[string]bool    // recorded jobs that are entirely out of scope
 	parts     map[string]*extent // jobs that are partly in scope
 
-	movedFrom   map[string]string       // previous names of jobs moved in this pass, by new name
-	named       bool                    // the snapshot is a copy with changed names
-	imported    map[string]adopted      // by name
-	sought      bool                    // an import was not found
-	released    map[string]job.Released // forgotten jobs that run, by UID
-	letGo       map[string]bool         // UIDs of jobs forgotten in this pass
-	forgotten   map[string]bool         // names of recorded jobs forgotten in this pass
-	kept        map[string]bool         // not declared, but continue
-	refusedJobs map[string]bool         // jobs with a refusal
-	postponed   []Wait                  // failed jobs without room for their next try
-	reasons     map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
+	movedFrom      map[string]string       // previous names of jobs moved in this pass, by new name
+	snapshotCopied bool                    // the snapshot is a copy with changed names
+	imported       map[string]adopted      // by name
+	importMissing  bool                    // an import was not found
+	released       map[string]job.Released // forgotten jobs that run, by UID
+	forgottenUIDs  map[string]bool         // UIDs of jobs forgotten in this pass
+	forgotten      map[string]bool         // names of recorded jobs forgotten in this pass
+	kept           map[string]bool         // not declared, but continue
+	refusedJobs    map[string]bool         // jobs with a refusal
+	postponed      []Wait                  // failed jobs without room for their next try
+	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
 // runsAt is a name under which another state runs a job.
@@ -106,26 +106,26 @@ type work struct {
 	world    job.World                          // from the service, else as recorded
 	faults   []fault
 	// collateral are the slots whose processes failed only because their world was being stopped.
-	collateral []*job.Slot
-	decisions  map[*job.Slot]*decision      // made in this pass, by slot; see on
-	changed    []job.FieldChange            // settings applied in place
-	differs    map[string][]job.FieldChange // what replaces slots, by role
-	renewed    []*job.Slot                  // running, and declared differently now
-	gone       bool                         // nothing of it is left: its record is removed
-	prints     map[string]func(int) string
-	total      *job.Resources                  // of all that it holds; computed on demand
-	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
-	placeOf    map[job.Address]job.WorldMember // in world; computed on demand
-	ending     bool                            // all its slots are to stop
-	frozen     bool                            // entirely out of scope: it stays as it is
-	part       *extent                         // what of it is in scope; nil is all
-	imported   string                          // the ID by which an import block found it in this pass; else ""
-	retried    bool                            // it had failed, and starts again unchanged
-	mending    bool                            // a culprit of the newest incident was acted on in this pass
-	finished   map[string]bool                 // roles with a slot that succeeded: no more starts in them
-	upCache    map[string]bool                 // by role, for ready
-	stopCache  map[string]bool                 // by role, for anyRunning
-	gated      map[string]bool                 // by role: launches wait for their gang
+	collateral   []*job.Slot
+	decisions    map[*job.Slot]*decision      // made in this pass, by slot; see on
+	changed      []job.FieldChange            // settings applied in place
+	differs      map[string][]job.FieldChange // what replaces slots, by role
+	outdated     []*job.Slot                  // running, and declared differently now
+	gone         bool                         // nothing of it is left: its record is removed
+	fingerprints map[string]func(int) string
+	total        *job.Resources                  // of all that it holds; computed on demand
+	freshFrom    map[string]int                  // by role: the first index that may be free, while growing
+	placeOf      map[job.Address]job.WorldMember // in world; computed on demand
+	ending       bool                            // all its slots are to stop
+	frozen       bool                            // entirely out of scope: it stays as it is
+	part         *extent                         // what of it is in scope; nil is all
+	imported     string                          // the ID by which an import block found it in this pass; else ""
+	retried      bool                            // it had failed, and starts again unchanged
+	repairing    bool                            // a culprit of the newest incident was acted on in this pass
+	finished     map[string]bool                 // roles with a slot that succeeded: no more starts in them
+	upCache      map[string]bool                 // by role, for ready
+	stopCache    map[string]bool                 // by role, for anyRunning
+	gated        map[string]bool                 // by role: launches wait for their gang
 }
 
 // decision is what this pass has found about one slot, in addition to its record.
@@ -156,7 +156,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
-		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, letGo: map[string]bool{},
+		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
 		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
 	p.in.Forget = in.forgetting()
 	if in.Refresh {
@@ -172,7 +172,7 @@ func newPass(in Input) *pass {
 	add := func(name string) *work {
 		w := &work{
 			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
-			decisions: map[*job.Slot]*decision{}, prints: map[string]func(int) string{}, freshFrom: map[string]int{},
+			decisions: map[*job.Slot]*decision{}, fingerprints: map[string]func(int) string{}, freshFrom: map[string]int{},
 			finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{},
 			frozen: p.frozen[name], part: p.parts[name],
 		}
@@ -181,14 +181,14 @@ func newPass(in Input) *pass {
 		return w
 	}
 	for i := range in.Jobs {
-		if p.leave(in.Jobs[i].Name, true) || p.refusedJobs[in.Jobs[i].Name] {
+		if p.skipOtherSite(in.Jobs[i].Name, true) || p.refusedJobs[in.Jobs[i].Name] {
 			continue
 		}
 		w := add(in.Jobs[i].Name)
 		w.declared, w.spec = true, &in.Jobs[i]
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
-		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.leave(name, in.Keep) {
+		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.skipOtherSite(name, in.Keep) {
 			continue
 		}
 		// It continues as last applied, or stops.
@@ -207,10 +207,10 @@ func (p *pass) open(w *work) {
 	if old != nil && w.spec != nil {
 		declared := w.spec
 		w.spec = p.settled(declared, old)
-		if p.anew(w, old) {
+		if p.startsOver(w, old) {
 			p.note("job."+w.name, "job_phase", job.Because(StartsAnew, "phase", string(old.Phase)))
 			w.spec = declared
-			clear(w.prints)
+			clear(w.fingerprints)
 			old = nil
 		}
 	}
@@ -279,9 +279,9 @@ func (p *pass) newRecord(w *work) {
 	}
 }
 
-// anew reports whether a job that ended starts again as a new one: its declaration changed in what its slots are started from,
+// startsOver reports whether a job that ended starts again as a new one: its declaration changed in what its slots are started from,
 // or it failed and an explicit apply asks for another try.
-func (p *pass) anew(w *work, old *job.Record) bool {
+func (p *pass) startsOver(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
 		return false
 	}
@@ -302,7 +302,7 @@ func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
 		return false
 	}
 	if s.Phase != job.Canceled {
-		return s.Fingerprint != "" && s.Fingerprint != w.print(is, index)
+		return s.Fingerprint != "" && s.Fingerprint != w.fingerprint(is, index)
 	}
 	return was != nil && !reflect.DeepEqual(was.For(index), is.For(index))
 }
@@ -318,7 +318,7 @@ func (p *pass) adoptable(name string) adopted {
 			continue
 		}
 		uids := slices.SortedFunc(maps.Keys(unrecorded), func(a, b string) int {
-			// A job moved away from this name may still run under it; a suffixed name (see apart) is never shared.
+			// A job moved away from this name may still run under it; a suffixed name (see suffixedName) is never shared.
 			longer := cmp.Compare(len(unrecorded[b].Slot.Job), len(unrecorded[a].Slot.Job))
 			if launched != name {
 				longer = -longer
@@ -327,7 +327,7 @@ func (p *pass) adoptable(name string) adopted {
 		})
 		found := adopted{uid: uids[0], launched: unrecorded[uids[0]].Slot.Job}
 		if found.launched != name {
-			p.see(found.uid, name)
+			p.relabel(found.uid, name)
 		}
 		return found
 	}

@@ -11,13 +11,13 @@ import (
 
 // space is one provider's nodes and what is free on each, while a plan is made.
 type space struct {
-	places []*place
-	byName map[string]*place
-	listed map[string]*job.Node
-	dims   map[string]int // device name -> position in an amount
-	bars   bars
-	extras extras
-	others map[job.Address]otherwise
+	places       []*place
+	byName       map[string]*place
+	listed       map[string]*job.Node
+	dims         map[string]int // device name -> position in an amount
+	bars         bars
+	extras       extras
+	actualExtras map[job.Address]actualExtra
 	// cursors remember, by slot size and bars, which nodes can take another. They are valid while free only shrinks.
 	cursors map[string]*cursor
 	key     []byte // scratch of cursorFor
@@ -83,7 +83,7 @@ func (p *pass) space(provider string) *space {
 	if sp := p.spaces[provider]; sp != nil {
 		return sp
 	}
-	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, others: map[job.Address]otherwise{}, cursors: map[string]*cursor{}}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, actualExtras: map[job.Address]actualExtra{}, cursors: map[string]*cursor{}}
 	p.spaces[provider] = sp
 	nodes := p.in.Snapshot.Nodes
 	for i := range nodes {
@@ -152,7 +152,7 @@ func (p *pass) measure() {
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			sp.asLaunched(s, w.current(s))
+			sp.noteExtra(s, w.current(s))
 			if !w.active() || w.frozen || w.outside(s.Address) || !s.Phase.Live() || !p.hinted(w, s) {
 				p.measureSlot(sp, s)
 			}
@@ -364,10 +364,10 @@ func (sp *space) order(need amount, b *barred, level func(*place) amount) []*pla
 // txn is a set of placements that are committed or undone together.
 type txn struct {
 	sp    *space
-	taken []taking
+	taken []placement
 }
 
-type taking struct {
+type placement struct {
 	slot   *job.Slot
 	at     *place
 	size   job.Resources
@@ -399,7 +399,7 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided
 	if at == nil {
 		return false
 	}
-	t.taken = append(t.taken, taking{s, at, r, need, need.fits(at.free)})
+	t.taken = append(t.taken, placement{s, at, r, need, need.fits(at.free)})
 	at.free.take(need)
 	at.soon.take(need)
 	return true
@@ -428,5 +428,5 @@ func (t *txn) undo() {
 
 // now reports whether everything fits what is free now.
 func (t *txn) now() bool {
-	return !slices.ContainsFunc(t.taken, func(x taking) bool { return !x.now })
+	return !slices.ContainsFunc(t.taken, func(x placement) bool { return !x.now })
 }

@@ -71,7 +71,7 @@ func (p *pass) begin(s *job.Slot) {
 // still being stopped already needs one, so that a plan says what happens to it. A slot whose agent is in contact has one: the
 // scheduler's binding is observed in a moment.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && heard(w.current(s))
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && inContact(w.current(s))
 }
 
 // makeRoom shrinks other jobs, as for a new job, for the slots that a role needs to reach its min; otherwise it waits.

@@ -16,7 +16,7 @@ func (p *pass) refresh() Plan {
 			continue
 		}
 		p.track(w)
-		p.enterFaults(w)
+		p.recordFaults(w)
 		if w.active() && w.done() {
 			w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
 			p.out.Dirty = true

@@ -20,7 +20,7 @@ func (p *pass) unload() {
 			continue
 		}
 		for _, pl := range sp.places {
-			for over(pl) {
+			for overloaded(pl) {
 				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
 					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, sp, pl) != nil
 				})
@@ -35,7 +35,7 @@ func (p *pass) unload() {
 	}
 }
 
-func over(pl *place) bool {
+func overloaded(pl *place) bool {
 	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
 }
 
@@ -245,14 +245,14 @@ func (w *work) short() bool {
 // pods are created and deleted while the planner and the scheduler disagree about what fits.
 const regrowAfter = 30 * time.Second
 
-// rests reports whether it is too early to grow into the slot again.
-func (p *pass) rests(w *work, s *job.Slot) bool {
+// coolingDown reports whether it is too early to grow into the slot again.
+func (p *pass) coolingDown(w *work, s *job.Slot) bool {
 	return s.Unbound && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
 }
 
 func (p *pass) growStep(u *unit, n int) bool {
 	slots := p.fresh(u.w, u.role, n)
-	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.rests(u.w, s) }) {
+	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
 		return false
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}

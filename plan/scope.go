@@ -109,7 +109,7 @@ func (in *Input) Absent(sel job.Selector) []int {
 			}
 		}
 	}
-	return besides(sel, there)
+	return notIn(sel, there)
 }
 
 // Unreplaced are the indices in a selector that cannot start again, because they do not run.
@@ -118,11 +118,11 @@ func (in *Input) Unreplaced(sel job.Selector) []int {
 	for _, r := range Replacements(in.Records, []job.Selector{sel}) {
 		there[r.Slot.Index] = true
 	}
-	return besides(sel, there)
+	return notIn(sel, there)
 }
 
-// besides are the indices in a selector that are not in there.
-func besides(sel job.Selector, there map[int]bool) []int {
+// notIn are the indices in a selector that are not in there.
+func notIn(sel job.Selector, there map[int]bool) []int {
 	var out []int
 	for _, r := range sel.Ranges {
 		for i := r[0]; i <= r[1]; i++ {
@@ -236,7 +236,7 @@ type extent struct {
 	has         func(job.Address) bool
 	roles       map[string]bool // roles entirely in scope, with every slot that they may have
 	touched     map[string]bool // roles with any slot in scope
-	ill         []string        // slots out of scope that do not run as they should
+	notRunning  []string        // slots out of scope that do not run as they should
 }
 
 // extent finds the part of a job that is in scope. specs are the job as declared and as last applied. slots are those that it
@@ -551,22 +551,22 @@ func (w *work) lookOutside(s *job.Slot) {
 	inc := w.current(s)
 	ended := inc == nil && s.Phase != job.Scheduling || inc != nil && (inc.State == job.Gone || inc.Member != nil && (inc.Member.Expired || inc.Member.State == job.MemberFailed))
 	if s.Phase.Live() && (!startedPhase(s) && holds(s) || startedPhase(s) && ended) {
-		w.part.ill = append(w.part.ill, s.Address.Short())
+		w.part.notRunning = append(w.part.notRunning, s.Address.Short())
 	}
 }
 
-// illNamed is how many slots out of scope are named.
-const illNamed = 4
+// notRunningNamed is how many slots out of scope are named.
+const notRunningNamed = 4
 
 // thaw restores the records of frozen jobs, and reports slots out of scope that do not run.
 func (p *pass) thaw() {
 	for _, w := range p.jobs {
-		if w.part == nil || len(w.part.ill) == 0 {
+		if w.part == nil || len(w.part.notRunning) == 0 {
 			continue
 		}
-		named, more := w.part.ill, ""
-		if left := len(named) - illNamed; left > 0 {
-			named, more = named[:illNamed], strconv.Itoa(left)
+		named, more := w.part.notRunning, ""
+		if left := len(named) - notRunningNamed; left > 0 {
+			named, more = named[:notRunningNamed], strconv.Itoa(left)
 		}
 		p.holdBack(w.name, "", job.Because(NotRunningOutOfScope, "job", w.name, "slots", strings.Join(named, ", "), "more", more))
 	}

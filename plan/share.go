@@ -154,8 +154,8 @@ func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 		case holds(s) || s.Phase == job.Canceling || s.Phase == job.Failed:
 			continue
 		}
-		if print := w.print(r, i); s.Fingerprint != print || !s.Reserved.Equal(r.Resources) {
-			s.Reserved, s.Fingerprint = r.Resources, print
+		if fingerprint := w.fingerprint(r, i); s.Fingerprint != fingerprint || !s.Reserved.Equal(r.Resources) {
+			s.Reserved, s.Fingerprint = r.Resources, fingerprint
 			p.out.Dirty = p.out.Dirty || w.index[r.Name][i] == s
 		}
 		slots = append(slots, s)

@@ -6,9 +6,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// leave excludes a job from the pass if its slots run at another site than the one its provider shows now: nothing is known
+// skipOtherSite excludes a job from the pass if its slots run at another site than the one its provider shows now: nothing is known
 // about them, so nothing is decided. Its record stays as it is, and a Wait says what to do.
-func (p *pass) leave(name string, declared bool) bool {
+func (p *pass) skipOtherSite(name string, declared bool) bool {
 	rec := p.in.Records[name]
 	if rec == nil || rec.Site == "" {
 		return false

@@ -61,9 +61,9 @@ func (w *work) reasonsToGo(role string) []job.Reason {
 	return reasons
 }
 
-// onlyWhereItBegan reports whether a declared change concerns only the initial size of a role that has started: it has no
+// onlyInitialSize reports whether a declared change concerns only the initial size of a role that has started: it has no
 // effect.
-func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
+func (w *work) onlyInitialSize(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {
 		return r.Scaling != nil && c.Path == "role."+r.Name+".replicas"
 	})

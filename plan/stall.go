@@ -35,11 +35,11 @@ func (p *pass) timedOut(w *work) bool {
 	if p.pending(since, timeout) || p.in.Now.Before(since) {
 		return false
 	}
-	told := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
+	known := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
 		return (i.Cause == job.RendezvousTimeout || i.Cause == job.LaunchFailed) && !i.Time.Before(since)
 	})
-	if !told {
-		p.enter(w, w.timeoutIncident(p.in.Now))
+	if !known {
+		p.addIncident(w, w.timeoutIncident(p.in.Now))
 		p.decided(w, job.WaitCapacity)
 	}
 	return true

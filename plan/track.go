@@ -40,7 +40,7 @@ func (p *pass) track(w *work) {
 			w.finished[s.Address.Role] = true
 		}
 	}
-	p.tellIdle(w)
+	p.reportIdle(w)
 }
 
 // nodesOf is the provider's nodes by name; nil if it is not known.
@@ -64,7 +64,7 @@ func (p *pass) loseNode(w *work, s *job.Slot) {
 		p.out.Dirty = true
 	case !p.schedules(w):
 		p.displace(w, s)
-	case !p.nodesUnknown(w) && !heard(w.current(s)):
+	case !p.nodesUnknown(w) && !inContact(w.current(s)):
 		p.giveUpNode(w, s)
 	}
 }
@@ -135,9 +135,9 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 	}
 }
 
-// tellIdle reports slots that ran when a master last observed them and whose processes have ended since. Their agents tell the
+// reportIdle reports slots that ran when a master last observed them and whose processes have ended since. Their agents tell the
 // next master how they ended.
-func (p *pass) tellIdle(w *work) {
+func (p *pass) reportIdle(w *work) {
 	if !w.active() {
 		return
 	}

@@ -59,19 +59,19 @@ func (sp *space) available(slots []*job.Slot) []job.Reason {
 
 // firstSupplies reports the first supplies, and how many nodes the rest are.
 func (sp *space) firstSupplies(supplies []*supply, roles []*job.Slot, others job.Code) []job.Reason {
-	var told []job.Reason
+	var reasons []job.Reason
 	more := 0
 	for i, s := range supplies {
 		if i < nodesNamed {
-			told = append(told, sp.told(s, roles))
+			reasons = append(reasons, sp.reason(s, roles))
 		} else {
 			more += s.nodes
 		}
 	}
 	if more > 0 {
-		told = append(told, job.Because(others, "count", strconv.Itoa(more)))
+		reasons = append(reasons, job.Because(others, "count", strconv.Itoa(more)))
 	}
-	return told
+	return reasons
 }
 
 // supply is what a node, or several nodes alike, have for slots of some roles.
@@ -89,8 +89,8 @@ type offer struct {
 	useless bool   // none of the slots can be placed
 }
 
-// told is the supply as a reason: with the node's name, or the number of nodes.
-func (sp *space) told(s *supply, roles []*job.Slot) job.Reason {
+// reason is the supply as a reason: with the node's name, or the number of nodes.
+func (sp *space) reason(s *supply, roles []*job.Slot) job.Reason {
 	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most"}[s.code]
 	why := job.Because(s.code, cmp.Or(argument, "message"), s.value)
 	if why.Args == nil {

@@ -33,7 +33,7 @@ func (p *pass) want(w *work) {
 			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
 		}
 		for _, s := range w.of(r.Name) {
-			if w.somewhere(s) && (s.Phase != job.Canceling || s.Return) {
+			if w.hasPlace(s) && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}
@@ -96,9 +96,9 @@ func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	return s.Phase == job.Scheduling && !s.Recover && !trained
 }
 
-// somewhere reports whether the slot has a place, is bound to a node that is not listed yet, or is moving: its world waits for
+// hasPlace reports whether the slot has a place, is bound to a node that is not listed yet, or is moving: its world waits for
 // it, and forms once.
-func (w *work) somewhere(s *job.Slot) bool {
+func (w *work) hasPlace(s *job.Slot) bool {
 	return s.Node != "" || w.bound(s) || s.Return && w.promisedTo(s) != ""
 }
 
@@ -109,7 +109,7 @@ func (w *work) mayRun(r *job.Role) []job.Address {
 	}
 	var slots []job.Address
 	for _, s := range w.of(r.Name) {
-		if w.somewhere(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
+		if w.hasPlace(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
 			slots = append(slots, s.Address)
 		}
 	}

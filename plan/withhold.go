@@ -23,10 +23,10 @@ func Removals(in *Input, p *Plan) map[string]int {
 			continue
 		}
 		now := byUID[rec.UID] // nil if the job starts over: nothing runs that is to be stopped first
-		prints := map[string]func(int) string{}
+		fingerprints := map[string]func(int) string{}
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
-			if s.Phase.Live() && s.Phase != job.Canceling && (now == nil || holds(s) && leaves(now, s, prints)) {
+			if s.Phase.Live() && s.Phase != job.Canceling && (now == nil || holds(s) && leaves(now, s, fingerprints)) {
 				counts[name]++
 			}
 		}
@@ -51,9 +51,9 @@ func (in *Input) asApplied(name string, rec *job.Record) bool {
 	return len(job.Diff(rec.Spec, in.Jobs[i])) == 0 && samePrograms(rec.Spec.Roles, in.Jobs[i].Roles)
 }
 
-// leaves reports whether a slot is stopped, or to be replaced, according to its job's new record. prints caches the roles'
+// leaves reports whether a slot is stopped, or to be replaced, according to its job's new record. fingerprints caches the roles'
 // fingerprints between calls.
-func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) bool {
+func leaves(now *job.Record, old *job.Slot, fingerprints map[string]func(int) string) bool {
 	s := now.Slot(old.Address.Role, old.Address.Index)
 	if s == nil || s.Phase == job.Canceling || s.Phase == job.Canceled {
 		return true
@@ -62,10 +62,10 @@ func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) 
 	if role == nil || !startedPhase(s) || s.Fingerprint == "" {
 		return false
 	}
-	if prints[role.Name] == nil {
-		prints[role.Name] = job.Fingerprints(&now.Spec, role)
+	if fingerprints[role.Name] == nil {
+		fingerprints[role.Name] = job.Fingerprints(&now.Spec, role)
 	}
-	return s.Fingerprint != prints[role.Name](s.Address.Index)
+	return s.Fingerprint != fingerprints[role.Name](s.Address.Index)
 }
 
 // Withhold makes recorded jobs continue as they were last applied, whatever their declaration says now. why has the reason of
