@@ -55,7 +55,7 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 	w.declared = false
 	p = &pass{}
 	if p.reportIdle(w); len(p.out.Waits) > 0 {
-		t.Errorf("of a job that is to go %+v is told", p.out.Waits)
+		t.Errorf("the job is to be destroyed, but has waits: %+v", p.out.Waits)
 	}
 }
 

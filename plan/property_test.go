@@ -70,7 +70,7 @@ type checker struct {
 	*world
 	launched map[string]job.Launch // by UID, slot and number
 	newest   map[string]int        // incarnation by UID and slot
-	shown    string // the plan being checked
+	shown    string                // the plan being checked
 }
 
 func randomNode(t *rapid.T, i int) job.Node {
@@ -308,7 +308,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	}
 	c.shown = render(p)
 	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
-		t.Fatalf("planned twice, and differently:\n%s\n%s", a, b)
+		t.Fatalf("the same input gives two different plans:\n%s\n%s", a, b)
 	}
 	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released); same == p.Dirty {
 		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, c.status(), c.shown)
@@ -371,14 +371,14 @@ func (c *checker) checkReplacements(t *rapid.T, p plan.Plan) {
 		made[at] = made[at] || change.Action == plan.Create || change.Action == plan.Replace
 		gone[at] = gone[at] || change.Action == plan.Delete
 		if made[at] && gone[at] {
-			t.Fatalf("%s is both made and destroyed:\n%s", change.Slot, c.shown)
+			t.Fatalf("%s is both created and deleted:\n%s", change.Slot, c.shown)
 		}
 		if change.Action != plan.Replace || change.Launch != nil || !c.can.Places {
 			continue
 		}
 		s := p.Records[change.Job].Slot(change.Slot.Role, change.Slot.Index)
 		if n := c.node(change.Node); n == nil && (change.Node != "" || s == nil || s.Node == "") {
-			t.Fatalf("%s is replaced on %q, which is not there:\n%s", change.Slot, change.Node, c.shown)
+			t.Fatalf("%s is replaced on %q, which does not exist:\n%s", change.Slot, change.Node, c.shown)
 		}
 	}
 }
@@ -447,7 +447,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 	for name, a := range fresh {
 		n := c.node(name)
 		if n == nil {
-			t.Fatalf("%s was placed on %s, which is not there", a, name)
+			t.Fatalf("%s was placed on %s, which does not exist", a, name)
 		}
 		if n.Closed != "" || n.Drained != "" {
 			t.Fatalf("%s was placed on %s, which is closed or drained", a, name)
@@ -535,7 +535,7 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 		l := *ch.Launch
 		key := fmt.Sprintf("%s %s %d", l.UID, l.Slot, l.Incarnation)
 		if old, known := c.launched[key]; known && (c.can.Places && old.Node != l.Node || old.Fingerprint != l.Fingerprint) {
-			t.Fatalf("%s is to be launched again, on %s instead of %s", key, l.Node, old.Node)
+			t.Fatalf("%s is launched again, on %s instead of %s", key, l.Node, old.Node)
 		}
 		c.launched[key] = l
 		slot := l.UID + " " + l.Slot.String()
@@ -560,7 +560,7 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 	}
 	for _, ch := range p.Changes {
 		if spared[ch.UID] && (len(ch.Stop) > 0 || ch.Launch != nil || ch.Action == plan.Delete) {
-			t.Fatalf("%s of %s, which was let go:\n%s", ch.Action, ch.UID, c.shown)
+			t.Fatalf("%s of %s, which was forgotten:\n%s", ch.Action, ch.UID, c.shown)
 		}
 		if ch.From == "" {
 			continue
@@ -570,7 +570,7 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 			continue // declared under neither name, it is destroyed, and nothing may wait for it
 		}
 		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
-			t.Fatalf("%s was moved to %s, and is another job:\n%s", ch.From, ch.Job, c.shown)
+			t.Fatalf("%s was moved to %s, but has another UID:\n%s", ch.From, ch.Job, c.shown)
 		}
 	}
 }
@@ -601,7 +601,7 @@ func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
 			continue
 		}
 		if after.Incarnation != before.Incarnation {
-			t.Fatalf("%s was queued, and is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
+			t.Fatalf("%s was queued, but is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
 		}
 	}
 }
@@ -626,7 +626,7 @@ func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 			continue
 		}
 		if after.Cause == job.NodeGone && after.Incarnation != before.Incarnation {
-			t.Fatalf("%s is heard of, and was taken for gone with its node:\n%s", inc.Slot, c.shown)
+			t.Fatalf("%s is in contact, but counts as gone with its node:\n%s", inc.Slot, c.shown)
 		}
 	}
 }
@@ -641,7 +641,7 @@ func (c *checker) rest(t *rapid.T) {
 	quiet := 0
 	for pass := 0; quiet < 4; pass++ {
 		if pass == 120 {
-			t.Fatalf("no rest:\n%s%s", render(c.plan(t)), c.status())
+			t.Fatalf("plans do not come to rest:\n%s%s", render(c.plan(t)), c.status())
 		}
 		p := c.plan(t)
 		before := c.fingerprint()

@@ -111,7 +111,7 @@ func (c *checker) refresh(t *rapid.T) {
 	}
 	in.Records, in.Released = p.Records, p.Released
 	if again := plan.Make(in); again.Dirty {
-		t.Fatalf("refreshed twice, there is something to record:\n%s\n%s", asJSON(t, in.Records), asJSON(t, again.Records))
+		t.Fatalf("a second refresh has something to record:\n%s\n%s", asJSON(t, in.Records), asJSON(t, again.Records))
 	}
 	c.records, c.released = p.Records, p.Released
 }

@@ -48,11 +48,11 @@ type world struct {
 	gated map[*job.Incarnation]bool // launched to wait for its gang
 	kind  bool
 	far   []*job.Incarnation // at another site than the provider shows
-	held  map[string]string // why a job may not be launched yet, by name
+	held  map[string]string  // why a job may not be launched yet, by name
 	// What else the files say, and what is remembered of forgotten jobs.
 	moved    map[string]string
 	removed  map[string]bool
-	declared []string // addresses in removed blocks
+	declared []string      // addresses in removed blocks
 	modules  []plan.Module // in removed blocks
 	imports  []plan.Import
 	destroy  bool
