@@ -125,9 +125,9 @@ type agent struct {
 	overdue    *time.Timer
 	ended      *end
 
-	usage usage
-	mu    sync.Mutex
-	said  said // what the session reports, except the progress
+	usage    usage
+	mu       sync.Mutex
+	outgoing outgoing // what the session reports, except the progress
 }
 
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
@@ -168,10 +168,10 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		forker: newForker(), sink: sink, meter: meter, log: log,
 	}
 	a.session = &session{
-		config: &a.config, say: a.say, events: a.events, beats: a.beats, log: log,
+		config: &a.config, currentReport: a.currentReport, events: a.events, beats: a.beats, log: log,
 		news: make(chan struct{}, 1),
 	}
-	a.recipe.progressed = a.session.tell
+	a.recipe.progressed = a.session.reportNow
 	return a, nil
 }
 
@@ -209,14 +209,14 @@ func (a *agent) run(ctx context.Context) int {
 
 	a.reserve()
 	a.publish()
-	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
-	talked := make(chan struct{})
+	sessionCtx, stopSession := context.WithCancel(context.WithoutCancel(ctx))
+	sessionDone := make(chan struct{})
 	go func() {
-		defer close(talked)
-		a.session.run(talk)
+		defer close(sessionDone)
+		a.session.run(sessionCtx)
 	}()
 
-	beat := time.NewTicker(usualBeat)
+	beat := time.NewTicker(defaultBeat)
 	defer beat.Stop()
 	asked := ctx.Done()
 	for a.ended == nil {
@@ -236,15 +236,15 @@ func (a *agent) run(ctx context.Context) int {
 			a.measure()
 		}
 	}
-	hush()
-	<-talked
+	stopSession()
+	<-sessionDone
 	return a.finish()
 }
 
 // step applies an event to life and carries out the effects.
 func (a *agent) step(e event) {
 	if _, over := e.(stopped); over {
-		a.announceEnd()
+		a.logEnd()
 		a.generation = nil
 	}
 	effects := a.life.Step(e)
@@ -261,7 +261,7 @@ func (a *agent) step(e event) {
 				a.generation.stop(effect)
 			}
 		case report:
-			a.session.tell()
+			a.session.reportNow()
 		case lastWord:
 			a.overdue.Reset(lastWordWait)
 		case end:
@@ -275,7 +275,7 @@ func (a *agent) start(p elastic.Place) {
 	a.port.release()
 	a.released.end()
 	a.port, a.released = nil, a.port
-	a.announce(p)
+	a.logStart(p)
 	generation, exit := a.recipe.start(p, a.events)
 	if exit != nil {
 		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
@@ -285,18 +285,18 @@ func (a *agent) start(p elastic.Place) {
 		return
 	}
 	a.generation = generation
-	a.keep(p.Generation, generation.ids())
+	a.recordProcesses(p.Generation, generation.ids())
 	a.step(started{generation.pids()})
 }
 
-// keep records which processes run, for a provider that finds this agent dead.
-func (a *agent) keep(generation int, ids []processID) {
+// recordProcesses records which processes run, for a provider that finds this agent dead.
+func (a *agent) recordProcesses(generation int, ids []processID) {
 	if err := a.record.processes(generation, ids, int(a.recipe.oomKills.Load())); err != nil {
 		a.log.Error("the processes were not recorded", "error", err)
 	}
 }
 
-func (a *agent) announce(p elastic.Place) {
+func (a *agent) logStart(p elastic.Place) {
 	if !a.config.Ranked {
 		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: starts\n", p.Generation)
 		return
@@ -309,12 +309,12 @@ func (a *agent) announce(p elastic.Place) {
 		p.Generation, ranks, p.WorldSize, p.MasterAddr, p.MasterPort)
 }
 
-func (a *agent) announceEnd() {
+func (a *agent) logEnd() {
 	if a.generation == nil {
 		return
 	}
 	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: ended\n", a.generation.number)
-	a.keep(a.generation.number, []processID{})
+	a.recordProcesses(a.generation.number, []processID{})
 }
 
 // reserve reserves the port offered for the next world.
@@ -336,13 +336,13 @@ func (a *agent) measure() {
 		reapOrphans()
 		a.usage = usage{}
 		a.mu.Lock()
-		a.said.CPU, a.said.Memory = 0, 0
+		a.outgoing.CPU, a.outgoing.Memory = 0, 0
 		a.mu.Unlock()
 		return
 	}
 	cpu, memory := a.usage.read(time.Now(), a.generation.has)
 	a.mu.Lock()
-	a.said.CPU, a.said.Memory = cpu, memory
+	a.outgoing.CPU, a.outgoing.Memory = cpu, memory
 	a.mu.Unlock()
 }
 
@@ -355,7 +355,7 @@ func (a *agent) publish() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := &a.said.Report
+	r := &a.outgoing.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
 	r.InPlace, r.PIDs, r.Exit = l.inPlace, l.pids, l.exit
 	switch r.Port = 0; {
@@ -364,15 +364,15 @@ func (a *agent) publish() {
 	case l.state == job.MemberRunning:
 		r.Port = l.port
 	}
-	a.said.acknowledge = l.wantsAnswer()
+	a.outgoing.acknowledge = l.wantsAnswer()
 }
 
-// say is the newest report.
-func (a *agent) say() said {
+// currentReport is the newest report.
+func (a *agent) currentReport() outgoing {
 	p := a.recipe.meter.read(time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.said
+	s := a.outgoing
 	s.Step, s.FirstStep, s.Loss, s.StepRate, s.Saved = p.step, p.first, p.loss, p.rate, p.saved
 	return s
 }

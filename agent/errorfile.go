@@ -83,12 +83,12 @@ func (t *timestamp) UnmarshalJSON(b []byte) error {
 
 // message is the part of a message that is kept.
 func message(s string) string {
-	return valid(s[:min(len(s), maxMessage)])
+	return sanitize(s[:min(len(s), maxMessage)])
 }
 
-// valid makes text safe for JSON and for a terminal: UTF-8, no control characters except tab and newline, no trailing white
+// sanitize makes text safe for JSON and for a terminal: UTF-8, no control characters except tab and newline, no trailing white
 // space.
-func valid(s string) string {
+func sanitize(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\t' && r != '\n' {
 			return unicode.ReplacementChar

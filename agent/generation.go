@@ -52,8 +52,8 @@ type generation struct {
 	checkpointSignal syscall.Signal // 0 if there is none
 	oomBefore        uint64         // the cgroup's count
 	oomKills         *atomic.Int64  // the agent's
-	asked            chan struct{}  // closed when SIGTERM was sent
-	forced           chan struct{}  // closed when SIGKILL was sent
+	terminating      chan struct{}  // closed when SIGTERM was sent
+	killing          chan struct{}  // closed when SIGKILL was sent
 	done             chan struct{}
 }
 
@@ -96,7 +96,7 @@ func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exi
 	g = &generation{
 		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8),
 		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
-		oomKills: &r.oomKills, asked: make(chan struct{}), forced: make(chan struct{}), done: make(chan struct{}),
+		oomKills: &r.oomKills, terminating: make(chan struct{}), killing: make(chan struct{}), done: make(chan struct{}),
 	}
 	g.oomBefore, _ = oomKills()
 	for local := range r.config.Processes {
@@ -237,7 +237,7 @@ func (p *process) await(g *generation) {
 // grace.
 func (g *generation) awaitGroup(p *process) {
 	select {
-	case <-g.asked:
+	case <-g.terminating:
 	default:
 		return
 	}
@@ -246,7 +246,7 @@ func (g *generation) awaitGroup(p *process) {
 	for groupLives(p.id.PID) {
 		select {
 		case <-poll.C:
-		case <-g.forced:
+		case <-g.killing:
 			return
 		}
 	}
@@ -353,7 +353,7 @@ func (g *generation) supervise() {
 			s.blame()
 		case <-s.poll.C:
 			s.lookForCheckpoint()
-		case <-s.patience.C:
+		case <-s.checkpointTimeout.C:
 			s.terminate()
 		case <-s.kill.C:
 			s.killAll()
@@ -362,7 +362,7 @@ func (g *generation) supervise() {
 	if len(s.failed) > 0 && !s.stopping {
 		s.blame()
 	}
-	endStrays()
+	killStrays()
 	g.events <- stopped{g.ended()}
 }
 
@@ -384,14 +384,14 @@ type supervisor struct {
 	blamed   bool       // the first failure was reported
 	stopping bool       // a stop was requested: exits mean nothing anymore
 
-	rootCause  *time.Timer // when a failure is reported at the latest
-	checkpoint arrival
-	poll       *time.Ticker // polls for checkpoint
-	patience   *time.Timer  // when SIGTERM is sent at the latest
-	grace      time.Duration
-	killAt     time.Time // zero before SIGTERM
-	kill       *time.Timer
-	killed     bool
+	rootCause         *time.Timer // when a failure is reported at the latest
+	checkpoint        arrival
+	poll              *time.Ticker // polls for checkpoint
+	checkpointTimeout *time.Timer  // when SIGTERM is sent at the latest
+	grace             time.Duration
+	killAt            time.Time // zero before SIGTERM
+	kill              *time.Timer
+	killed            bool
 }
 
 func newSupervisor(g *generation) *supervisor {
@@ -400,7 +400,7 @@ func newSupervisor(g *generation) *supervisor {
 		t.Stop()
 		return t
 	}
-	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), patience: unset(), kill: unset()}
+	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), checkpointTimeout: unset(), kill: unset()}
 	s.poll = time.NewTicker(checkpointPoll)
 	s.poll.Stop()
 	return s
@@ -409,7 +409,7 @@ func newSupervisor(g *generation) *supervisor {
 func (s *supervisor) close() {
 	s.rootCause.Stop()
 	s.poll.Stop()
-	s.patience.Stop()
+	s.checkpointTimeout.Stop()
 	s.kill.Stop()
 }
 
@@ -418,9 +418,9 @@ func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
 	if s.stopping {
-		if !s.blamed && s.slain(p) {
+		if !s.blamed && s.killedByOther(p) {
 			s.blamed = true
-			s.events <- slain{p.failure()}
+			s.events <- killedByOther{p.failure()}
 		}
 		return
 	}
@@ -440,8 +440,8 @@ func (s *supervisor) exited(p *process) {
 	s.blame()
 }
 
-// slain reports whether a process that was being stopped was killed by a signal that we did not send.
-func (s *supervisor) slain(p *process) bool {
+// killedByOther reports whether a process that was being stopped was killed by a signal that we did not send.
+func (s *supervisor) killedByOther(p *process) bool {
 	switch p.exit.Signal {
 	case "", unix.SIGTERM.String(), s.checkpointSignal.String():
 		return false
@@ -517,7 +517,7 @@ func (s *supervisor) stop(how stop) {
 			p.cmd.Process.Signal(s.checkpointSignal)
 		}
 		s.poll.Reset(checkpointPoll)
-		s.patience.Reset(how.grace)
+		s.checkpointTimeout.Reset(how.grace)
 	default:
 		s.grace = how.grace
 		s.terminate()
@@ -541,8 +541,8 @@ func (s *supervisor) terminate() {
 		return
 	}
 	s.poll.Stop()
-	s.patience.Stop()
-	close(s.asked)
+	s.checkpointTimeout.Stop()
+	close(s.terminating)
 	s.signal(unix.SIGTERM)
 	s.signal(unix.SIGCONT)
 	s.killAt = time.Now().Add(s.grace)
@@ -555,7 +555,7 @@ func (s *supervisor) killAll() {
 	if s.killed {
 		s.log.Error("killed processes do not end", "pids", s.pids())
 	} else {
-		close(s.forced)
+		close(s.killing)
 	}
 	s.killed = true
 	s.generation.signal(unix.SIGKILL)

@@ -29,12 +29,12 @@ type life struct {
 	pids       []int
 	exit       *job.Exit
 
-	procs    procs
-	grace    time.Duration // of the current stop
-	order    elastic.Order // the newest
-	ending   job.EndReason // why the agent is about to exit; "" if it is not
-	farewell bool          // only the answer to the last report is missing
-	heard    answered      // the newest answer
+	procs          procs
+	grace          time.Duration // of the current stop
+	order          elastic.Order // the newest
+	ending         job.EndReason // why the agent is about to exit; "" if it is not
+	awaitingAnswer bool          // only the answer to the last report is missing
+	lastAnswer     answered      // the newest answer
 }
 
 // procs is the state of the processes.
@@ -65,24 +65,24 @@ type (
 	started struct{ pids []int }
 	// failed: the first process failed. The others, if any, are being stopped.
 	failed struct{ exit job.Exit }
-	// slain: a process that was being stopped was killed by a signal that this agent did not send. This broke the world, or
+	// killedByOther: a process that was being stopped was killed by a signal that this agent did not send. This broke the world, or
 	// could as well have: the reports of its peers' broken connections merely came first.
-	slain struct{ exit job.Exit }
+	killedByOther struct{ exit job.Exit }
 	// stopped: nothing of the generation runs, since at. Without a failed or a stop before, all processes exited with 0.
 	stopped struct{ at time.Time }
 	// overdue: the last report was not answered in time.
 	overdue struct{}
 )
 
-func (ordered) isEvent()   {}
-func (answered) isEvent()  {}
-func (fenced) isEvent()    {}
-func (signalled) isEvent() {}
-func (started) isEvent()   {}
-func (failed) isEvent()    {}
-func (slain) isEvent()     {}
-func (stopped) isEvent()   {}
-func (overdue) isEvent()   {}
+func (ordered) isEvent()       {}
+func (answered) isEvent()      {}
+func (fenced) isEvent()        {}
+func (signalled) isEvent()     {}
+func (started) isEvent()       {}
+func (failed) isEvent()        {}
+func (killedByOther) isEvent() {}
+func (stopped) isEvent()       {}
+func (overdue) isEvent()       {}
 
 // effect is what to do about an event. Effects are carried out in order.
 type effect interface{ isEffect() }
@@ -135,12 +135,12 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
-	case slain:
-		return l.slain(e)
+	case killedByOther:
+		return l.killedByOther(e)
 	case stopped:
 		return l.stopped(e)
 	case overdue:
-		if l.farewell {
+		if l.awaitingAnswer {
 			return []effect{end{l.reason()}}
 		}
 	}
@@ -228,7 +228,7 @@ func (l *life) failed(e failed) []effect {
 	return []effect{report{}}
 }
 
-func (l *life) slain(e slain) []effect {
+func (l *life) killedByOther(e killedByOther) []effect {
 	if l.procs != stopping || l.ending != "" || l.state != job.MemberRunning {
 		return nil
 	}
@@ -297,7 +297,7 @@ func (l *life) finish() []effect {
 	case job.EndFenced, job.EndOrdered:
 		return []effect{end{l.reason()}}
 	case job.EndLeft:
-		l.farewell = true
+		l.awaitingAnswer = true
 		return []effect{report{}, lastWord{}}
 	}
 	return nil
@@ -306,13 +306,13 @@ func (l *life) finish() []effect {
 // wantsAnswer reports whether the current report requires an immediate answer.
 func (l *life) wantsAnswer() bool {
 	ends := l.state == job.MemberSucceeded || l.ending == job.EndLeft
-	return ends && l.heard != answered{l.state, len(l.pids)}
+	return ends && l.lastAnswer != answered{l.state, len(l.pids)}
 }
 
 func (l *life) answered(e answered) []effect {
-	l.heard = e
+	l.lastAnswer = e
 	known := l.procs == idle && e.state == l.state && e.pids == 0
-	if known && (l.farewell || l.state == job.MemberSucceeded) {
+	if known && (l.awaitingAnswer || l.state == job.MemberSucceeded) {
 		return []effect{end{l.reason()}}
 	}
 	return nil

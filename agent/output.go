@@ -31,11 +31,11 @@ type sink struct {
 	log  *slog.Logger
 	path string // "" for stdout
 
-	mu     sync.Mutex
-	w      *os.File
-	size   int64
-	failed bool // the last write failed
-	torn   bool // the last line is incomplete: its agent was killed, or the disk was full
+	mu         sync.Mutex
+	w          *os.File
+	size       int64
+	failed     bool // the last write failed
+	incomplete bool // the last line is incomplete: its agent was killed, or the disk was full
 }
 
 func openSink(path string, log *slog.Logger) (*sink, error) {
@@ -58,7 +58,7 @@ func (s *sink) open() error {
 	}
 	var last [1]byte
 	n, _ := w.ReadAt(last[:], info.Size()-1) // n is 0 for an empty file
-	s.w, s.size, s.torn = w, info.Size(), n == 1 && last[0] != '\n'
+	s.w, s.size, s.incomplete = w, info.Size(), n == 1 && last[0] != '\n'
 	return nil
 }
 
@@ -70,13 +70,13 @@ func (s *sink) Write(b []byte) (int, error) {
 		s.rotate()
 	}
 	given := len(b)
-	if s.torn {
+	if s.incomplete {
 		b = append([]byte{'\n'}, b...)
 	}
 	n, err := s.w.Write(b)
 	s.size += int64(n)
 	if n > 0 {
-		s.torn = b[n-1] != '\n'
+		s.incomplete = b[n-1] != '\n'
 	}
 	if err != nil && !s.failed {
 		s.log.Error("output of the processes is lost", "error", err)
@@ -137,7 +137,7 @@ func (r *reader) run() {
 		n, err := r.pipe.Read(buf)
 		r.split(buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			r.rest(buf)
+			r.readRest(buf)
 		}
 		if err != nil {
 			break
@@ -150,9 +150,9 @@ func (r *reader) run() {
 	r.flush()
 }
 
-// rest reads what is left in the pipe after the deadline: on a busy host nothing may have been read yet, and incidents are
+// readRest reads what is left in the pipe after the deadline: on a busy host nothing may have been read yet, and incidents are
 // reported with the last lines.
-func (r *reader) rest(buf []byte) {
+func (r *reader) readRest(buf []byte) {
 	if r.pipe.SetReadDeadline(time.Time{}) != nil {
 		return // it was closed
 	}
@@ -257,7 +257,7 @@ func (r *reader) last() []string {
 	defer r.mu.Unlock()
 	lines := make([]string, 0, len(r.tail))
 	for i := range r.tail {
-		lines = append(lines, valid(string(r.tail[(r.next+i)%len(r.tail)])))
+		lines = append(lines, sanitize(string(r.tail[(r.next+i)%len(r.tail)])))
 	}
 	return lines
 }

@@ -32,7 +32,7 @@ type meter struct {
 	generation int
 	now        progress
 	samples    []sample  // oldest first
-	toldAt     time.Time // when see last returned true
+	reportedAt time.Time // when see last returned true
 }
 
 type progress struct {
@@ -132,10 +132,10 @@ func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 
 // due reports whether the last report is a while ago, and if so counts this as a report.
 func (m *meter) due(at time.Time) bool {
-	if at.Sub(m.toldAt) < progressEvery {
+	if at.Sub(m.reportedAt) < progressEvery {
 		return false
 	}
-	m.toldAt = at
+	m.reportedAt = at
 	return true
 }
 
@@ -151,7 +151,7 @@ func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Tim
 	if generation > m.generation {
 		m.generation, m.samples = generation, m.samples[:0]
 		m.now.first = step
-		m.toldAt, worth = at, true
+		m.reportedAt, worth = at, true
 	}
 	m.now.step = step
 	if m.loss >= 0 {

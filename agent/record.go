@@ -53,17 +53,17 @@ var errStarted = errors.New("this incarnation was already started")
 
 // record is an incarnation's directory, held by this agent, and its last-word file. The zero value writes nothing.
 type record struct {
-	dir  string
-	word string // the path of LastWordFile
-	boot string
-	lock *os.File // nil for none; the kernel releases it when this process exits
+	dir          string
+	lastWordFile string // the path of LastWordFile
+	bootID       string
+	lock         *os.File // nil for none; the kernel releases it when this process exits
 }
 
 // openRecord takes the directory for the agent's lifetime and writes agent.json. lockFD is the descriptor that holds the
 // directory's lock, 0 for none; whoever starts an agent takes the lock, so that a started agent is never without a lock. It
 // fails with errStarted if this incarnation had an agent: an incarnation is started only once.
 func openRecord(dir string, lockFD int, word string, now time.Time) (*record, error) {
-	r := &record{dir: dir, word: word, boot: bootID()}
+	r := &record{dir: dir, lastWordFile: word, bootID: bootID()}
 	if lockFD > 0 {
 		unix.CloseOnExec(lockFD) // the lock is this process's, not its children's
 		r.lock = os.NewFile(uintptr(lockFD), "lock")
@@ -79,7 +79,7 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 		r.close()
 		return nil, errStarted
 	}
-	self := agentRecord{identify(os.Getpid()), r.boot, now}
+	self := agentRecord{identify(os.Getpid()), r.bootID, now}
 	if err := r.write(agentFile, self); err != nil {
 		r.close()
 		return nil, err
@@ -88,19 +88,19 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 }
 
 func (r *record) processes(generation int, ids []processID, oomKills int) error {
-	return r.write(processesFile, processesRecord{r.boot, generation, ids, oomKills})
+	return r.write(processesFile, processesRecord{r.bootID, generation, ids, oomKills})
 }
 
 // exit writes the agent's last word, to its directory and to the last-word file.
 func (r *record) exit(w job.LastWord) error {
-	return errors.Join(r.write(exitFile, w), r.say(w))
+	return errors.Join(r.write(exitFile, w), r.writeLastWord(w))
 }
 
-// say writes the last word to its file, cut to fit. The file is not replaced, because it is a mount of its own in the
+// writeLastWord writes the last word to its file, cut to fit. The file is not replaced, because it is a mount of its own in the
 // container, and not created, because systems may refuse to open another user's file with O_CREAT in a shared directory
 // (fs.protected_regular).
-func (r *record) say(w job.LastWord) error {
-	if r.word == "" {
+func (r *record) writeLastWord(w job.LastWord) error {
+	if r.lastWordFile == "" {
 		return nil
 	}
 	if w.Exit != nil {
@@ -111,7 +111,7 @@ func (r *record) say(w job.LastWord) error {
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}
-	f, err := os.OpenFile(r.word, os.O_WRONLY|os.O_TRUNC, 0)
+	f, err := os.OpenFile(r.lastWordFile, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}

@@ -23,22 +23,22 @@ const (
 	backoffMax = 2 * time.Second
 	// notReadyMax bounds the backoff while the service is up but has not planned yet, which takes only a moment.
 	notReadyMax = 400 * time.Millisecond
-	// lookPeriod is how often the service's file is checked between attempts, to find a new master at once.
-	lookPeriod = 250 * time.Millisecond
+	// filePoll is how often the service's file is checked between attempts, to find a new master at once.
+	filePoll = 250 * time.Millisecond
 	// requestMargin is how much longer than the beat a request may take. After that the connection counts as dead: a cut
 	// network may never cause an error. An agent that was suspended (SIGSTOP, a paused machine) wakes up past this time, sends
 	// a request at once, and learns that it is fenced.
 	requestMargin = 2 * time.Second
 	// registerTimeout bounds a registration, before the beat is known.
 	registerTimeout = 5 * time.Second
-	// usualBeat applies until the service has announced its beat.
-	usualBeat = 5 * time.Second
+	// defaultBeat applies until the service has announced its beat.
+	defaultBeat = 5 * time.Second
 	// maxOpen requests: the one that the service holds, and one with news that supersedes it.
 	maxOpen = 2
 )
 
-// said is the member's current report.
-type said struct {
+// outgoing is the member's current report.
+type outgoing struct {
 	elastic.Report
 	// acknowledge: answer at once, not when the beat is due.
 	acknowledge bool
@@ -46,24 +46,24 @@ type said struct {
 
 // session is the agent's conversation with the service: one request is always open. Results go to events.
 type session struct {
-	config *job.AgentConfig
-	say    func() said
-	events chan<- event
-	beats  chan<- time.Duration // the beat of each registration; never blocks
-	log    *slog.Logger
-	news   chan struct{} // capacity 1
+	config        *job.AgentConfig
+	currentReport func() outgoing
+	events        chan<- event
+	beats         chan<- time.Duration // the beat of each registration; never blocks
+	log           *slog.Logger
+	news          chan struct{} // capacity 1
 
-	client   *elastic.Client // nil if the files must be read again
-	token    string          // "" if its file must be read again
-	beat     time.Duration
-	silent   bool   // a warning was logged that the service does not answer
-	answered bool   // since the registration
-	seen     uint64 // version of the newest order
-	seq      uint64 // number of the newest request since the registration
+	client      *elastic.Client // nil if the files must be read again
+	token       string          // "" if its file must be read again
+	beat        time.Duration
+	unreachable bool   // a warning was logged that the service does not answer
+	answered    bool   // since the registration
+	seen        uint64 // version of the newest order
+	seq         uint64 // number of the newest request since the registration
 }
 
-// tell sends the report now. Calls coalesce.
-func (s *session) tell() {
+// reportNow sends the report now. Calls coalesce.
+func (s *session) reportNow() {
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -77,10 +77,10 @@ func (s *session) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.register(ctx)
 		if err == nil {
-			if s.silent {
+			if s.unreachable {
 				s.log.Info("the service is reachable again")
 			}
-			s.silent = false
+			s.unreachable = false
 			err = s.converse(ctx)
 		}
 		switch {
@@ -106,8 +106,8 @@ func (s *session) run(ctx context.Context) {
 			continue
 		}
 		s.answered = false
-		if !s.silent && !errors.Is(err, elastic.ErrNotReady) {
-			s.silent = true
+		if !s.unreachable && !errors.Is(err, elastic.ErrNotReady) {
+			s.unreachable = true
 			s.log.Warn("cannot reach the service: training continues, retrying", "error", err)
 		}
 		if errors.Is(err, elastic.ErrNotReady) {
@@ -123,7 +123,7 @@ func (s *session) pause(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d/2+rand.N(d))
 	defer cancel()
 	before := s.fileStamp()
-	look := time.NewTicker(lookPeriod)
+	look := time.NewTicker(filePoll)
 	defer look.Stop()
 	for {
 		select {
@@ -223,12 +223,12 @@ func (s *session) register(ctx context.Context) error {
 	defer cancel()
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
-		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.say().Report,
+		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.currentReport().Report,
 	})
 	if err != nil {
 		return err
 	}
-	s.beat = usualBeat
+	s.beat = defaultBeat
 	if reply.BeatSeconds > 0 {
 		s.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
 	}
@@ -243,7 +243,7 @@ func (s *session) register(ctx context.Context) error {
 // exchange is one request and its answer.
 type exchange struct {
 	cancel context.CancelFunc
-	said   said
+	sent   outgoing
 	reply  elastic.SyncReply
 	err    error
 }
@@ -270,25 +270,25 @@ func (s *session) converse(ctx context.Context) error {
 		}
 		return false
 	}
-	speak := func() {
+	startSync := func() {
 		if len(open) == maxOpen {
 			// A third request: the oldest was answered long ago, or its connection hangs.
 			open[0].cancel()
 			drop(open[0])
 		}
-		x := &exchange{said: s.say()}
+		x := &exchange{sent: s.currentReport()}
 		open = append(open, x)
 		begun++
 		s.exchange(ctx, x, results)
 	}
 
-	speak()
+	startSync()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.news:
-			speak()
+			startSync()
 		case x := <-results:
 			ended++
 			if !drop(x) {
@@ -299,7 +299,7 @@ func (s *session) converse(ctx context.Context) error {
 			}
 			s.take(ctx, x)
 			if len(open) == 0 {
-				speak()
+				startSync()
 			}
 		}
 	}
@@ -310,9 +310,9 @@ func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exc
 	s.seq++
 	request := elastic.SyncRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
-		Seen: s.seen, Seq: s.seq, Report: x.said.Report,
+		Seen: s.seen, Seq: s.seq, Report: x.sent.Report,
 	}
-	if x.said.acknowledge {
+	if x.sent.acknowledge {
 		request.Seen = 0 // any order is newer, so the answer comes at once
 	}
 	ctx, x.cancel = context.WithTimeout(ctx, s.beat+requestMargin)
@@ -327,7 +327,7 @@ func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exc
 // take handles an answer. If two answers cross, the older order is dropped.
 func (s *session) take(ctx context.Context, x *exchange) {
 	s.answered = true
-	s.send(ctx, answered{x.said.State, len(x.said.PIDs)})
+	s.send(ctx, answered{x.sent.State, len(x.sent.PIDs)})
 	if x.reply.Version > s.seen {
 		s.seen = x.reply.Version
 		s.send(ctx, ordered{x.reply.Order})

@@ -36,7 +36,7 @@ func identify(pid int) processID { return processID{PID: pid} }
 
 func bootID() string { return "" }
 
-func endStrays() {}
+func killStrays() {}
 
 func reapOrphans() {}
 

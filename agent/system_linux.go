@@ -123,9 +123,9 @@ func groupLives(group int) bool {
 	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.zombie })
 }
 
-// endStrays kills what training processes left behind: descendants of this agent outside their groups. It reaps those that this
+// killStrays kills what training processes left behind: descendants of this agent outside their groups. It reaps those that this
 // process adopted.
-func endStrays() {
+func killStrays() {
 	// The children of a killed process become this process's, so one scan may not find all. A process that keeps forking can
 	// outrun this; its cgroup, if it has one, is the provider's to kill.
 	for range 10 {
