@@ -370,7 +370,7 @@ func TestACheckpointIsWorthTelling(t *testing.T) {
 		want  bool
 	}{
 		{0, "saved 5", true},
-		{time.Second, "saved 6", false}, // it goes with the next
+		{time.Second, "saved 6", false},   // it goes with the next
 		{progressEvery, "saved 6", false}, // already known
 		{progressEvery, "saved 7", true},
 		{progressEvery, "step 8", true}, // the first of its generation

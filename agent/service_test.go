@@ -35,7 +35,7 @@ type fakeService struct {
 	known    bool
 	refusal  elastic.Code // the answer to every request
 	token    string
-	refused  int // requests refused as not ready
+	refused  int  // requests refused as not ready
 	muted    bool // no sync is answered
 	register []elastic.RegisterRequest
 	sync     []elastic.SyncRequest
