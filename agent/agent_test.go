@@ -584,7 +584,7 @@ func tailOf(n int) []string {
 	for i := n - tailLines + 2; i <= n; i++ {
 		tail = append(tail, fmt.Sprint("line ", i))
 	}
-	return append(tail, "") // the long line begins with blanks
+	return append(tail, "") // the beginning of the long line is blank
 }
 
 func TestMissingWorkingDirectoryIsSaid(t *testing.T) {

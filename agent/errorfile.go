@@ -20,7 +20,7 @@ const (
 // failure is the content of a process's error file.
 type failure struct {
 	message string
-	at      int64     // Unix seconds; 0 if it did not say
+	at      int64     // Unix seconds; 0 if absent
 	written time.Time // the file's own time
 }
 

@@ -54,7 +54,7 @@ func parseStat(text []byte) (procStat, bool) {
 	if open < 0 || end < open {
 		return procStat{}, false
 	}
-	fields := strings.Fields(string(text[end+1:])) // from field 3, the state
+	fields := strings.Fields(string(text[end+1:])) // starting with field 3, the state
 	if len(fields) < 22 {
 		return procStat{}, false
 	}

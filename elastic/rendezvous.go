@@ -60,7 +60,7 @@ type slot struct {
 	member      bool      // this incarnation is in r.world
 	rank        int       // the slot's rank in r.world, -1 if none
 	checkpoint  bool      // its last stop was planned; kept while it waits, so that its order does not change
-	place       *Place    // its place while it runs; else nil
+	place       *Place    // the place to run in; nil for none
 	class       class
 	order       Order
 	version     uint64

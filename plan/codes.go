@@ -14,7 +14,7 @@ const (
 	JobEnded           job.Code = "job_ended"           // its job has ended
 	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, but its agent has not exited
 	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, but still runs
-	EarlierDecision    job.Code = "earlier_decision"    // decided by an eltrain that did not record why
+	EarlierDecision    job.Code = "earlier_decision"    // decided by a version that did not record why
 	RoleSucceeded      job.Code = "role_succeeded"      // another slot of its role has succeeded
 	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested

@@ -129,8 +129,8 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
 		if s.Phase == job.Canceling && !p.anyUnreachable(w, s) {
-			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
-		} // incarnations given up before are fenced: they get no grace
+			c.Grace = role.StopGrace // incarnations given up before are fenced: they get none
+		}
 		switch node, comes := w.comesTo(s, role); {
 		case comes && w.declared:
 			c.Action, c.Node, c.Fields = Replace, node, w.differs[role.Name]

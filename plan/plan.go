@@ -150,7 +150,7 @@ type Change struct {
 	Launch *job.Launch `json:"launch,omitempty"`
 }
 
-// Wait is something that is not as configured and cannot be changed now.
+// Wait is something that is not as configured, and stays so for now.
 type Wait struct {
 	Job     string       `json:"job"`
 	Role    string       `json:"role,omitempty"`

@@ -64,8 +64,8 @@ func Drifted(in *Input) []Drift {
 			continue
 		}
 		slot := inc.Slot
-		slot.Job = name                                                // it may have been launched under another
-		seen[at{inc.UID, slot}] = append(seen[at{inc.UID, slot}], inc) // it may have been launched under another name
+		slot.Job = name // it may have been launched under another
+		seen[at{inc.UID, slot}] = append(seen[at{inc.UID, slot}], inc)
 	}
 	var out []Drift
 	extents := map[string]*extent{}

@@ -22,7 +22,8 @@ func Removals(in *Input, p *Plan) map[string]int {
 		if rec.Phase.Ended() || forgotten[name] || in.asApplied(name, rec) {
 			continue
 		}
-		now := byUID[rec.UID] // nil if the job starts over: nothing runs that is to be stopped first
+		// nil if nothing had to be stopped and the record is gone; the slots still count: they would start again with a node.
+		now := byUID[rec.UID]
 		fingerprints := map[string]func(int) string{}
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
