@@ -109,14 +109,14 @@ func absolute(c *job.AgentConfig) error {
 
 // agent is a life with its edges.
 type agent struct {
-	config  job.AgentConfig
-	log     *slog.Logger
-	record  *record
-	recipe  *recipe
-	session *session
-	life    *life
-	events  chan event
-	beats   chan time.Duration
+	config   job.AgentConfig
+	log      *slog.Logger
+	record   *record
+	launcher *launcher
+	session  *session
+	life     *life
+	events   chan event
+	beats    chan time.Duration
 
 	generation *generation  // nil when no process runs
 	port       *reservation // nil when none is held
@@ -163,7 +163,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if err := adoptOrphans(); err != nil {
 		log.Warn("orphaned descendants will not be found", "error", err)
 	}
-	a.recipe = &recipe{
+	a.launcher = &launcher{
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
 		forker: newForker(), sink: sink, meter: meter, log: log,
 	}
@@ -171,7 +171,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		config: &a.config, currentReport: a.currentReport, events: a.events, beats: a.beats, log: log,
 		news: make(chan struct{}, 1),
 	}
-	a.recipe.progressed = a.session.reportNow
+	a.launcher.progressed = a.session.reportNow
 	return a, nil
 }
 
@@ -189,12 +189,12 @@ func (a *agent) makeErrorDir() (string, error) {
 }
 
 func (a *agent) close() {
-	a.recipe.forker.close()
-	a.recipe.sink.close()
+	a.launcher.forker.close()
+	a.launcher.sink.close()
 	a.port.end()
 	a.released.end()
 	if a.config.Dir == "" {
-		os.RemoveAll(a.recipe.errorDir)
+		os.RemoveAll(a.launcher.errorDir)
 	}
 }
 
@@ -276,10 +276,10 @@ func (a *agent) start(p elastic.Place) {
 	a.released.end()
 	a.port, a.released = nil, a.port
 	a.logStart(p)
-	generation, exit := a.recipe.start(p, a.events)
+	generation, exit := a.launcher.start(p, a.events)
 	if exit != nil {
 		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
-		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
+		fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
 		a.step(failed{*exit})
 		a.step(stopped{exit.At})
 		return
@@ -291,21 +291,21 @@ func (a *agent) start(p elastic.Place) {
 
 // recordProcesses records which processes run, for a provider that finds this agent dead.
 func (a *agent) recordProcesses(generation int, ids []processID) {
-	if err := a.record.processes(generation, ids, int(a.recipe.oomKills.Load())); err != nil {
+	if err := a.record.processes(generation, ids, int(a.launcher.oomKills.Load())); err != nil {
 		a.log.Error("the processes were not recorded", "error", err)
 	}
 }
 
 func (a *agent) logStart(p elastic.Place) {
 	if !a.config.Ranked {
-		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: starts\n", p.Generation)
+		fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: starts\n", p.Generation)
 		return
 	}
 	ranks := fmt.Sprintf("rank %d", p.RankBase)
 	if n := a.config.Processes; n > 1 {
 		ranks = fmt.Sprintf("ranks %d-%d", p.RankBase, p.RankBase+n-1)
 	}
-	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: %s of %d, rank 0 at %s:%d\n",
+	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: %s of %d, rank 0 at %s:%d\n",
 		p.Generation, ranks, p.WorldSize, p.MasterAddr, p.MasterPort)
 }
 
@@ -313,7 +313,7 @@ func (a *agent) logEnd() {
 	if a.generation == nil {
 		return
 	}
-	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: ended\n", a.generation.number)
+	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: ended\n", a.generation.number)
 	a.recordProcesses(a.generation.number, []processID{})
 }
 
@@ -369,7 +369,7 @@ func (a *agent) publish() {
 
 // currentReport is the newest report.
 func (a *agent) currentReport() outgoing {
-	p := a.recipe.meter.read(time.Now())
+	p := a.launcher.meter.read(time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.outgoing

@@ -820,12 +820,12 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.close()
-	a.recipe.forker.close()
-	a.recipe.forker = &forker{work: make(chan func()), done: make(chan struct{})}
+	a.launcher.forker.close()
+	a.launcher.forker = &forker{work: make(chan func()), done: make(chan struct{})}
 	var said []string
 	go func() {
-		defer close(a.recipe.forker.done)
-		for fork := range a.recipe.forker.work {
+		defer close(a.launcher.forker.done)
+		for fork := range a.launcher.forker.work {
 			r := a.currentReport().Report
 			said = append(said, fmt.Sprintf("%s in generation %d, pids %v", r.State, r.Generation, r.PIDs))
 			fork()

@@ -72,8 +72,8 @@ type process struct {
 	reaped bool // its pid may have been reused
 }
 
-// recipe is what the processes of every generation are started from.
-type recipe struct {
+// launcher starts the processes of every generation.
+type launcher struct {
 	config   *job.AgentConfig
 	base     []string // environment
 	errorDir string
@@ -89,7 +89,7 @@ type recipe struct {
 
 // start starts all processes of the slot in a world. If one cannot be started, the others are killed, and exit is what to
 // report, with the system's error.
-func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
+func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
 	if exit := r.missingDirectory(); exit != nil {
 		return nil, exit
 	}
@@ -122,7 +122,7 @@ func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exi
 
 // missingDirectory is the exit of processes without a working directory; nil if they have one. The system's own error would be
 // that the command was not found.
-func (r *recipe) missingDirectory() *job.Exit {
+func (r *launcher) missingDirectory() *job.Exit {
 	exit := &job.Exit{Code: codeNotFound, At: time.Now()}
 	dir := r.config.WorkingDir
 	if dir == "" {
@@ -147,7 +147,7 @@ func (r *recipe) missingDirectory() *job.Exit {
 	return exit
 }
 
-func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
+func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 	proc := &process{local: local, errorFile: filepath.Join(r.errorDir, fmt.Sprintf("%d-%d.json", p.Generation, local))}
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -350,7 +350,7 @@ func (g *generation) supervise() {
 		case how := <-g.stops:
 			s.stop(how)
 		case <-s.rootCause.C:
-			s.blame()
+			s.reportFailure()
 		case <-s.poll.C:
 			s.lookForCheckpoint()
 		case <-s.checkpointTimeout.C:
@@ -360,7 +360,7 @@ func (g *generation) supervise() {
 		}
 	}
 	if len(s.failed) > 0 && !s.stopping {
-		s.blame()
+		s.reportFailure()
 	}
 	killStrays()
 	g.events <- stopped{g.ended()}
@@ -379,10 +379,10 @@ func (g *generation) ended() (at time.Time) {
 // supervisor is the state of supervise.
 type supervisor struct {
 	*generation
-	alive    int
-	failed   []*process // in order of their exits
-	blamed   bool       // the first failure was reported
-	stopping bool       // a stop was requested: exits mean nothing anymore
+	alive           int
+	failed          []*process // in order of their exits
+	failureReported bool       // the first failure was reported
+	stopping        bool       // a stop was requested: exits mean nothing anymore
 
 	rootCause         *time.Timer // when a failure is reported at the latest
 	checkpoint        arrival
@@ -418,8 +418,8 @@ func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
 	if s.stopping {
-		if !s.blamed && s.killedByOther(p) {
-			s.blamed = true
+		if !s.failureReported && s.killedByOther(p) {
+			s.failureReported = true
 			s.events <- killedByOther{p.failure()}
 		}
 		return
@@ -428,7 +428,7 @@ func (s *supervisor) exited(p *process) {
 		return
 	}
 	s.failed = append(s.failed, p)
-	if s.blamed {
+	if s.failureReported {
 		return
 	}
 	if s.awaitsRootCause() {
@@ -437,7 +437,7 @@ func (s *supervisor) exited(p *process) {
 		}
 		return
 	}
-	s.blame()
+	s.reportFailure()
 }
 
 // killedByOther reports whether a process that was being stopped was killed by a signal that we did not send.
@@ -451,12 +451,12 @@ func (s *supervisor) killedByOther(p *process) bool {
 	return true
 }
 
-// blame reports the first failure, and stops the other processes: they cannot continue without their peer.
-func (s *supervisor) blame() {
-	if s.blamed {
+// reportFailure reports the first failure, and stops the other processes: they cannot continue without their peer.
+func (s *supervisor) reportFailure() {
+	if s.failureReported {
 		return
 	}
-	s.blamed = true
+	s.failureReported = true
 	s.rootCause.Stop()
 	s.events <- failed{s.first().failure()}
 	if s.alive > 0 && s.killAt.IsZero() {

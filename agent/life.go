@@ -123,7 +123,7 @@ func (l *life) Step(e event) []effect {
 	switch e := e.(type) {
 	case ordered:
 		l.order = e.Order
-		return l.obey()
+		return l.followOrder()
 	case answered:
 		return l.answered(e)
 	case fenced:
@@ -147,9 +147,9 @@ func (l *life) Step(e event) []effect {
 	return nil
 }
 
-// obey compares the newest order with the state of the processes. It is level-triggered: it may be called at any time, and does
+// followOrder compares the newest order with the state of the processes. It is level-triggered: it may be called at any time, and does
 // nothing if there is nothing to do.
-func (l *life) obey() []effect {
+func (l *life) followOrder() []effect {
 	if l.ending != "" {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (l *life) obey() []effect {
 	}
 	switch l.procs {
 	case idle:
-		return l.obeyIdle()
+		return l.followOrderIdle()
 	case running:
 		if l.order.Do == elastic.Wait || l.newWorld() {
 			return l.stop(l.orderedStop())
@@ -172,7 +172,7 @@ func (l *life) obey() []effect {
 	return nil
 }
 
-func (l *life) obeyIdle() []effect {
+func (l *life) followOrderIdle() []effect {
 	switch {
 	case l.state == job.MemberFailed && l.order.InPlace > l.inPlace:
 		l.inPlace = l.order.InPlace
@@ -246,10 +246,10 @@ func (l *life) stopped(e stopped) []effect {
 	case l.ending != "":
 		return l.finish()
 	case l.state == job.MemberRunning:
-		return append(l.wait(), l.obey()...)
+		return append(l.wait(), l.followOrder()...)
 	}
 	// Failed: the report without PIDs says that nothing runs; a verdict that came meanwhile applies now.
-	if next := l.obey(); next != nil {
+	if next := l.followOrder(); next != nil {
 		return next
 	}
 	return []effect{report{}}

@@ -25,9 +25,9 @@ func (r *Rendezvous) claimedWorld() job.World {
 	return w
 }
 
-// takeClaim checks whether a member reports running in a world unknown here: the record was lost, or is older than the world.
+// updateClaim checks whether a member reports running in a world unknown here: the record was lost, or is older than the world.
 // The world is left running until all its ranks are present or the lease has passed.
-func (r *Rendezvous) takeClaim(s *slot) {
+func (r *Rendezvous) updateClaim(s *slot) {
 	claims := s.present && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 &&
 		s.report.Generation > r.world.Generation && !r.trains() && r.now.Before(r.claimUntil) &&
 		(r.proposed == nil || r.claim != nil && s.report.Generation == r.claim.generation)

@@ -121,11 +121,11 @@ func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
 	if ready.Form != nil {
 		c.ready.Form = append(c.ready.Form, Forming{j.name, j.uid, *ready.Form})
 	}
-	c.dueBy(j.rdzv.Next())
+	c.tickBy(j.rdzv.Next())
 	return err
 }
 
-func (c *Coordinator) dueBy(at time.Time) {
+func (c *Coordinator) tickBy(at time.Time) {
 	c.ready.Sooner = c.ready.Sooner || !at.IsZero() && at.Before(c.tickAt)
 }
 
@@ -151,7 +151,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 			c.drop(m)
 		} else if moved {
 			c.leases.update(m)
-			c.dueBy(m.due)
+			c.tickBy(m.due)
 		}
 	}
 	for addr, s := range j.rdzv.slots {
@@ -199,7 +199,7 @@ func (c *Coordinator) Disconnected(now time.Time, slot job.Address, incarnation 
 		m.disconnected = true
 		c.changes++
 		c.leases.update(m)
-		c.dueBy(m.due)
+		c.tickBy(m.due)
 	}
 }
 
@@ -279,7 +279,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 		c.changes++
 	}
 	m.seq = 0
-	c.heard(now, m)
+	c.recordBeat(now, m)
 	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
 }
 
@@ -302,7 +302,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	}
 	m := j.members[slot]
 	m.seq = max(m.seq, req.Seq)
-	c.heard(now, m)
+	c.recordBeat(now, m)
 	return j.reply(slot), nil
 }
 
@@ -411,8 +411,8 @@ func (c *Coordinator) check(now time.Time, m *member) {
 	c.leases.update(m)
 }
 
-// heard records a beat of a member.
-func (c *Coordinator) heard(now time.Time, m *member) {
+// recordBeat records a beat of a member.
+func (c *Coordinator) recordBeat(now time.Time, m *member) {
 	m.heard, m.disconnected = now, false
 	if m.silent {
 		m.silent = false
@@ -425,7 +425,7 @@ func (c *Coordinator) add(m *member) {
 	m.job.members[m.slot], m.job.sorted = m, nil
 	m.due = m.nextDue()
 	heap.Push(&c.leases, m)
-	c.dueBy(m.due)
+	c.tickBy(m.due)
 }
 
 func (c *Coordinator) drop(m *member) {

@@ -233,7 +233,7 @@ func (r *Rendezvous) registered(e Registered) error {
 		r.changes++
 	}
 	s.present, s.awaited, s.host, s.node = true, false, e.Host, e.Node
-	r.take(s, e.Report)
+	r.storeReport(s, e.Report)
 	return nil
 }
 
@@ -245,12 +245,12 @@ func (r *Rendezvous) reported(e Reported) error {
 	if !s.present {
 		return &Error{RegisterFirst, fmt.Sprintf("%s is not registered", e.Slot)}
 	}
-	r.take(s, e.Report)
+	r.storeReport(s, e.Report)
 	return nil
 }
 
-// take stores a member's report and updates the world accordingly.
-func (r *Rendezvous) take(s *slot, report Report) {
+// storeReport stores a member's report and updates the world accordingly.
+func (r *Rendezvous) storeReport(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
 		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) {
 		r.changes++
@@ -277,7 +277,7 @@ func (r *Rendezvous) take(s *slot, report Report) {
 	case s.member && s.rank == 0 && r.runsIn(report):
 		r.releaseAll()
 	}
-	r.takeClaim(s)
+	r.updateClaim(s)
 	r.refresh(s)
 }
 
@@ -307,7 +307,7 @@ func (r *Rendezvous) gone(e Gone) {
 		return
 	}
 	s.ended = true
-	r.lose(s)
+	r.removeMember(s)
 }
 
 func (r *Rendezvous) expired(e Expired) {
@@ -315,12 +315,12 @@ func (r *Rendezvous) expired(e Expired) {
 	if s == nil || e.Incarnation != s.Incarnation || !s.present && !s.awaited {
 		return
 	}
-	r.lose(s)
+	r.removeMember(s)
 }
 
-// lose removes a slot's member. Losing a member that succeeded does not break the world, nor does losing one that was to leave
+// removeMember removes a slot's member. Losing a member that succeeded does not break the world, nor does losing one that was to leave
 // and never registered with this master.
-func (r *Rendezvous) lose(s *slot) {
+func (r *Rendezvous) removeMember(s *slot) {
 	r.changes++
 	r.orders = append(r.orders, s.Address)
 	missed := s.report.State != job.MemberSucceeded && (s.wanted || !s.awaited)
@@ -333,7 +333,7 @@ func (r *Rendezvous) lose(s *slot) {
 	case s.member && r.checkpointAsked && s.class == coming:
 		r.abandonCheckpoint()
 	}
-	r.takeClaim(s)
+	r.updateClaim(s)
 	r.refresh(s)
 }
 

@@ -24,8 +24,8 @@ func inContact(inc *job.Incarnation) bool {
 	return inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Silent && !inc.Member.Expired
 }
 
-// held is why nothing of the job may be launched yet; "" if it may. Its slots keep their hints meanwhile.
-func (p *pass) held(w *work) string { return p.in.Snapshot.Held[w.rec.UID] }
+// heldReason is why nothing of the job may be launched yet; "" if it may. Its slots keep their hints meanwhile.
+func (p *pass) heldReason(w *work) string { return p.in.Snapshot.Held[w.rec.UID] }
 
 // launched reports whether the slot's newest incarnation exists and has not ended, bound or not.
 func (w *work) launched(s *job.Slot) bool {
@@ -72,7 +72,7 @@ func (p *pass) follow(w *work, s *job.Slot) {
 // measureHints lets unbound slots hold the places that they are hinted to, in serving order. A hint that no longer fits is
 // given up; recover finds another.
 func (p *pass) measureHints() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if !p.hinted(w, s) || !s.Phase.Live() || w.outside(s.Address) {
@@ -90,7 +90,7 @@ func (p *pass) measureHints() {
 
 // has reports whether the slot could be placed now on its node.
 func (sp *space) has(s *job.Slot) bool {
-	need, known := sp.slot(sp.wants(s.Address, s.Reserved))
+	need, known := sp.slot(sp.needs(s.Address, s.Reserved))
 	pl := sp.byName[s.Node]
 	return known && pl != nil && pl.takes(sp.bars.of(s)) && need.fits(pl.free)
 }

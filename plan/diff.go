@@ -288,7 +288,7 @@ func (p *pass) replaceAll(w *work) {
 		sp.holdSlot(s, false)
 	}
 	if !fits {
-		p.wait(w, "", job.Because(ReplacementTooLarge))
+		p.addWait(w, "", job.Because(ReplacementTooLarge))
 		return
 	}
 	w.total = nil

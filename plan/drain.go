@@ -12,9 +12,9 @@ import (
 // together, so that its world forms once. Without room, an elastic role gives up what it has above its min; the rest stays, and
 // a Wait says so.
 func (p *pass) drain() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		leaving := p.onDrained(w)
-		if len(leaving) == 0 || p.held(w) != "" {
+		if len(leaving) == 0 || p.heldReason(w) != "" {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
@@ -27,7 +27,7 @@ func (p *pass) drain() {
 			p.move(w, t)
 		} // else the places are reserved, and the slots move once these are free
 		if len(unplaced) > 0 {
-			p.wait(w, "", p.stuckOn(unplaced))
+			p.addWait(w, "", p.stuckOn(unplaced))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (p *pass) emit(w *work) {
 			} else {
 				p.emitStop(w, s)
 			}
-		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.held(w) == "":
+		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.heldReason(w) == "":
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
 		default:
 			p.emitLeftovers(w, s)

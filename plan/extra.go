@@ -42,11 +42,11 @@ func (sp *space) held(s *job.Slot) job.Resources {
 	if o, known := sp.actualExtras[s.Address]; known && o.node == s.Node {
 		return s.Reserved.Add(o.extra)
 	}
-	return sp.wants(s.Address, s.Reserved)
+	return sp.needs(s.Address, s.Reserved)
 }
 
-// wants is all that a slot with reservation r takes of its next node.
-func (sp *space) wants(a job.Address, r job.Resources) job.Resources {
+// needs is all that a slot with reservation r takes of its next node.
+func (sp *space) needs(a job.Address, r job.Resources) job.Resources {
 	if extra, has := sp.extras[roleOf{a.Job, a.Role}]; has {
 		return r.Add(extra)
 	}

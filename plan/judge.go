@@ -13,7 +13,7 @@ func (p *pass) judge(w *work) {
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name
-			n := len(w.of(name))
+			n := len(w.heldSlots(name))
 			if w.rec.Counts[name] != n {
 				w.rec.Counts[name] = n
 				p.out.Dirty = true
@@ -90,7 +90,7 @@ func (w *work) brokenByFault() bool {
 func (w *work) missing() bool {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if least, _ := r.Bounds(); len(w.of(r.Name)) < least {
+		if least, _ := r.Bounds(); len(w.heldSlots(r.Name)) < least {
 			return true
 		}
 	}

@@ -61,15 +61,15 @@ func Make(in Input) Plan {
 
 // pass is one run of Make: the input in the form that the steps work on.
 type pass struct {
-	in     Input
-	out    Plan
-	jobs   []*work // declared ones in order, then those only recorded or seen
-	byName map[string]*work
-	turn   []*work           // active jobs in serving order; set by measure
-	spaces map[string]*space // by provider
-	bars   bars
-	extras extras
-	unseen []job.Incarnation // incarnations of no known job
+	in           Input
+	out          Plan
+	jobs         []*work // declared ones in order, then those only recorded or seen
+	byName       map[string]*work
+	servingOrder []*work           // active jobs in serving order; set by measure
+	spaces       map[string]*space // by provider
+	bars         bars
+	extras       extras
+	unseen       []job.Incarnation // incarnations of no known job
 	// owners are the other states that run jobs, by provider and name.
 	owners    map[runsAt]string
 	elsewhere map[string]bool // jobs at a site that their provider does not look at
@@ -458,8 +458,8 @@ func holds(s *job.Slot) bool {
 	return true
 }
 
-// of lists the role's slots that hold, by index.
-func (w *work) of(role string) []*job.Slot {
+// heldSlots lists the role's slots that hold, by index.
+func (w *work) heldSlots(role string) []*job.Slot {
 	var held []*job.Slot
 	for _, s := range w.slots {
 		if s.Address.Role == role && holds(s) {

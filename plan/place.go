@@ -148,7 +148,7 @@ func (sp *space) amount(r job.Resources) (amount, bool) {
 
 // measure subtracts from the spaces what is held: by slots, and by incarnations that no slot accounts for.
 func (p *pass) measure() {
-	p.turn = p.byTurn()
+	p.servingOrder = p.sortForServing()
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
@@ -261,7 +261,7 @@ type cursor struct {
 func (sp *space) total(slots []*job.Slot) amount {
 	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, s := range slots {
-		need, _ := sp.slot(sp.wants(s.Address, s.Reserved))
+		need, _ := sp.slot(sp.needs(s.Address, s.Reserved))
 		sum.give(need)
 	}
 	return sum
@@ -378,7 +378,7 @@ type placement struct {
 // put places one slot: on prefer if it fits there, else on the next node, else on a node of avoid, in the order of avoid. False
 // if nothing fits.
 func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided, soonToo bool) bool {
-	need, known := t.sp.slot(t.sp.wants(s.Address, r))
+	need, known := t.sp.slot(t.sp.needs(s.Address, r))
 	if !known {
 		return false
 	}

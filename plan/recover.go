@@ -8,7 +8,7 @@ func unplaced(s *job.Slot) bool { return s.Node == "" }
 
 // recover places slots that lost their place, ahead of all new work: first where they were, else elsewhere.
 func (p *pass) recover() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if w.outside(s.Address) {
@@ -86,6 +86,6 @@ func (p *pass) makeRoom(w *work, r *job.Role, unplaced []*job.Slot, lacking int)
 	if lacking > 0 {
 		unplaced = unplaced[:min(lacking, len(unplaced))]
 	}
-	p.wait(w, r.Name, p.shortage(w, unplaced))
+	p.addWait(w, r.Name, p.shortage(w, unplaced))
 	p.decided(w, job.WaitCapacity)
 }

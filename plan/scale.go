@@ -27,7 +27,7 @@ func (p *pass) unload() {
 				if w == nil {
 					break
 				}
-				goal := role.Floor(len(w.of(role.Name)) - 1)
+				goal := role.Floor(len(w.heldSlots(role.Name)) - 1)
 				last := w.onNode(role.Name, sp, pl)
 				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, job.Because(NodeOverloaded, "node", pl.node.Name))
 			}
@@ -53,7 +53,7 @@ func (sp *space) relieves(pl *place, r job.Resources) bool {
 // onNode is the role's slot on the overloaded node to give up first, of those that relieve it; nil if there is none.
 func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	var last *job.Slot
-	for _, s := range w.of(role) {
+	for _, s := range w.heldSlots(role) {
 		if s.Node == pl.node.Name && sp.relieves(pl, sp.held(s)) && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
 			last = s
 		}
@@ -66,13 +66,13 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	var best *work
 	var bestRole *job.Role
 	var most float64
-	for _, w := range slices.Backward(p.turn) {
+	for _, w := range slices.Backward(p.servingOrder) {
 		for i := range w.spec.Roles {
 			r := &w.spec.Roles[i]
-			if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
+			if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 				continue
 			}
-			count := len(w.of(r.Name))
+			count := len(w.heldSlots(r.Name))
 			if r.Floor(count-1) == 0 || !eligible(w, r) {
 				continue
 			}
@@ -89,7 +89,7 @@ func nobody(*job.Slot) bool { return false }
 
 // shrinkTo shrinks a role to goal slots. Slots that first selects are given up first, whatever their rank.
 func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why job.Reason) {
-	held := w.of(r.Name)
+	held := w.heldSlots(r.Name)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
 		switch before, after := first(a), first(b); {
 		case before && !after:
@@ -120,7 +120,7 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 
 // shrink gives up slots that cannot be placed, where the role allows fewer, and brings counts to legal sizes.
 func (p *pass) shrink() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if !w.admitted() {
 			continue
 		}
@@ -128,7 +128,7 @@ func (p *pass) shrink() {
 			p.shrinkRole(w, &w.spec.Roles[i])
 		}
 		for !w.within(nil) {
-			v := mostOf(w.elastic())
+			v := mostFulfilledVictim(w.elastic())
 			if v == nil {
 				break
 			}
@@ -138,10 +138,10 @@ func (p *pass) shrink() {
 }
 
 func (p *pass) shrinkRole(w *work, r *job.Role) {
-	if w.succeeded(r.Name) || !w.sizable(r.Name) {
+	if w.succeeded(r.Name) || !w.resizable(r.Name) {
 		return
 	}
-	held := w.of(r.Name)
+	held := w.heldSlots(r.Name)
 	least, most := r.Bounds()
 	unplaced := slices.DeleteFunc(slices.Clone(held), w.placed)
 	goal := r.Floor(len(held) - len(unplaced))
@@ -195,7 +195,7 @@ func (u *units) Pop() any {
 // fit once is not tried again: what is free only shrinks here.
 func (p *pass) grow() {
 	var queue units
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if !w.admitted() || w.short() {
 			continue
 		}
@@ -204,7 +204,7 @@ func (p *pass) grow() {
 			if r.Scaling == nil || w.succeeded(r.Name) {
 				continue
 			}
-			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
+			u := &unit{w, r, len(w.heldSlots(r.Name)), r.Scaling.Max}
 			if !w.started() || p.in.Once {
 				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // initial size; afterwards its scaling owns the number
 			}

@@ -526,8 +526,8 @@ func (p *pass) spared(name string) bool {
 // outside reports whether the slot is out of scope.
 func (w *work) outside(a job.Address) bool { return w.part != nil && !w.part.has(a) }
 
-// sizable reports whether the plan may change the number of the role's slots.
-func (w *work) sizable(role string) bool { return w.part == nil || w.part.roles[role] }
+// resizable reports whether the plan may change the number of the role's slots.
+func (w *work) resizable(role string) bool { return w.part == nil || w.part.roles[role] }
 
 // askedFor reports whether a replacement of the slot was requested and is not done.
 func (p *pass) askedFor(w *work, s *job.Slot) bool {

@@ -9,8 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// byTurn lists the active jobs in serving order: priority, then age, then name.
-func (p *pass) byTurn() []*work {
+// sortForServing lists the active jobs in serving order: priority, then age, then name.
+func (p *pass) sortForServing() []*work {
 	var turn []*work
 	for _, w := range p.jobs {
 		if w.active() && !w.frozen {
@@ -55,7 +55,7 @@ func fulfilment(count int, r *job.Role) float64 {
 // admit starts pending jobs: all of min, or nothing. Others are shrunk only if the job then fits. A job that is promised a
 // place still in use waits for it, and no other job gets it.
 func (p *pass) admit() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if why := p.refused(w); !why.IsZero() {
 			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []job.Reason{why}, Never: !w.admitted() && !p.siteRefuses(w)})
 			continue
@@ -68,16 +68,16 @@ func (p *pass) admit() {
 		gang, missing := p.gang(w)
 		switch {
 		case missing > 0:
-			p.wait(w, "", stillStopping(len(gang)+missing))
+			p.addWait(w, "", stillStopping(len(gang)+missing))
 		case p.fit(t, w, gang):
 			p.grant(w, t)
-		case p.never(w, gang):
+		case p.neverFits(w, gang):
 		case p.fitByShrinking(t, w, gang):
 			p.grant(w, t)
 		case w.retried:
 			p.postpone(w, gang)
 		default:
-			p.wait(w, "", p.shortage(w, gang))
+			p.addWait(w, "", p.shortage(w, gang))
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (w *work) within(added []*job.Slot) bool {
 func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 	victims := p.victims(w)
 	need := t.sp.total(gang)
-	for v := mostOf(victims); v != nil; v = mostOf(victims) {
+	for v := mostFulfilledVictim(victims); v != nil; v = mostFulfilledVictim(victims) {
 		for _, s := range v.step() {
 			t.sp.leave(s)
 		}
@@ -223,7 +223,7 @@ type victim struct {
 // victims lists the roles that may shrink for w, the last in serving order first.
 func (p *pass) victims(w *work) []*victim {
 	var all []*victim
-	for _, v := range slices.Backward(p.turn) {
+	for _, v := range slices.Backward(p.servingOrder) {
 		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority || w.retried && v.spec.Priority == w.spec.Priority {
 			continue
 		}
@@ -237,18 +237,18 @@ func (w *work) elastic() []*victim {
 	var all []*victim
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
+		if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
-		held := w.of(r.Name)
+		held := w.heldSlots(r.Name)
 		slices.SortStableFunc(held, victimOrder)
 		all = append(all, &victim{w, r, held, len(held)})
 	}
 	return all
 }
 
-// mostOf is the most fulfilled victim that can still shrink; the first among equals. Nil if there is none.
-func mostOf(victims []*victim) *victim {
+// mostFulfilledVictim is the most fulfilled victim that can still shrink; the first among equals. Nil if there is none.
+func mostFulfilledVictim(victims []*victim) *victim {
 	var best *victim
 	for _, v := range victims {
 		if v.role.Floor(v.left-1) > 0 && (best == nil || fulfilment(v.left, v.role) > fulfilment(best.left, best.role)) {
@@ -315,8 +315,8 @@ func (p *pass) complete(w *work) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
 		least, most := r.Bounds()
-		held := w.of(r.Name)
-		if w.succeeded(r.Name) || !w.sizable(r.Name) {
+		held := w.heldSlots(r.Name)
+		if w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
 		if len(held) > most {
@@ -328,12 +328,12 @@ func (p *pass) complete(w *work) {
 		}
 		slots := p.fresh(w, r, missing)
 		if len(slots) == 0 {
-			p.wait(w, r.Name, stillStopping(missing))
+			p.addWait(w, r.Name, stillStopping(missing))
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
 		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) {
-			p.wait(w, r.Name, p.shortage(w, slots))
+			p.addWait(w, r.Name, p.shortage(w, slots))
 			continue
 		}
 		p.grant(w, t)

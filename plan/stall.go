@@ -12,7 +12,7 @@ import (
 // each other forever.
 func (p *pass) yield() {
 	var stalled []*work
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if w.part == nil && p.timedOut(w) && w.unplaced() != nil {
 			stalled = append(stalled, w)
 		}
@@ -106,7 +106,7 @@ func (w *work) unplaced() []*job.Slot {
 func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
 	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })
-	for _, other := range p.turn {
+	for _, other := range p.servingOrder {
 		if other == w || other.spec.Provider != w.spec.Provider || !p.refused(other).IsZero() {
 			continue
 		}

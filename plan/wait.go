@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// wait adds a Wait with one reason.
-func (p *pass) wait(w *work, role string, why job.Reason) {
+// addWait adds a Wait with one reason.
+func (p *pass) addWait(w *work, role string, why job.Reason) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []job.Reason{why}})
 }
 
@@ -221,8 +221,8 @@ func lacking(free job.Resources, roles []*job.Slot) []string {
 	return out
 }
 
-// never reports whether the job's min cannot run even on empty nodes, or exceeds the job's own limits.
-func (p *pass) never(w *work, gang []*job.Slot) bool {
+// neverFits reports whether the job's min cannot run even on empty nodes, or exceeds the job's own limits.
+func (p *pass) neverFits(w *work, gang []*job.Slot) bool {
 	if !w.within(gang) {
 		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{p.shortage(w, gang)}})
 		return true
@@ -304,7 +304,7 @@ func (p *pass) queued(w *work, s *job.Slot) string {
 	}
 	switch inc := w.current(s); {
 	case inc == nil && s.Node != "":
-		return p.held(w)
+		return p.heldReason(w)
 	case inc != nil && inc.State == job.Starting:
 		return inc.Waiting
 	}

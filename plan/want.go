@@ -32,7 +32,7 @@ func (p *pass) want(w *work) {
 		if r.Scaling != nil {
 			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
 		}
-		for _, s := range w.of(r.Name) {
+		for _, s := range w.heldSlots(r.Name) {
 			if w.hasPlace(s) && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
@@ -108,7 +108,7 @@ func (w *work) mayRun(r *job.Role) []job.Address {
 		return nil
 	}
 	var slots []job.Address
-	for _, s := range w.of(r.Name) {
+	for _, s := range w.heldSlots(r.Name) {
 		if w.hasPlace(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
 			slots = append(slots, s.Address)
 		}

@@ -96,7 +96,7 @@ func (p *pass) withheld(w *work) {
 	}
 	for _, r := range p.out.Refusals {
 		if r.Job == w.name && w.active() {
-			p.wait(w, "", r.Reason)
+			p.addWait(w, "", r.Reason)
 		}
 	}
 }
