@@ -184,7 +184,7 @@ func raiseFileLimit(b testing.TB, want uint64) {
 	}
 	limit.Cur, limit.Max = want, max(limit.Max, want)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		b.Skipf("%d open files are needed, and may not be had: %v", want, err)
+		b.Skipf("cannot raise the limit to %d open files: %v", want, err)
 	}
 }
 

@@ -491,7 +491,7 @@ func (w *world) settle(most int, told func(plan.Plan)) error {
 		}
 		before = after
 	}
-	return fmt.Errorf("no end after %d passes", most)
+	return fmt.Errorf("not settled after %d passes", most)
 }
 
 // fingerprint is what runs, as text to compare.
