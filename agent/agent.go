@@ -1,15 +1,14 @@
-// Package agent is the node agent: the process in every incarnation of a slot. It dials out to the elastic
-// training service, starts the slot's training processes when the service says so, watches them, reports,
-// and stops them.
+// Package agent is the node agent: the process in every incarnation of a slot. It connects to the elastic training service,
+// starts the slot's training processes when ordered, watches them, reports, and stops them.
 //
-// What the agent does about an event is decided by life, a plain value. Around it are the edges: session
-// talks to the service, generation runs the processes of one world, record keeps the files by which a
-// provider on the same machine finds the agent again. The package must not know plans or providers.
+// life, a plain value, decides what the agent does about an event. Around it are the edges: session talks to the service,
+// generation runs the processes of one world, record keeps the files by which a provider on the same machine finds the agent
+// again. The package must not know plans or providers.
 //
-// Nothing is left behind when an agent ends. Ended in order, it kills its process groups and every other
-// descendant. Killed, it takes its training processes with it by PDEATHSIG; what those had started lives
-// in their process groups, which processes.json lists for the provider to end. A supervisor process per
-// slot could do that too, at the price of its memory in every slot; the list costs nothing.
+// An agent leaves nothing behind when it exits. An orderly exit kills its process groups and all other descendants. If it is
+// killed, PDEATHSIG kills its training processes; processes that those had started stay in their process groups, which
+// processes.json lists for the provider to kill. A supervisor process per slot could do that too, at the cost of its memory in
+// every slot.
 package agent
 
 import (
@@ -32,33 +31,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit codes of the agent. An agent whose processes failed ends with the code of the first that did.
+// Exit codes of the agent. An agent whose processes failed exits with the code of the first that did.
 const (
-	ExitDone    = 0   // all processes ended with 0, or the service ordered the agent to leave
-	ExitConfig  = 2   // its configuration or its directory is unusable; nothing was started
-	ExitStarted = 73  // this incarnation has or had an agent already; nothing was touched
+	ExitDone    = 0   // all processes exited with 0, or the service ordered the agent to leave
+	ExitConfig  = 2   // its configuration or its directory is invalid; nothing was started
+	ExitStarted = 73  // this incarnation has or had an agent already; nothing was changed
 	ExitFenced  = 75  // a newer incarnation has the slot
-	ExitLeft    = 143 // by SIGTERM, as shells show it
+	ExitLeft    = 143 // by SIGTERM, as shells report it
 )
 
 const (
-	// lastWordWait is how long the answer to the last word is awaited by an agent that was told to stop.
+	// lastWordWait is how long an agent that was asked to stop waits for the answer to its last report.
 	lastWordWait = time.Second
 
-	// The agent holds some buffers and little else; a small heap is worth more here than rare collections.
+	// The agent holds some buffers and little else; a small heap matters more than rare collections.
 	gcPercent   = 50
 	memoryLimit = 16 << 20
 	maxProcs    = 2
 )
 
-// Run is one agent's whole life. It returns the exit code for the process. The process is the agent's own:
-// Run tunes its runtime, takes its SIGTERM and SIGINT, adopts its orphaned descendants, and ends every
-// descendant with the processes of a world. The end of ctx means what SIGTERM means.
+// Run runs an agent until it exits, and returns the process's exit code. The process must be the agent's own: Run tunes its
+// runtime, handles its SIGTERM and SIGINT, adopts its orphaned descendants, and kills all descendants with the processes of a
+// world. Cancelling ctx has the effect of SIGTERM.
 func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(maxProcs, runtime.GOMAXPROCS(0)))
-	// A reader of our output that is gone is no reason to die: caught, SIGPIPE becomes an error of the write.
+	// The agent must survive the reader of its output: once SIGPIPE is caught, the write fails instead.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, unix.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -91,7 +90,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 	return a.run(ctx)
 }
 
-// absolute makes the paths of c hold for processes that change their directory.
+// absolute makes the paths of c absolute, for processes that change their directory.
 func absolute(c *job.AgentConfig) error {
 	for _, path := range []*string{
 		&c.ServiceFile, &c.TokenFile, &c.CAFile, &c.Dir, &c.LastWordFile, &c.WorkingDir, &c.Log, &c.CheckpointDir,
@@ -110,25 +109,25 @@ func absolute(c *job.AgentConfig) error {
 
 // agent is a life with its edges.
 type agent struct {
-	config  job.AgentConfig
-	log     *slog.Logger
-	record  *record
-	recipe  *recipe
-	session *session
-	life    *life
-	events  chan event
-	beats   chan time.Duration
+	config   job.AgentConfig
+	log      *slog.Logger
+	record   *record
+	launcher *launcher
+	session  *session
+	life     *life
+	events   chan event
+	beats    chan time.Duration
 
 	generation *generation  // nil when no process runs
 	port       *reservation // nil when none is held
-	released   *reservation // what the processes that run were given
+	released   *reservation // given to the processes that run
 	lastPort   int
 	overdue    *time.Timer
 	ended      *end
 
-	usage usage
-	mu    sync.Mutex
-	said  said // what the session says, but for the progress
+	usage    usage
+	mu       sync.Mutex
+	outgoing outgoing // what the session reports, except the progress
 }
 
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
@@ -164,23 +163,23 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if err := adoptOrphans(); err != nil {
 		log.Warn("orphaned descendants will not be found", "error", err)
 	}
-	a.recipe = &recipe{
+	a.launcher = &launcher{
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
 		forker: newForker(), sink: sink, meter: meter, log: log,
 	}
 	a.session = &session{
-		config: &a.config, say: a.say, events: a.events, beats: a.beats, log: log,
+		config: &a.config, currentReport: a.currentReport, events: a.events, beats: a.beats, log: log,
 		news: make(chan struct{}, 1),
 	}
-	a.recipe.progressed = a.session.tell
+	a.launcher.progressed = a.session.reportNow
 	return a, nil
 }
 
-// makeErrorDir makes where processes write their error files.
+// makeErrorDir makes the directory of the processes' error files.
 func (a *agent) makeErrorDir() (string, error) {
 	if a.config.Dir == "" {
 		dir, err := os.MkdirTemp("", "eltrain-errors-")
-		if err != nil { // a container whose root file system is read-only still has this one
+		if err != nil { // in a container with a read-only root file system
 			dir, err = os.MkdirTemp("/dev/shm", "eltrain-errors-")
 		}
 		return dir, err
@@ -190,12 +189,12 @@ func (a *agent) makeErrorDir() (string, error) {
 }
 
 func (a *agent) close() {
-	a.recipe.forker.close()
-	a.recipe.sink.close()
+	a.launcher.forker.close()
+	a.launcher.sink.close()
 	a.port.end()
 	a.released.end()
 	if a.config.Dir == "" {
-		os.RemoveAll(a.recipe.errorDir)
+		os.RemoveAll(a.launcher.errorDir)
 	}
 }
 
@@ -210,14 +209,14 @@ func (a *agent) run(ctx context.Context) int {
 
 	a.reserve()
 	a.publish()
-	talk, hush := context.WithCancel(context.WithoutCancel(ctx))
-	talked := make(chan struct{})
+	sessionCtx, stopSession := context.WithCancel(context.WithoutCancel(ctx))
+	sessionDone := make(chan struct{})
 	go func() {
-		defer close(talked)
-		a.session.run(talk)
+		defer close(sessionDone)
+		a.session.run(sessionCtx)
 	}()
 
-	beat := time.NewTicker(usualBeat)
+	beat := time.NewTicker(defaultBeat)
 	defer beat.Stop()
 	asked := ctx.Done()
 	for a.ended == nil {
@@ -237,20 +236,20 @@ func (a *agent) run(ctx context.Context) int {
 			a.measure()
 		}
 	}
-	hush()
-	<-talked
+	stopSession()
+	<-sessionDone
 	return a.finish()
 }
 
-// step does what life says about an event.
+// step applies an event to life and carries out the effects.
 func (a *agent) step(e event) {
 	if _, over := e.(stopped); over {
-		a.announceEnd()
+		a.logEnd()
 		a.generation = nil
 	}
 	effects := a.life.Step(e)
 	if slices.Contains(effects, effect(reserve{})) {
-		a.reserve() // before the session can say that it waits: without a port it is not to be rank 0
+		a.reserve() // before the session can report waiting: without a port it must not get rank 0
 	}
 	a.publish()
 	for _, effect := range effects {
@@ -262,7 +261,7 @@ func (a *agent) step(e event) {
 				a.generation.stop(effect)
 			}
 		case report:
-			a.session.tell()
+			a.session.reportNow()
 		case lastWord:
 			a.overdue.Reset(lastWordWait)
 		case end:
@@ -271,54 +270,54 @@ func (a *agent) step(e event) {
 	}
 }
 
-// start starts the processes of a world. The port is let go at the last moment.
+// start starts the processes of a world. The port is released at the last moment.
 func (a *agent) start(p elastic.Place) {
 	a.port.release()
 	a.released.end()
 	a.port, a.released = nil, a.port
-	a.announce(p)
-	generation, exit := a.recipe.start(p, a.events)
+	a.logStart(p)
+	generation, exit := a.launcher.start(p, a.events)
 	if exit != nil {
 		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
-		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
+		fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: not started: %s\n", p.Generation, exit.NotStarted)
 		a.step(failed{*exit})
 		a.step(stopped{exit.At})
 		return
 	}
 	a.generation = generation
-	a.keep(p.Generation, generation.ids())
+	a.recordProcesses(p.Generation, generation.ids())
 	a.step(started{generation.pids()})
 }
 
-// keep writes which processes run, for a provider that finds this agent dead.
-func (a *agent) keep(generation int, ids []processID) {
-	if err := a.record.processes(generation, ids, int(a.recipe.oomKills.Load())); err != nil {
+// recordProcesses records which processes run, for a provider that finds this agent dead.
+func (a *agent) recordProcesses(generation int, ids []processID) {
+	if err := a.record.processes(generation, ids, int(a.launcher.oomKills.Load())); err != nil {
 		a.log.Error("the processes were not recorded", "error", err)
 	}
 }
 
-func (a *agent) announce(p elastic.Place) {
+func (a *agent) logStart(p elastic.Place) {
 	if !a.config.Ranked {
-		fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: starts\n", p.Generation)
+		fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: starts\n", p.Generation)
 		return
 	}
 	ranks := fmt.Sprintf("rank %d", p.RankBase)
 	if n := a.config.Processes; n > 1 {
 		ranks = fmt.Sprintf("ranks %d-%d", p.RankBase, p.RankBase+n-1)
 	}
-	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: %s of %d, rank 0 at %s:%d\n",
+	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: %s of %d, rank 0 at %s:%d\n",
 		p.Generation, ranks, p.WorldSize, p.MasterAddr, p.MasterPort)
 }
 
-func (a *agent) announceEnd() {
+func (a *agent) logEnd() {
 	if a.generation == nil {
 		return
 	}
-	fmt.Fprintf(a.recipe.sink, "[eltrain] generation %d: ended\n", a.generation.number)
-	a.keep(a.generation.number, []processID{})
+	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: ended\n", a.generation.number)
+	a.recordProcesses(a.generation.number, []processID{})
 }
 
-// reserve takes the port that is offered for the next world.
+// reserve reserves the port offered for the next world.
 func (a *agent) reserve() {
 	a.port.end()
 	port, err := reservePort(a.lastPort)
@@ -330,25 +329,25 @@ func (a *agent) reserve() {
 	a.port, a.lastPort = port, port.Port
 }
 
-// measure takes the processor time and memory of the processes. They go out with the next beat. Orphans that
-// ended meanwhile are collected as well: in a container this is their init.
+// measure samples the CPU time and memory of the processes, for the next beat. It also reaps orphans that have exited: in a
+// container the agent is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
 		reapOrphans()
 		a.usage = usage{}
 		a.mu.Lock()
-		a.said.CPU, a.said.Memory = 0, 0
+		a.outgoing.CPU, a.outgoing.Memory = 0, 0
 		a.mu.Unlock()
 		return
 	}
 	cpu, memory := a.usage.read(time.Now(), a.generation.has)
 	a.mu.Lock()
-	a.said.CPU, a.said.Memory = cpu, memory
+	a.outgoing.CPU, a.outgoing.Memory = cpu, memory
 	a.mu.Unlock()
 }
 
-// publish makes what life knows now what the session says, which it may do at any moment. Processes that are being
-// started are not said to run until they do and are recorded: who then finds none in the record takes them for ended.
+// publish makes life's current state available to the session, which may report it at any moment. Processes being started are
+// not reported running until they run and are recorded: a provider without a record of processes takes them for ended.
 func (a *agent) publish() {
 	l := a.life
 	if l.starting() {
@@ -356,7 +355,7 @@ func (a *agent) publish() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := &a.said.Report
+	r := &a.outgoing.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
 	r.InPlace, r.PIDs, r.Exit = l.inPlace, l.pids, l.exit
 	switch r.Port = 0; {
@@ -365,20 +364,20 @@ func (a *agent) publish() {
 	case l.state == job.MemberRunning:
 		r.Port = l.port
 	}
-	a.said.acknowledge = l.wantsAnswer()
+	a.outgoing.acknowledge = l.wantsAnswer()
 }
 
-// say is the newest of everything.
-func (a *agent) say() said {
-	p := a.recipe.meter.read(time.Now())
+// currentReport is the newest report.
+func (a *agent) currentReport() outgoing {
+	p := a.launcher.meter.read(time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.said
+	s := a.outgoing
 	s.Step, s.FirstStep, s.Loss, s.StepRate, s.Saved = p.step, p.first, p.loss, p.rate, p.saved
 	return s
 }
 
-// finish records the end and returns the exit code.
+// finish records the exit and returns the exit code.
 func (a *agent) finish() int {
 	l := a.life
 	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {

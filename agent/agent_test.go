@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asAgent makes the test binary an agent: the tests start it as a process of its own, as a provider does.
+// asAgent makes the test binary an agent: the tests start it as a separate process, as a provider does.
 const asAgent = "ELTRAIN_TEST_AS_AGENT"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func (b *bench) launch(t *testing.T, env ...string) *runningAgent {
 		a.cmd.Process.Kill()
 		<-a.done
 		if t.Failed() {
-			t.Logf("the agent said:\n%s", &a.stderr)
+			t.Logf("output of the agent:\n%s", &a.stderr)
 		}
 	})
 	return a
@@ -82,31 +82,31 @@ func (a *runningAgent) signal(t *testing.T, s unix.Signal) {
 	}
 }
 
-// code waits for the agent's end.
+// code waits for the agent to exit and returns its exit code.
 func (a *runningAgent) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-a.done:
 	case <-time.After(patience):
-		t.Fatal("the agent does not end")
+		t.Fatal("the agent does not exit")
 	}
 	return a.cmd.ProcessState.ExitCode()
 }
 
-// alive reports whether the process runs: it is there, and no zombie.
+// alive reports whether the process runs: it exists and is not a zombie.
 func alive(pid int) bool {
 	if unix.Kill(pid, 0) != nil {
 		return false
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return runtime.GOOS != "linux" // or it was reaped just now
+		return runtime.GOOS != "linux" // or it was just reaped
 	}
 	_, state, _ := strings.Cut(string(text), ") ")
 	return !strings.HasPrefix(state, "Z")
 }
 
-// pidIn waits for a pid that a script writes into a file.
+// pidIn waits for a pid that a script writes to a file.
 func (b *bench) pidIn(t *testing.T, name string) int {
 	t.Helper()
 	var pid int
@@ -222,18 +222,18 @@ func TestStopEndsWhateverTheProcessesStarted(t *testing.T) {
 	}
 	b := newBench(t, 10*time.Minute, "sh", "-c",
 		`sh -c 'trap ": > \"$DIR/told\"" TERM; echo $$ > "$DIR/child"; while :; do sleep 0.02; done' & setsid sh -c 'echo $$ > "$DIR/fled"; sleep 61' & wait`)
-	b.config.StopGrace = job.Duration(5 * time.Second) // what is told has so long to do something about it
+	b.config.StopGrace = job.Duration(5 * time.Second) // how long the stop may take
 	b.launch(t, "DIR="+b.dir)
 	b.service.run(1, 1)
 	r := b.service.awaitState(t, job.MemberRunning, 1)
 	child, fled := b.pidIn(t, "child"), b.pidIn(t, "fled")
-	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true}) // the whole grace is for planned stops
+	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true}) // only planned stops have the whole grace
 	b.service.awaitState(t, job.MemberWaiting, 1)
 	for name, pid := range map[string]int{"leader": r.PIDs[0], "child": child, "fled": fled} {
 		eventually(t, "the end of the "+name, func() bool { return !alive(pid) })
 	}
 	if _, err := os.Stat(filepath.Join(b.dir, "told")); err != nil {
-		t.Error("the child was not asked politely first")
+		t.Error("the child got no SIGTERM first")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestSigtermIsToldBeforeTheProcessesStop(t *testing.T) {
 	a.signal(t, unix.SIGTERM)
 	leaving := b.service.awaitState(t, job.MemberLeaving, 1)
 	if !alive(r.PIDs[0]) || len(leaving.PIDs) != 1 {
-		t.Error("it told only after the processes had ended")
+		t.Error("it reported only after the processes had exited")
 	}
 	b.write(t, "go", "")
 	if code := a.code(t); code != ExitLeft {
@@ -284,10 +284,10 @@ func TestSigtermIsToldBeforeTheProcessesStop(t *testing.T) {
 		return r.State == job.MemberLeaving && len(r.PIDs) == 0
 	})
 	if e := b.exit(t); e.Reason != "left" || e.State != job.MemberLeaving {
-		t.Errorf("exit.json says %+v", e)
+		t.Errorf("exit.json has %+v", e)
 	}
 	if !strings.Contains(b.read("log"), "[rank 0] bye") {
-		t.Error("the process had no time to end")
+		t.Error("the process had no time to exit")
 	}
 }
 
@@ -298,9 +298,9 @@ func TestSigtermEndsAnAgentThatNobodyAnswers(t *testing.T) {
 	b.write(t, "service", url)
 	a := b.launch(t)
 	select {
-	case <-tried: // it takes signals before it speaks to the service
+	case <-tried: // it handles signals before it reaches the service
 	case <-time.After(patience):
-		t.Fatal("the agent does not try the service")
+		t.Fatal("the agent does not contact the service")
 	}
 	a.signal(t, unix.SIGTERM)
 	if code := a.code(t); code != ExitLeft {
@@ -311,7 +311,7 @@ func TestSigtermEndsAnAgentThatNobodyAnswers(t *testing.T) {
 func TestFencedIncarnationStopsItselfFast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sh", "-c", `trap "" TERM; echo ready; while :; do sleep 0.05; done`)
-	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits here for so long
+	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
 	a := b.launch(t)
 	b.service.run(1, 1)
 	r := b.service.awaitState(t, job.MemberRunning, 1)
@@ -321,15 +321,15 @@ func TestFencedIncarnationStopsItselfFast(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if alive(r.PIDs[0]) {
-		t.Error("the process lives on")
+		t.Error("the process still runs")
 	}
 	if e := b.exit(t); e.Reason != "fenced" {
-		t.Errorf("exit.json says %+v", e)
+		t.Errorf("exit.json has %+v", e)
 	}
 }
 
-// A silent host: agent and processes are stopped, so no connection breaks. When they wake up, their
-// incarnation is another's.
+// A silent host: agent and processes are suspended, so no connection breaks. When they wake up, a newer incarnation has the
+// slot.
 func TestWokenAgentLearnsThatItIsFenced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 300*time.Millisecond, "sleep", "60")
@@ -345,14 +345,14 @@ func TestWokenAgentLearnsThatItIsFenced(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if alive(r.PIDs[0]) {
-		t.Error("the process lives on")
+		t.Error("the process still runs")
 	}
 }
 
 func TestStoppedProcessIsEndedWithinTheGrace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sh", "-c", `trap "" TERM; echo ready; while :; do sleep 0.05; done`)
-	b.config.StopGrace = job.Duration(10 * time.Minute) // that of a world that broke is shorter
+	b.config.StopGrace = job.Duration(10 * time.Minute) // a broken world's grace is shorter
 	b.launch(t)
 	b.service.run(1, 1)
 	r := b.service.awaitState(t, job.MemberRunning, 1)
@@ -361,7 +361,7 @@ func TestStoppedProcessIsEndedWithinTheGrace(t *testing.T) {
 	b.service.give(elastic.Order{Do: elastic.Wait}) // the world broke
 	b.service.awaitState(t, job.MemberWaiting, 1)
 	if alive(r.PIDs[0]) {
-		t.Error("the process lives on")
+		t.Error("the process still runs")
 	}
 }
 
@@ -379,7 +379,7 @@ func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
 	next.refuse(elastic.NotReady)
 	b.write(t, "token", "another")
 	b.write(t, "service", next.server.URL)
-	// The new master does not know its job yet: the agent has come, and has to come again.
+	// The new master does not know its job yet: the agent is refused and has to register again.
 	eventually(t, "the agent comes too early", func() bool { return next.refusals() > 0 })
 	next.refuse("")
 
@@ -399,7 +399,7 @@ func TestNewMasterAtAnotherPortFindsTheSameProcesses(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if e := b.exit(t); e.Reason != "ordered" {
-		t.Errorf("exit.json says %+v", e)
+		t.Errorf("exit.json has %+v", e)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestUnknownMemberRegistersAgain(t *testing.T) {
 	if again.State != job.MemberRunning || !slices.Equal(again.PIDs, before.PIDs) {
 		t.Errorf("registered again as %+v", again)
 	}
-	// Versions start over with a registration: what it knew before is forgotten.
+	// Versions start over with a registration: earlier ones are forgotten.
 	eventually(t, "a first sync that knows no order", func() bool {
 		b.service.mu.Lock()
 		defer b.service.mu.Unlock()
@@ -430,7 +430,7 @@ func TestUnknownMemberRegistersAgain(t *testing.T) {
 	})
 }
 
-// The network is cut: the connection stays, and nothing comes anymore.
+// The network is cut: the connection stays, and nothing arrives anymore.
 func TestMuteServiceIsHeldToBeGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100*time.Millisecond, "sleep", "60")
@@ -441,11 +441,11 @@ func TestMuteServiceIsHeldToBeGone(t *testing.T) {
 	b.service.mute(true)
 	eventually(t, "another registration", func() bool { return b.service.registrations() > registered })
 	if !alive(before.PIDs[0]) {
-		t.Error("training did not go on")
+		t.Error("training did not continue")
 	}
 }
 
-// Answers hang, but requests still arrive: what is new goes out anyway, on another connection.
+// Replies hang, but requests still arrive: news go out anyway, on another connection.
 func TestNewsDoNotWaitForAnswersThatHang(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sleep", "60")
@@ -479,10 +479,10 @@ func TestSuccessIsToldBeforeTheAgentEnds(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	told := b.service.awaitState(t, job.MemberSucceeded, 1)
-	// With when that was: a master that comes later is to know.
+	// Including the time: a later master needs it.
 	if e := b.exit(t); e.Reason != "finished" || e.State != job.MemberSucceeded || e.Exit == nil || e.Exit.Code != 0 ||
 		!e.Exit.At.After(begun) || e.Exit.At.After(time.Now()) || told.Exit == nil || !told.Exit.At.Equal(e.Exit.At) {
-		t.Errorf("exit.json says %+v with %+v, and the service heard of %+v", e, e.Exit, told.Exit)
+		t.Errorf("exit.json has %+v with %+v, the service received %+v", e, e.Exit, told.Exit)
 	}
 }
 
@@ -497,7 +497,7 @@ func TestSuccessWaitsForAServiceThatIsAway(t *testing.T) {
 	eventually(t, "the end of the process", func() bool { return strings.Contains(b.read("log"), "generation 1: ended") })
 	select {
 	case <-a.done:
-		t.Fatal("the agent ended before anybody knew")
+		t.Fatal("the agent exited before its report was received")
 	case <-time.After(300 * time.Millisecond):
 	}
 	next := newFakeService(t, 10*time.Minute)
@@ -572,19 +572,19 @@ func TestHowProcessesFail(t *testing.T) {
 				t.Errorf("the agent's exit code is %d", code)
 			}
 			if e := b.exit(t); e.Reason != "failed" || e.State != job.MemberFailed || e.Exit == nil || e.Exit.Code != test.want.Code {
-				t.Errorf("exit.json says %+v", e)
+				t.Errorf("exit.json has %+v", e)
 			}
 		})
 	}
 }
 
-// tailOf is what is kept of lines 1 to n and a long one after them.
+// tailOf is what is kept of lines 1 to n followed by a long one.
 func tailOf(n int) []string {
 	var tail []string
 	for i := n - tailLines + 2; i <= n; i++ {
 		tail = append(tail, fmt.Sprint("line ", i))
 	}
-	return append(tail, "") // the long line's beginning is blank
+	return append(tail, "") // the beginning of the long line is blank
 }
 
 func TestMissingWorkingDirectoryIsSaid(t *testing.T) {
@@ -641,7 +641,7 @@ func TestLogHasWholeLinesWithRanks(t *testing.T) {
 	}
 }
 
-// Logs are named by jobs, and a job that is destroyed and created again is another one: its output is told from the old.
+// Logs are named by jobs, and a job that is destroyed and created again is another one: its output is separated from the old.
 func TestTheOutputOfAnEarlierJobIsToldApart(t *testing.T) {
 	t.Parallel()
 	const mark = "[eltrain] the output of an earlier job of this name ends here\n"
@@ -676,14 +676,14 @@ func TestProgressIsReportedWithTheBeat(t *testing.T) {
 	b.service.run(1, 1)
 	r := b.service.await(t, "step 42", func(r elastic.Report) bool { return r.Step == 42 })
 	if r.Loss != nil {
-		t.Errorf("loss is %v: what is not finite cannot be told in JSON", *r.Loss)
+		t.Errorf("loss is %v: JSON has no values that are not finite", *r.Loss)
 	}
 	if runtime.GOOS == "linux" {
 		b.service.await(t, "memory", func(r elastic.Report) bool { return r.Memory > 100<<10 })
 	}
 }
 
-// The checkpoint that a planned stop asks for is the last that a world prints: it is in the report that its member waits.
+// The checkpoint that a planned stop requests is the last that a world prints: it is in the report that its member waits.
 func TestTheCheckpointOfAPlannedStopIsReported(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'echo saved step 77; exit 0' USR1; echo saved step 50; while :; do sleep 0.02; done`)
@@ -699,14 +699,14 @@ func TestTheCheckpointOfAPlannedStopIsReported(t *testing.T) {
 
 func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	t.Parallel()
-	// The script writes a checkpoint upon SIGUSR1 and keeps training; SIGTERM ends it. The helper says if it gets
-	// the signal too, of which one without a handler would die.
+	// The script writes a checkpoint on SIGUSR1 and keeps training; SIGTERM ends it. The helper reports the signal, which would
+	// kill a process without a handler, if it receives it too.
 	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1; : > "$DIR/helper"; while :; do sleep 0.01; done' &
 	trap 'sleep 0.2; : > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1
 	trap 'ls "$DIR/ckpt" > "$DIR/at-term"; exit 0' TERM
 	echo ready; while :; do sleep 0.02; done`
 	b := newBench(t, 10*time.Minute, "sh", "-c", script)
-	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits here for so long
+	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
 	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
 	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -728,8 +728,8 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	}
 }
 
-// Whoever fails first is to be told by when each failed, and an end may be noticed late: by a process that is about it for
-// long, or on a host that is busy.
+// The first failure is determined by when each process failed, and an exit may be observed late: the process takes long to
+// exit, or the host is busy.
 func TestAFailureIsAsOldAsItsErrorFile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sh", "-c", `echo boom > $TORCHELASTIC_ERROR_FILE; sleep 0.2; : > "$DIR/later"; exit 3`)
@@ -741,11 +741,11 @@ func TestAFailureIsAsOldAsItsErrorFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Exit == nil || r.Exit.Message != "boom" || r.Exit.At.IsZero() || !r.Exit.At.Before(later.ModTime()) {
-		t.Errorf("it failed at %+v, and went on at %v", r.Exit, later.ModTime())
+		t.Errorf("it failed at %+v, and continued at %v", r.Exit, later.ModTime())
 	}
 }
 
-// A pointer file is often written in place: made empty, then filled. SIGTERM does not come between the two.
+// A pointer file is often written in place: truncated, then filled. SIGTERM must not come between the two.
 func TestPlannedStopLeavesNoEmptyPointer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'exec 3> "$CKPT/latest"; sleep 0.1; echo step-9 >&3' USR1; echo ready; while :; do sleep 0.02; done`)
@@ -773,15 +773,15 @@ func TestSecondLaunchOfAnIncarnationDoesNothing(t *testing.T) {
 	b.service.awaitState(t, job.MemberRunning, 1)
 	before := b.read("agent/agent.json")
 	if code := b.launch(t).code(t); code != ExitStarted {
-		t.Errorf("a second agent beside the first ended with %d", code)
+		t.Errorf("a second agent next to the first exited with %d", code)
 	}
 	a.signal(t, unix.SIGKILL)
 	a.code(t)
 	if code := b.launch(t).code(t); code != ExitStarted {
-		t.Errorf("a second agent after the first ended with %d", code)
+		t.Errorf("a second agent after the first exited with %d", code)
 	}
 	if b.read("agent/agent.json") != before || b.read("agent/exit.json") != "" {
-		t.Error("the second agent touched the first one's files")
+		t.Error("the second agent changed the first one's files")
 	}
 	if n := b.service.registrations(); n != 1 {
 		t.Errorf("%d registrations", n)
@@ -801,11 +801,11 @@ func TestUnusableConfigurationIsRecorded(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if e := b.exit(t); e.Reason != "failed" || !strings.Contains(e.Exit.NotStarted, "SIGNONSENSE") {
-		t.Errorf("exit.json says %+v", e)
+		t.Errorf("exit.json has %+v", e)
 	}
 }
 
-// What the session says it may say at any moment, also while the processes are being started.
+// The session may report at any moment, even while the processes are being started.
 func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 	b := newBench(t, time.Second, "true")
 	b.config.Processes = 2
@@ -820,13 +820,13 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.close()
-	a.recipe.forker.close()
-	a.recipe.forker = &forker{work: make(chan func()), done: make(chan struct{})}
+	a.launcher.forker.close()
+	a.launcher.forker = &forker{work: make(chan func()), done: make(chan struct{})}
 	var said []string
 	go func() {
-		defer close(a.recipe.forker.done)
-		for fork := range a.recipe.forker.work {
-			r := a.say().Report
+		defer close(a.launcher.forker.done)
+		for fork := range a.launcher.forker.work {
+			r := a.currentReport().Report
 			said = append(said, fmt.Sprintf("%s in generation %d, pids %v", r.State, r.Generation, r.PIDs))
 			fork()
 		}
@@ -836,14 +836,14 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 	}
 	a.publish()
 	a.step(world(1))
-	first := a.say().Report
+	first := a.currentReport().Report
 	if first.State != job.MemberRunning || len(first.PIDs) != 2 {
-		t.Errorf("once started it says %+v", first)
+		t.Errorf("once started it reports %+v", first)
 	}
 	for number := range 2 {
 		var recorded processesRecord
 		if err := json.Unmarshal([]byte(b.read("agent/processes.json")), &recorded); err != nil || len(recorded.Processes) != 2 || recorded.Generation != number+1 {
-			t.Errorf("of generation %d there is recorded %+v, %v", number+1, recorded, err)
+			t.Errorf("generation %d is recorded as %+v, %v", number+1, recorded, err)
 		}
 		if number == 0 { // the next world comes while this one is being stopped
 			a.step(world(2))
@@ -859,11 +859,11 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 		fmt.Sprintf("running in generation 1, pids %v", first.PIDs), fmt.Sprintf("running in generation 1, pids %v", first.PIDs),
 	}
 	if d := cmp.Diff(want, said); d != "" {
-		t.Errorf("what is said while processes are being started (-want +got):\n%s", d)
+		t.Errorf("reports while processes are being started (-want +got):\n%s", d)
 	}
 }
 
-// In the test's own process, so that goleak sees what is left of a whole life.
+// In the test's own process, so that goleak checks a whole agent's life.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	b := newBench(t, 50*time.Millisecond, "sleep", "60")
 	b.config.Dir = "" // as in a pod
@@ -883,6 +883,6 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		t.Fatal("Run does not return")
 	}
 	if alive(r.PIDs[0]) {
-		t.Error("the process lives on")
+		t.Error("the process still runs")
 	}
 }

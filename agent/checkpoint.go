@@ -8,33 +8,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkpointPoll is how often the checkpoint directory is looked at between the signal that asks for a
-// checkpoint and the finished file. Polling sees what network file systems never notify of.
+// checkpointPoll is how often the checkpoint directory is checked between the signal that requests a checkpoint and the
+// finished file. Polling works on network file systems without notification.
 const checkpointPoll = 20 * time.Millisecond
 
-// A file that is written in place is there before it is whole: a pointer file often is, and a SIGTERM then would leave it
-// empty, so that nothing could be resumed from. It counts as finished once it stayed as it is for so long. One that was moved
-// to its place is whole, unless it is empty.
+// A file written in place exists before it is complete: a pointer file often is, and a SIGTERM then would leave it empty, so
+// that nothing could be resumed from it. It counts as finished once it has not changed for this long. A file that was renamed
+// into place is complete, unless it is empty.
 const (
 	checkpointStill = 100 * time.Millisecond
-	emptyStill      = time.Second // a pointer that is about to be written, or a mark that has nothing in it
+	emptyStill      = time.Second // a pointer about to be written, or a marker file
 )
 
-// newest names the newest finished checkpoint of a directory.
+// newest identifies the newest finished checkpoint of a directory.
 type newest struct {
 	name string
 	at   time.Time
 	size int64
 }
 
-// arrival waits for a checkpoint that was asked for.
+// arrival waits for a requested checkpoint.
 type arrival struct {
-	before newest // when it was asked for
+	before newest // at the time of the request
 	seen   newest
-	since  time.Time // when seen was first seen as it is
+	since  time.Time // when seen was first observed in this state
 }
 
-// finished records what the newest checkpoint is by now, and reports whether it is the one that was asked for, and whole.
+// finished updates the newest checkpoint, and reports whether it is the requested one, and complete.
 func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen != a.seen {
 		a.seen, a.since = seen, now
@@ -43,21 +43,21 @@ func (a *arrival) finished(seen newest, moved bool, now time.Time) bool {
 	if seen.size == 0 {
 		still = emptyStill
 	}
-	// Not only another: an older file is the newest if the one that was is moved away or deleted before the next is written.
+	// Newer, not just different: if the newest was moved or deleted before the next is written, an older file becomes the
+	// newest.
 	newer := seen.at.After(a.before.at)
 	return newer && (moved && seen.size > 0 || now.Sub(a.since) >= still)
 }
 
-// moved reports whether a file's status changed after its last write, as a renaming changes it on Linux's file systems (rename(3p)
-// leaves it open).
+// moved reports whether a file's status changed after its last write, as a rename does on Linux's file systems (rename(3p) does
+// not require it).
 func moved(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && st.Ctim.Nano() > st.Mtim.Nano()
 }
 
-// newestCheckpoint looks at the regular files directly in dir. Names with ".tmp" are unfinished: writers
-// rename when they are done. Checkpoints that are directories are seen by the pointer file ("latest") that
-// is written after them. An unreadable directory holds none.
+// newestCheckpoint checks the regular files directly in dir. Names with ".tmp" are unfinished: writers rename them when done. A
+// checkpoint that is a directory is found by the pointer file ("latest") written after it. An unreadable directory has none.
 func newestCheckpoint(dir string) newest {
 	var best newest
 	entries, err := os.ReadDir(dir)

@@ -10,10 +10,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// environ is the environment of one training process: base, which holds what the user declared, and what
-// torchrun exports with torchrun's meaning (docs of torch.distributed.run), and ours. Paths in c are absolute.
-// The token itself is never in it, only the name of its file. What base says of those variables is taken out first, so that
-// an agent which itself was started under a launcher hands nothing stale on.
+// environ is the environment of one training process: base, which has what the user declared, plus torchrun's variables with
+// torchrun's meaning (docs of torch.distributed.run), plus ours. Paths in c are absolute. It has the name of the token's file,
+// never the token. These variables are removed from base first, so that an agent that was itself started under a launcher
+// passes no stale values on.
 func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, service string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -46,17 +46,17 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	number("TORCHELASTIC_RESTART_COUNT", p.RestartCount)
 	number("TORCHELASTIC_MAX_RESTARTS", c.MaxRestarts)
 	set("TORCHELASTIC_RUN_ID", runID(c))
-	// "True" would make rank 0 a mere client of a TCPStore that the launcher serves; ours serves none.
+	// "True" would make rank 0 a client of a TCPStore served by the launcher; we serve none.
 	set("TORCHELASTIC_USE_AGENT_STORE", "False")
 	set("TORCHELASTIC_ERROR_FILE", errorFile)
-	// A collective whose peer is gone must end the process, not block it. The second is its name up to torch 2.1.
+	// A collective with a lost peer must end the process, not block it. The second is the variable's name up to torch 2.1.
 	unlessSet("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
 	unlessSet("NCCL_ASYNC_ERROR_HANDLING", "1")
 	if c.Processes > 1 {
-		// Each would start a thread per core otherwise, and all fight for the same cores.
+		// Otherwise each would start a thread per core, and all would compete for the same cores.
 		unlessSet("OMP_NUM_THREADS", "1")
 	}
-	// torchrun runs `python -u`: without it output sits in Python's buffer, and progress is read late.
+	// torchrun runs `python -u`: without it Python buffers output, and progress is read late.
 	unlessSet("PYTHONUNBUFFERED", "1")
 
 	set("ELTRAIN_JOB", c.Job)
@@ -83,7 +83,7 @@ func roleOf(slot string) string {
 	return role
 }
 
-// runID is one name for all of a job's worlds; a job made again under the same name has another.
+// runID is one name for all of a job's worlds; a job created again under the same name has another.
 func runID(c *job.AgentConfig) string {
 	if c.UID != "" {
 		return c.UID

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// maxErrorFile bounds what is read of an error file. An exception's text is in it twice, once in the call stack, and that
-	// of a large model whose checkpoint does not fit names each of its tensors.
+	// maxErrorFile bounds what is read of an error file. It has an exception's text twice, once in the call stack, and the text
+	// can be long: a large model whose checkpoint does not fit names each of its tensors.
 	maxErrorFile = 4 << 20
-	maxMessage   = 8 << 10 // what is kept of its message: as much as the service takes, from the end
+	maxMessage   = 8 << 10 // the first part of its message is kept, up to the service's limit
 )
 
-// failure is what a process wrote to its error file.
+// failure is the content of a process's error file.
 type failure struct {
 	message string
-	at      int64     // Unix seconds; 0 if it did not say
+	at      int64     // Unix seconds; 0 if absent
 	written time.Time // the file's own time
 }
 
-// readErrorFile reads torchelastic's JSON, which has two shapes: "message" is an object with a message and
-// extraInfo (as @record writes it), or a plain string with the timestamp beside it. A file that is neither
-// is taken as plain text: whoever wrote it had something to say. ok is false if there is none or it is empty.
+// readErrorFile reads torchelastic's JSON, which has two forms: "message" is an object with a message and extraInfo (as @record
+// writes it), or a plain string with the timestamp next to it. Any other content is taken as plain text. ok is false if there
+// is no file or it is empty.
 func readErrorFile(path string) (f failure, ok bool) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func parseErrorFile(text []byte) failure {
 	return failure{message: message(inner.Message), at: int64(inner.ExtraInfo.Timestamp)}
 }
 
-// timestamp is Unix seconds, written as a number or as a string of one. What is neither counts as unsaid.
+// timestamp is Unix seconds, written as a number or as a string. Anything else counts as absent.
 type timestamp int64
 
 func (t *timestamp) UnmarshalJSON(b []byte) error {
@@ -81,14 +81,14 @@ func (t *timestamp) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// message is what is kept of one.
+// message is the part of a message that is kept.
 func message(s string) string {
-	return valid(s[:min(len(s), maxMessage)])
+	return sanitize(s[:min(len(s), maxMessage)])
 }
 
-// valid makes text fit for JSON and for a terminal: UTF-8, no control characters but tab and newline, no
-// white space at its end.
-func valid(s string) string {
+// sanitize makes text safe for JSON and for a terminal: UTF-8, no control characters except tab and newline, no trailing white
+// space.
+func sanitize(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\t' && r != '\n' {
 			return unicode.ReplacementChar

@@ -5,9 +5,8 @@ import (
 	"runtime"
 )
 
-// forker starts processes from one thread that lives as long as the agent does. PDEATHSIG is sent when the
-// thread that forked ends, not the process; Go ends threads as it likes, so processes started from any
-// goroutine could be killed at any time.
+// forker starts processes from one thread that lives as long as the agent. PDEATHSIG is sent when the forking thread exits, not
+// the process; Go may end threads at any time, so processes started from arbitrary goroutines could be killed at any time.
 type forker struct {
 	work chan func()
 	done chan struct{}
@@ -21,7 +20,7 @@ func newForker() *forker {
 			f.serve()
 			return
 		}
-		// The main thread does not end before the process. While it is held here, the other is on another.
+		// The main thread never exits before the process. While this goroutine holds it, the new one gets another thread.
 		locked := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()
@@ -34,7 +33,7 @@ func newForker() *forker {
 	return f
 }
 
-// serve forks until close. Its goroutine is locked to its thread and never unlocked: the thread ends with it.
+// serve forks until close. Its goroutine stays locked to its thread, so the thread exits with it.
 func (f *forker) serve() {
 	defer close(f.done)
 	for fork := range f.work {
@@ -48,7 +47,7 @@ func (f *forker) start(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// close ends the thread, and with it what it started.
+// close ends the thread, and with it the processes that it started.
 func (f *forker) close() {
 	close(f.work)
 	<-f.done

@@ -20,26 +20,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootCauseWait is how long the exit of a process is awaited that has written an error file before another
-// one failed: it is the root cause, but it is still busy ending (destructors, core dump).
+// rootCauseWait is how long to wait for the exit of a process that wrote its error file before another one failed: it is the
+// root cause, but is still busy exiting (destructors, core dump).
 const rootCauseWait = time.Second
 
-// maxExit bounds an exit as JSON: the service takes requests of up to 64 KiB.
+// maxExit bounds an exit as JSON: the service accepts requests of up to 64 KiB.
 const maxExit = 32 << 10
 
-// killAgain is when processes that were sent SIGKILL are complained of.
+// killAgain is how long after SIGKILL processes that still run are reported, and killed again.
 const killAgain = 10 * time.Second
 
-// groupPoll is how often it is looked whether a group that lost its leader is empty.
+// groupPoll is how often to check whether a group without its leader is empty.
 const groupPoll = 20 * time.Millisecond
 
-// Exit codes of a command that could not be started, as shells give them.
+// Exit codes of a command that could not be started, as in shells.
 const (
 	codeNotExecutable = 126
 	codeNotFound      = 127
 )
 
-// generation is the processes of this slot in one world, from their start until nothing of them runs.
+// generation is the processes of this slot in one world, from their start until none of them runs.
 type generation struct {
 	number    int
 	processes []*process
@@ -52,12 +52,12 @@ type generation struct {
 	checkpointSignal syscall.Signal // 0 if there is none
 	oomBefore        uint64         // the cgroup's count
 	oomKills         *atomic.Int64  // the agent's
-	asked            chan struct{}  // closed when the processes were sent SIGTERM
-	forced           chan struct{}  // closed when they were sent SIGKILL
+	terminating      chan struct{}  // closed when SIGTERM was sent
+	killing          chan struct{}  // closed when SIGKILL was sent
 	done             chan struct{}
 }
 
-// process is one training process. Its pid is its process group's number too.
+// process is one training process. Its pid is also the number of its process group.
 type process struct {
 	local     int
 	cmd       *exec.Cmd
@@ -69,11 +69,11 @@ type process struct {
 	ended     bool      // supervise has seen the exit
 
 	mu     sync.Mutex
-	reaped bool // its numbers may be another's by now
+	reaped bool // its pid may have been reused
 }
 
-// recipe is what the processes of every generation are made from.
-type recipe struct {
+// launcher starts the processes of every generation.
+type launcher struct {
 	config   *job.AgentConfig
 	base     []string // environment
 	errorDir string
@@ -81,22 +81,22 @@ type recipe struct {
 	forker   *forker
 	sink     *sink
 	meter    *meter
-	// progressed is called when the progress should go out now.
+	// progressed is called when the progress should be reported now.
 	progressed func()
 	log        *slog.Logger
 	oomKills   atomic.Int64 // processes that the kernel killed for memory
 }
 
-// start starts all processes of the slot in a world. When one cannot be started, the others are ended again
-// and the error says why, in the system's words; exit is then what to report.
-func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
+// start starts all processes of the slot in a world. If one cannot be started, the others are killed, and exit is what to
+// report, with the system's error.
+func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, exit *job.Exit) {
 	if exit := r.missingDirectory(); exit != nil {
 		return nil, exit
 	}
 	g = &generation{
 		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8),
 		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
-		oomKills: &r.oomKills, asked: make(chan struct{}), forced: make(chan struct{}), done: make(chan struct{}),
+		oomKills: &r.oomKills, terminating: make(chan struct{}), killing: make(chan struct{}), done: make(chan struct{}),
 	}
 	g.oomBefore, _ = oomKills()
 	for local := range r.config.Processes {
@@ -120,9 +120,9 @@ func (r *recipe) start(p elastic.Place, events chan<- event) (g *generation, exi
 	return g, nil
 }
 
-// missingDirectory is the exit of processes that have no directory to run in; nil if they have one. The system's
-// own word on it would be that the command was not found.
-func (r *recipe) missingDirectory() *job.Exit {
+// missingDirectory is the exit of processes without a working directory; nil if they have one. The system's own error would be
+// that the command was not found.
+func (r *launcher) missingDirectory() *job.Exit {
 	exit := &job.Exit{Code: codeNotFound, At: time.Now()}
 	dir := r.config.WorkingDir
 	if dir == "" {
@@ -147,7 +147,7 @@ func (r *recipe) missingDirectory() *job.Exit {
 	return exit
 }
 
-func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
+func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 	proc := &process{local: local, errorFile: filepath.Join(r.errorDir, fmt.Sprintf("%d-%d.json", p.Generation, local))}
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -165,11 +165,11 @@ func (r *recipe) spawn(p elastic.Place, local int) (*process, error) {
 	})
 
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
-	service, _ := serviceURL(r.config) // "" when nobody knows; then the file is to be read later
+	service, _ := serviceURL(r.config) // "" if unknown; then the file has to be read later
 	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, service)
 	if dir := r.config.WorkingDir; dir != "" {
 		proc.cmd.Dir = dir
-		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // of a name that occurs twice the last counts
+		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // for a repeated name the last value counts
 	}
 	proc.cmd.Stdout, proc.cmd.Stderr = in, in
 	proc.cmd.SysProcAttr = attributes()
@@ -194,7 +194,7 @@ func notStarted(local int, err error) *job.Exit {
 	return &job.Exit{Code: code, At: time.Now(), LocalRank: local, NotStarted: err.Error()}
 }
 
-// signal sends to the whole process group, unless its leader has ended.
+// signal signals the whole process group, unless its leader was reaped.
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,15 +203,15 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// await returns when the process has ended, its group with it, and its output was read. The group is
-// killed while the ended process is still a zombie, so its number cannot have become another's.
+// await returns when the process and its group have exited and its output was read. The group is killed while the exited
+// process is still a zombie, so its number cannot have been reused.
 func (p *process) await(g *generation) {
 	awaitExit(p.id.PID)
 	at := time.Now()
 	g.awaitGroup(p)
 	p.signal(unix.SIGKILL)
 	p.mu.Lock()
-	p.cmd.Wait() // at once; how it ended is in ProcessState
+	p.cmd.Wait() // returns at once; how it exited is in ProcessState
 	p.reaped = true
 	p.mu.Unlock()
 	p.reader.drain()
@@ -232,12 +232,12 @@ func (p *process) await(g *generation) {
 	p.exit = exit
 }
 
-// awaitGroup gives those that an ended process has left in its group the rest of the grace, if all were asked
-// to end: a shell dies of SIGTERM at once, and the program under it may be saving its work. Those that a
-// process leaves when it ends by itself have nobody to work for.
+// awaitGroup gives what an exited process left in its group the rest of the grace, if all were asked to stop: a shell dies of
+// SIGTERM at once, and the program under it may be saving its work. What a process leaves when it exits by itself gets no
+// grace.
 func (g *generation) awaitGroup(p *process) {
 	select {
-	case <-g.asked:
+	case <-g.terminating:
 	default:
 		return
 	}
@@ -246,28 +246,28 @@ func (g *generation) awaitGroup(p *process) {
 	for groupLives(p.id.PID) {
 		select {
 		case <-poll.C:
-		case <-g.forced:
+		case <-g.killing:
 			return
 		}
 	}
 }
 
 const (
-	// fileClock is the tick of the clock that files have their times from, as slow as Linux has it: 100 Hz.
+	// fileClock is the resolution of file times: at the slowest, Linux's 100 Hz tick.
 	fileClock = 10 * time.Millisecond
-	// longestEnd is how long a process may take to end after it wrote its error file: collectives that wait for peers
-	// that are gone time out after 10 minutes with NCCL, unless that is set.
+	// longestEnd is how long a process may take to exit after it wrote its error file: by default, NCCL collectives with lost
+	// peers time out after 10 minutes.
 	longestEnd = 10 * time.Minute
 )
 
-// failure completes an exit with what the process left to say.
+// failure completes an exit with the error file and the last output of the process.
 func (p *process) failure() job.Exit {
 	exit := *p.exit
 	if f, ok := readErrorFile(p.errorFile); ok {
 		exit.Message = f.message
-		// It was written before others can have met that this process is gone, and that it has ended may be noticed late. As
-		// in torchrun, the first failure is the one with the oldest error file. A file server's clock may be wrong, and a
-		// process may have gone on for long after what it wrote.
+		// The error file was written before others could notice that this process failed, while its exit may be observed late.
+		// As in torchrun, the first failure is the one with the oldest error file. A file server's clock may be wrong, and a
+		// process may have continued long after it wrote the file, so implausible times are ignored.
 		if f.written.After(p.begun.Add(-fileClock)) && f.written.After(exit.At.Add(-longestEnd)) && f.written.Before(exit.At) {
 			exit.At = f.written
 		}
@@ -276,8 +276,8 @@ func (p *process) failure() job.Exit {
 	return fit(exit, maxExit)
 }
 
-// fit makes an exit as JSON no longer than most bytes: first the oldest lines go, then the end of the message,
-// then that of the reason why nothing was started.
+// fit shortens an exit to at most most bytes of JSON: it drops the oldest lines, then the end of the message, then the end of
+// the reason why nothing was started.
 func fit(e job.Exit, most int) job.Exit {
 	for {
 		text, err := json.Marshal(e)
@@ -297,8 +297,8 @@ func fit(e job.Exit, most int) job.Exit {
 	}
 }
 
-// shorten cuts off by bytes or a few more, but not more than half at once: in JSON a character may take up to
-// six bytes, so that fewer may do.
+// shorten cuts at least by bytes off the end, but at most half at once: in JSON a character may take up to six bytes, so fewer
+// may suffice.
 func shorten(text string, by int) string {
 	by = min(by, (len(text)+1)/2)
 	return strings.ToValidUTF8(text[:len(text)-by], "")
@@ -312,7 +312,7 @@ func (g *generation) pids() []int {
 	return pids
 }
 
-// has reports whether pid is one of the processes themselves.
+// has reports whether pid is one of the processes.
 func (g *generation) has(pid int) bool { return slices.Contains(g.pids(), pid) }
 
 func (g *generation) ids() []processID {
@@ -323,7 +323,7 @@ func (g *generation) ids() []processID {
 	return ids
 }
 
-// stop begins to end the processes, or ends them faster than a stop before it.
+// stop begins to stop the processes, or shortens the grace of an earlier stop.
 func (g *generation) stop(s stop) {
 	select {
 	case g.stops <- s:
@@ -331,14 +331,14 @@ func (g *generation) stop(s stop) {
 	}
 }
 
-// signal sends to all processes that live, whole groups.
+// signal signals all live processes, whole groups.
 func (g *generation) signal(sig syscall.Signal) {
 	for _, p := range g.processes {
 		p.signal(sig)
 	}
 }
 
-// supervise follows the processes until none is left, and tells what happens: failed at most once, then stopped.
+// supervise follows the processes until none is left, and sends events: failed at most once, then stopped.
 func (g *generation) supervise() {
 	defer close(g.done)
 	s := newSupervisor(g)
@@ -350,23 +350,23 @@ func (g *generation) supervise() {
 		case how := <-g.stops:
 			s.stop(how)
 		case <-s.rootCause.C:
-			s.blame()
+			s.reportFailure()
 		case <-s.poll.C:
 			s.lookForCheckpoint()
-		case <-s.patience.C:
+		case <-s.checkpointTimeout.C:
 			s.terminate()
 		case <-s.kill.C:
 			s.killAll()
 		}
 	}
 	if len(s.failed) > 0 && !s.stopping {
-		s.blame()
+		s.reportFailure()
 	}
-	endStrays()
+	killStrays()
 	g.events <- stopped{g.ended()}
 }
 
-// ended is when the last process did. All have.
+// ended is when the last process exited. All must have.
 func (g *generation) ended() (at time.Time) {
 	for _, p := range g.processes {
 		if p.exit.At.After(at) {
@@ -376,22 +376,22 @@ func (g *generation) ended() (at time.Time) {
 	return at
 }
 
-// supervisor is what supervise knows while it waits.
+// supervisor is the state of supervise.
 type supervisor struct {
 	*generation
-	alive    int
-	failed   []*process // in the order of their exits
-	blamed   bool       // the first failure was told
-	stopping bool       // a stop was asked for: exits say nothing anymore
+	alive           int
+	failed          []*process // in order of their exits
+	failureReported bool       // the first failure was reported
+	stopping        bool       // a stop was requested: exits mean nothing anymore
 
-	rootCause  *time.Timer // a failure is told no later
-	checkpoint arrival
-	poll       *time.Ticker // looks for it
-	patience   *time.Timer  // SIGTERM goes out no later
-	grace      time.Duration
-	killAt     time.Time // zero before SIGTERM
-	kill       *time.Timer
-	killed     bool
+	rootCause         *time.Timer // when a failure is reported at the latest
+	checkpoint        arrival
+	poll              *time.Ticker // polls for checkpoint
+	checkpointTimeout *time.Timer  // when SIGTERM is sent at the latest
+	grace             time.Duration
+	killAt            time.Time // zero before SIGTERM
+	kill              *time.Timer
+	killed            bool
 }
 
 func newSupervisor(g *generation) *supervisor {
@@ -400,7 +400,7 @@ func newSupervisor(g *generation) *supervisor {
 		t.Stop()
 		return t
 	}
-	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), patience: unset(), kill: unset()}
+	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), checkpointTimeout: unset(), kill: unset()}
 	s.poll = time.NewTicker(checkpointPoll)
 	s.poll.Stop()
 	return s
@@ -409,18 +409,18 @@ func newSupervisor(g *generation) *supervisor {
 func (s *supervisor) close() {
 	s.rootCause.Stop()
 	s.poll.Stop()
-	s.patience.Stop()
+	s.checkpointTimeout.Stop()
 	s.kill.Stop()
 }
 
-// exited records that a process has ended.
+// exited handles a process's exit.
 func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
 	if s.stopping {
-		if !s.blamed && s.slain(p) {
-			s.blamed = true
-			s.events <- slain{p.failure()}
+		if !s.failureReported && s.killedByOther(p) {
+			s.failureReported = true
+			s.events <- killedByOther{p.failure()}
 		}
 		return
 	}
@@ -428,7 +428,7 @@ func (s *supervisor) exited(p *process) {
 		return
 	}
 	s.failed = append(s.failed, p)
-	if s.blamed {
+	if s.failureReported {
 		return
 	}
 	if s.awaitsRootCause() {
@@ -437,11 +437,11 @@ func (s *supervisor) exited(p *process) {
 		}
 		return
 	}
-	s.blame()
+	s.reportFailure()
 }
 
-// slain reports whether a process that was being stopped ended by a signal that was none of ours.
-func (s *supervisor) slain(p *process) bool {
+// killedByOther reports whether a process that was being stopped was killed by a signal that we did not send.
+func (s *supervisor) killedByOther(p *process) bool {
 	switch p.exit.Signal {
 	case "", unix.SIGTERM.String(), s.checkpointSignal.String():
 		return false
@@ -451,12 +451,12 @@ func (s *supervisor) slain(p *process) bool {
 	return true
 }
 
-// blame tells the first failure, and ends the processes that live: they cannot continue without their peer.
-func (s *supervisor) blame() {
-	if s.blamed {
+// reportFailure reports the first failure, and stops the other processes: they cannot continue without their peer.
+func (s *supervisor) reportFailure() {
+	if s.failureReported {
 		return
 	}
-	s.blamed = true
+	s.failureReported = true
 	s.rootCause.Stop()
 	s.events <- failed{s.first().failure()}
 	if s.alive > 0 && s.killAt.IsZero() {
@@ -465,8 +465,8 @@ func (s *supervisor) blame() {
 	}
 }
 
-// first is the process that failed first: by what the error files say, as torchrun has it, and by the order
-// of the exits where they say nothing or the same second.
+// first is the process that failed first: by the times in the error files, as in torchrun; by the order of exits if they have
+// none or the same second.
 func (s *supervisor) first() *process {
 	best := s.failed[0]
 	for _, p := range s.failed[1:] {
@@ -477,7 +477,7 @@ func (s *supervisor) first() *process {
 	return best
 }
 
-// failedAt is in Unix seconds, as error files have it.
+// failedAt is in Unix seconds, as in error files.
 func (p *process) failedAt() int64 {
 	if f, ok := readErrorFile(p.errorFile); ok && f.at != 0 {
 		return f.at
@@ -485,7 +485,7 @@ func (p *process) failedAt() int64 {
 	return p.exit.At.Unix()
 }
 
-// awaitsRootCause reports whether a process that still runs says it has failed before all that have ended.
+// awaitsRootCause reports whether a process that still runs recorded a failure earlier than all that have exited.
 func (s *supervisor) awaitsRootCause() bool {
 	first := s.first().failedAt()
 	for _, p := range s.processes {
@@ -499,7 +499,7 @@ func (s *supervisor) awaitsRootCause() bool {
 	return false
 }
 
-// stop records that the processes are to end.
+// stop starts a requested stop, or shortens the current one.
 func (s *supervisor) stop(how stop) {
 	s.stopping = true
 	s.rootCause.Stop()
@@ -513,18 +513,18 @@ func (s *supervisor) stop(how stop) {
 		s.grace = how.grace
 		s.checkpoint = arrival{before: newestCheckpoint(s.checkpointDir)}
 		for _, p := range s.processes {
-			// Not to the group: helpers that know nothing of the signal would die of it.
+			// Not to the group: helpers that do not handle the signal would be killed by it.
 			p.cmd.Process.Signal(s.checkpointSignal)
 		}
 		s.poll.Reset(checkpointPoll)
-		s.patience.Reset(how.grace)
+		s.checkpointTimeout.Reset(how.grace)
 	default:
 		s.grace = how.grace
 		s.terminate()
 	}
 }
 
-// lookForCheckpoint ends the processes once they have written the checkpoint that they were asked for.
+// lookForCheckpoint stops the processes once they have written the requested checkpoint.
 func (s *supervisor) lookForCheckpoint() {
 	if s.checkpointDir == "" {
 		return
@@ -535,27 +535,27 @@ func (s *supervisor) lookForCheckpoint() {
 	}
 }
 
-// terminate sends SIGTERM, once, and SIGCONT so that a process that was stopped gets it.
+// terminate sends SIGTERM, once, and SIGCONT so that a suspended process receives it.
 func (s *supervisor) terminate() {
 	if !s.killAt.IsZero() {
 		return
 	}
 	s.poll.Stop()
-	s.patience.Stop()
-	close(s.asked)
+	s.checkpointTimeout.Stop()
+	close(s.terminating)
 	s.signal(unix.SIGTERM)
 	s.signal(unix.SIGCONT)
 	s.killAt = time.Now().Add(s.grace)
 	s.kill.Reset(s.grace)
 }
 
-// killAll sends SIGKILL. A process that hangs in the kernel, in a driver or on a dead file system, does not
-// end by it. Nobody can end it, and what it holds must not be given to the next: the agent waits, and says so.
+// killAll sends SIGKILL. A process that hangs in the kernel, in a driver or on a dead file system, survives it. What it holds
+// must not be given to the next incarnation, so the agent waits, and logs it.
 func (s *supervisor) killAll() {
 	if s.killed {
 		s.log.Error("killed processes do not end", "pids", s.pids())
 	} else {
-		close(s.forced)
+		close(s.killing)
 	}
 	s.killed = true
 	s.generation.signal(unix.SIGKILL)

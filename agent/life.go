@@ -8,52 +8,51 @@ import (
 )
 
 const (
-	// brokenGrace is the most that processes of a broken world get between SIGTERM and SIGKILL. Their
-	// collectives can never finish, so there is nothing left that a long grace could save, and every
-	// second of it is a second in which the whole job stands still.
+	// brokenGrace is the most that processes of a broken world get between SIGTERM and SIGKILL. Their collectives can never
+	// finish, so a longer grace could save nothing, and the whole job stands still meanwhile.
 	brokenGrace = 2 * time.Second
-	// fencedGrace is what processes of a fenced incarnation get. Its successor may run already.
+	// fencedGrace is what processes of a fenced incarnation get. Its successor may already run.
 	fencedGrace = time.Second
 )
 
-// life is the agent's own life as a value: what it says of itself and what it does next. Step is all that
-// changes it. There is no process, clock or socket in here; those are at the edges (see agent).
+// life is the agent's state machine as a value: what it reports and what it does next. Only Step changes it. It has no process,
+// clock or socket; those are at the edges (see agent).
 type life struct {
 	stopGrace time.Duration
 
 	state      job.MemberState
-	generation int // that the processes run or last ran in; 0 before the first
+	generation int // of the processes that run or last ran; 0 before the first
 	rank       int
 	slots      int
-	port       int // of that world, if its rank 0 is here; 0 otherwise
+	port       int // of that world, if this is its rank 0; else 0
 	inPlace    int
 	pids       []int
 	exit       *job.Exit
 
-	procs    procs
-	grace    time.Duration // of the stop under way
-	order    elastic.Order // the newest
-	ending   job.EndReason // why the agent is about to end; "" if it is not
-	farewell bool          // only the answer to the last word is missing
-	heard    answered      // the newest answer
+	procs          procs
+	grace          time.Duration // of the current stop
+	order          elastic.Order // the newest
+	ending         job.EndReason // why the agent is about to exit; "" if it is not
+	awaitingAnswer bool          // only the answer to the last report is missing
+	lastAnswer     answered      // the newest answer
 }
 
-// procs is what the processes do.
+// procs is the state of the processes.
 type procs string
 
 const (
 	idle     procs = "idle"
 	running  procs = "running"
-	stopping procs = "stopping" // SIGTERM is on its way or was sent; some still run
+	stopping procs = "stopping" // SIGTERM was or is about to be sent; some still run
 )
 
-// event is what can happen to an agent.
+// event is an input of life.
 type event interface{ isEvent() }
 
 type (
 	// ordered: the service's newest order.
 	ordered struct{ elastic.Order }
-	// answered: the service has answered a report with this state and so many processes.
+	// answered: the service has answered a report with this state and number of processes.
 	answered struct {
 		state job.MemberState
 		pids  int
@@ -62,48 +61,48 @@ type (
 	fenced struct{}
 	// signalled: SIGTERM or SIGINT.
 	signalled struct{}
-	// started: the processes of the world that start named run.
+	// started: the processes of the last start run.
 	started struct{ pids []int }
 	// failed: the first process failed. The others, if any, are being stopped.
 	failed struct{ exit job.Exit }
-	// slain: a process that was being stopped ended by a signal that this agent did not send. That is why
-	// the world broke, or as good a reason: the news of its peers' broken connections were just quicker.
-	slain struct{ exit job.Exit }
-	// stopped: nothing of the generation is running, since at. Without a failed or a stop before it, all ended with 0.
+	// killedByOther: a process that was being stopped was killed by a signal that this agent did not send. This broke the world, or
+	// could as well have: the reports of its peers' broken connections merely came first.
+	killedByOther struct{ exit job.Exit }
+	// stopped: nothing of the generation runs, since at. Without a failed or a stop before, all processes exited with 0.
 	stopped struct{ at time.Time }
-	// overdue: nobody answered the last word in time.
+	// overdue: the last report was not answered in time.
 	overdue struct{}
 )
 
-func (ordered) isEvent()   {}
-func (answered) isEvent()  {}
-func (fenced) isEvent()    {}
-func (signalled) isEvent() {}
-func (started) isEvent()   {}
-func (failed) isEvent()    {}
-func (slain) isEvent()     {}
-func (stopped) isEvent()   {}
-func (overdue) isEvent()   {}
+func (ordered) isEvent()       {}
+func (answered) isEvent()      {}
+func (fenced) isEvent()        {}
+func (signalled) isEvent()     {}
+func (started) isEvent()       {}
+func (failed) isEvent()        {}
+func (killedByOther) isEvent() {}
+func (stopped) isEvent()       {}
+func (overdue) isEvent()       {}
 
-// effect is what to do about an event, in the order given.
+// effect is what to do about an event. Effects are carried out in order.
 type effect interface{ isEffect() }
 
 type (
 	// start the processes of a world.
 	start struct{ place elastic.Place }
-	// stop the processes: SIGTERM, SIGKILL after grace. With checkpoint they are asked for one first.
-	// A stop during a stop can only bring its end nearer.
+	// stop the processes: SIGTERM, then SIGKILL after grace; with checkpoint, ask for one first. A stop during another can only
+	// make it shorter.
 	stop struct {
 		grace      time.Duration
 		checkpoint bool
 	}
 	// reserve another port for MASTER_PORT.
 	reserve struct{}
-	// report to the service at once.
+	// report to the service now.
 	report struct{}
-	// lastWord: an overdue event is wanted if no answer comes soon.
+	// lastWord requests an overdue event if no answer comes soon.
 	lastWord struct{}
-	// end the agent.
+	// end exits the agent.
 	end struct{ reason job.EndReason }
 )
 
@@ -119,12 +118,12 @@ func newLife(stopGrace time.Duration) *life {
 	return &life{stopGrace: stopGrace, state: job.MemberWaiting, procs: idle}
 }
 
-// Step takes one event and says what to do about it.
+// Step applies one event and returns what to do about it.
 func (l *life) Step(e event) []effect {
 	switch e := e.(type) {
 	case ordered:
 		l.order = e.Order
-		return l.obey()
+		return l.followOrder()
 	case answered:
 		return l.answered(e)
 	case fenced:
@@ -136,21 +135,21 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
-	case slain:
-		return l.slain(e)
+	case killedByOther:
+		return l.killedByOther(e)
 	case stopped:
 		return l.stopped(e)
 	case overdue:
-		if l.farewell {
+		if l.awaitingAnswer {
 			return []effect{end{l.reason()}}
 		}
 	}
 	return nil
 }
 
-// obey compares the newest order with what the processes do. It is level-triggered: it may be called at
-// any time, and does nothing where nothing is to be done.
-func (l *life) obey() []effect {
+// followOrder compares the newest order with the state of the processes. It is level-triggered: it may be called at any time, and does
+// nothing if there is nothing to do.
+func (l *life) followOrder() []effect {
 	if l.ending != "" {
 		return nil
 	}
@@ -159,13 +158,13 @@ func (l *life) obey() []effect {
 	}
 	switch l.procs {
 	case idle:
-		return l.obeyIdle()
+		return l.followOrderIdle()
 	case running:
 		if l.order.Do == elastic.Wait || l.newWorld() {
 			return l.stop(l.orderedStop())
 		}
 	case stopping:
-		// A failed process waits for its verdict; how fast its peers end was settled when it failed.
+		// A failed process waits for its verdict; its peers' grace was set when it failed.
 		if s := l.orderedStop(); l.state == job.MemberRunning && s.grace < l.grace {
 			return l.stop(s)
 		}
@@ -173,7 +172,7 @@ func (l *life) obey() []effect {
 	return nil
 }
 
-func (l *life) obeyIdle() []effect {
+func (l *life) followOrderIdle() []effect {
 	switch {
 	case l.state == job.MemberFailed && l.order.InPlace > l.inPlace:
 		l.inPlace = l.order.InPlace
@@ -191,17 +190,17 @@ func (l *life) obeyIdle() []effect {
 	return nil
 }
 
-// newWorld reports whether the order is to run a world later than the one this agent knows. A world that
-// has run here once never runs here again: its peers have moved on.
+// newWorld reports whether the order is to run a world later than this agent's last. A world that has run here never runs here
+// again: its peers have moved on.
 func (l *life) newWorld() bool {
 	return l.order.Do == elastic.Run && l.order.World != nil && l.order.World.Generation > l.generation
 }
 
-// starting reports whether a start was asked for and neither its processes nor their failure have been heard of.
+// starting reports whether a start was requested whose result is not known yet.
 func (l *life) starting() bool { return l.procs == running && l.pids == nil }
 
-// orderedStop is how processes are stopped for a next world: politely if the service planned it, which it
-// says by asking for a checkpoint, and fast if the world broke.
+// orderedStop is how to stop processes for a next world: with the full grace if the service planned the stop, which it
+// indicates by asking for a checkpoint; fast if the world broke.
 func (l *life) orderedStop() stop {
 	if l.order.Checkpoint {
 		return stop{grace: l.stopGrace, checkpoint: true}
@@ -214,7 +213,7 @@ func (l *life) stop(s stop) []effect {
 	return []effect{s}
 }
 
-// wait makes the member ready for the next world, which gets a port of its own.
+// wait makes the member ready for the next world, with another port.
 func (l *life) wait() []effect {
 	l.state = job.MemberWaiting
 	return []effect{reserve{}, report{}}
@@ -222,14 +221,14 @@ func (l *life) wait() []effect {
 
 func (l *life) failed(e failed) []effect {
 	if l.procs != running {
-		return nil // it was being stopped: how it ends says nothing
+		return nil // it was being stopped: how it exits means nothing
 	}
 	l.state, l.exit = job.MemberFailed, &e.exit
 	l.procs, l.grace = stopping, min(l.stopGrace, brokenGrace)
 	return []effect{report{}}
 }
 
-func (l *life) slain(e slain) []effect {
+func (l *life) killedByOther(e killedByOther) []effect {
 	if l.procs != stopping || l.ending != "" || l.state != job.MemberRunning {
 		return nil
 	}
@@ -242,15 +241,15 @@ func (l *life) stopped(e stopped) []effect {
 	l.procs, l.pids = idle, nil
 	switch {
 	case was == running:
-		l.state, l.exit = job.MemberSucceeded, &job.Exit{At: e.at} // a master that comes later learns when it was
+		l.state, l.exit = job.MemberSucceeded, &job.Exit{At: e.at} // tells a later master when it was
 		return []effect{report{}}
 	case l.ending != "":
 		return l.finish()
 	case l.state == job.MemberRunning:
-		return append(l.wait(), l.obey()...)
+		return append(l.wait(), l.followOrder()...)
 	}
-	// Failed: the report without PIDs tells that nothing runs; a verdict that came meanwhile holds now.
-	if next := l.obey(); next != nil {
+	// Failed: the report without PIDs says that nothing runs; a verdict that came meanwhile applies now.
+	if next := l.followOrder(); next != nil {
 		return next
 	}
 	return []effect{report{}}
@@ -266,11 +265,11 @@ func (l *life) signalled() []effect {
 	if l.state == job.MemberWaiting || l.state == job.MemberRunning {
 		l.state = job.MemberLeaving
 	}
-	// The others continue at once if the service hears of it before the processes have ended.
+	// If the service learns of this before the processes have exited, the others can continue at once.
 	return append([]effect{report{}}, l.leave(job.EndLeft, stop{grace: l.stopGrace})...)
 }
 
-// leave begins the agent's end. A fence goes before any other reason to end.
+// leave begins the agent's exit. A fence takes precedence over any other reason.
 func (l *life) leave(why job.EndReason, s stop) []effect {
 	if l.ending != "" && why != job.EndFenced {
 		return nil
@@ -292,34 +291,34 @@ func (l *life) stopFaster(s stop) []effect {
 	return l.stop(s)
 }
 
-// finish ends the agent once no process runs. Who goes by its own or a signal's choice says a last word.
+// finish exits once no process runs. An agent that leaves on a signal sends a last report first.
 func (l *life) finish() []effect {
 	switch l.ending {
 	case job.EndFenced, job.EndOrdered:
 		return []effect{end{l.reason()}}
 	case job.EndLeft:
-		l.farewell = true
+		l.awaitingAnswer = true
 		return []effect{report{}, lastWord{}}
 	}
 	return nil
 }
 
-// wantsAnswer reports whether what the agent says now is to be answered at once.
+// wantsAnswer reports whether the current report requires an immediate answer.
 func (l *life) wantsAnswer() bool {
 	ends := l.state == job.MemberSucceeded || l.ending == job.EndLeft
-	return ends && l.heard != answered{l.state, len(l.pids)}
+	return ends && l.lastAnswer != answered{l.state, len(l.pids)}
 }
 
 func (l *life) answered(e answered) []effect {
-	l.heard = e
+	l.lastAnswer = e
 	known := l.procs == idle && e.state == l.state && e.pids == 0
-	if known && (l.farewell || l.state == job.MemberSucceeded) {
+	if known && (l.awaitingAnswer || l.state == job.MemberSucceeded) {
 		return []effect{end{l.reason()}}
 	}
 	return nil
 }
 
-// reason is why the agent ends: what its processes did by themselves before goes first, but for a fence.
+// reason is why the agent exits: what its processes did by themselves takes precedence, except over a fence.
 func (l *life) reason() job.EndReason {
 	switch {
 	case l.ending == job.EndFenced:

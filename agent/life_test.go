@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The scenarios read as a conversation: an event in, the effects and the new state out.
+// The scenarios list an event, then its effects and the new state.
 func TestLife(t *testing.T) {
 	datadriven.Walk(t, "testdata/life", func(t *testing.T, path string) {
 		l := newLife(30 * time.Second)
@@ -55,7 +55,7 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 	case "failed":
 		return failed{job.Exit{Code: number("code")}}
 	case "slain":
-		return slain{job.Exit{Code: 137, Signal: "killed"}}
+		return killedByOther{job.Exit{Code: 137, Signal: "killed"}}
 	case "stopped":
 		return stopped{}
 	case "sigterm":
@@ -109,8 +109,8 @@ func state(l *life) string {
 	return text + "\n"
 }
 
-// Whatever comes in whatever order: processes are started only while none run, a generation never runs
-// twice, what was told to go never starts again, and a fence or an order to leave always comes to an end.
+// For all events in any order: processes are started only while none run, a generation never runs twice, an agent that is to
+// leave never starts any again, and a fence or an order to leave always ends the agent.
 func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(30 * time.Second)
@@ -120,16 +120,16 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 				switch effect := effect.(type) {
 				case start:
 					if alive || gone || effect.place.Generation <= newest {
-						t.Fatalf("started generation %d: alive %v, newest %d, told to go %v", effect.place.Generation, alive, newest, gone)
+						t.Fatalf("started generation %d: alive %v, newest %d, leaving %v", effect.place.Generation, alive, newest, gone)
 					}
 					alive, newest = true, effect.place.Generation
 				case stop:
 					if !alive {
-						t.Fatal("stopped what does not run")
+						t.Fatal("a stop without processes")
 					}
 				case end:
 					if alive {
-						t.Fatal("ended while processes run")
+						t.Fatal("exited while processes run")
 					}
 					ended = true
 				}
@@ -184,7 +184,7 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 			take(overdue{})
 		}
 		if !ended {
-			t.Fatalf("told to go, nothing runs, and it stays: %s", state(l))
+			t.Fatalf("it is to leave and nothing runs, but it does not exit: %s", state(l))
 		}
 	})
 }

@@ -14,28 +14,28 @@ import (
 
 const (
 	maxLine     = 64 << 10 // a longer line is split
-	maxLog      = 64 << 20 // the log is rotated beyond: one older file, named .1, is kept
+	maxLog      = 64 << 20 // the log is rotated at this size: one older file, named .1, is kept
 	readSize    = 16 << 10
 	tailLines   = 20
 	maxTailLine = 512
-	// drainTime is how long output is still read after a process and its group have ended: what is in the
-	// pipe takes no time, and a process that fled the group may hold the pipe open forever.
+	// drainTime is how long to read output after a process and its group have exited: what is in the pipe takes no time, and a
+	// process that left the group may hold the pipe open forever.
 	drainTime = 250 * time.Millisecond
-	// maxPipe is the most that a pipe holds (fs.pipe-max-size of proc_sys_fs(5); by itself one holds 64 KiB).
+	// maxPipe is the largest capacity of a pipe (fs.pipe-max-size of proc_sys_fs(5); the default is 64 KiB).
 	maxPipe = 1 << 20
 )
 
-// sink is where the slot's output goes: a file that is rotated, or the agent's own stdout. Safe for
-// concurrent use; one Write is one piece.
+// sink receives the slot's output: a file that is rotated, or the agent's own stdout. Safe for concurrent use; each Write is
+// atomic.
 type sink struct {
 	log  *slog.Logger
 	path string // "" for stdout
 
-	mu     sync.Mutex
-	w      *os.File
-	size   int64
-	failed bool // the last write did
-	torn   bool // the last line has no end: its agent was killed meanwhile, or the disk was full
+	mu         sync.Mutex
+	w          *os.File
+	size       int64
+	failed     bool // the last write failed
+	incomplete bool // the last line is incomplete: its agent was killed, or the disk was full
 }
 
 func openSink(path string, log *slog.Logger) (*sink, error) {
@@ -57,13 +57,12 @@ func (s *sink) open() error {
 		return err
 	}
 	var last [1]byte
-	n, _ := w.ReadAt(last[:], info.Size()-1) // none of an empty file
-	s.w, s.size, s.torn = w, info.Size(), n == 1 && last[0] != '\n'
+	n, _ := w.ReadAt(last[:], info.Size()-1) // n is 0 for an empty file
+	s.w, s.size, s.incomplete = w, info.Size(), n == 1 && last[0] != '\n'
 	return nil
 }
 
-// Write takes whole lines. It never fails its caller: a full disk must not stop the training. It says so once, in the agent's
-// log.
+// Write takes whole lines. It never fails: a full disk must not stop the training. The error is logged once.
 func (s *sink) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,13 +70,13 @@ func (s *sink) Write(b []byte) (int, error) {
 		s.rotate()
 	}
 	given := len(b)
-	if s.torn {
+	if s.incomplete {
 		b = append([]byte{'\n'}, b...)
 	}
 	n, err := s.w.Write(b)
 	s.size += int64(n)
 	if n > 0 {
-		s.torn = b[n-1] != '\n'
+		s.incomplete = b[n-1] != '\n'
 	}
 	if err != nil && !s.failed {
 		s.log.Error("output of the processes is lost", "error", err)
@@ -86,7 +85,7 @@ func (s *sink) Write(b []byte) (int, error) {
 	return given, nil
 }
 
-// rotate starts a new file. If it cannot, the old one grows on.
+// rotate starts a new file. If it cannot, the old one keeps growing.
 func (s *sink) rotate() {
 	old := s.w
 	err := os.Rename(s.path, s.path+".1")
@@ -95,7 +94,7 @@ func (s *sink) rotate() {
 	}
 	if err != nil {
 		s.log.Error("rotate the log", "error", err)
-		s.size = 0 // not again with every line
+		s.size = 0 // do not retry with every line
 		return
 	}
 	old.Close()
@@ -107,16 +106,16 @@ func (s *sink) close() {
 	}
 }
 
-// reader takes one process's output apart into lines: each goes to the sink with the process's prefix, to
-// the progress meter, and the last ones are kept.
+// reader splits one process's output into lines: each goes to the sink with the process's prefix, and to the progress meter,
+// and the last ones are kept.
 type reader struct {
 	pipe   *os.File
 	prefix []byte
 	to     io.Writer
-	seen   func(line []byte) // told every line that has an end; must not keep it
+	seen   func(line []byte) // called with every complete line; must not keep it
 
-	line []byte // of which the end has not come
-	cr   bool   // the last byte was a \r, which has ended a line already
+	line []byte // incomplete
+	cr   bool   // the last byte was a \r, which already ended a line
 	out  []byte // prefixed lines for the next Write
 
 	mu   sync.Mutex
@@ -138,22 +137,22 @@ func (r *reader) run() {
 		n, err := r.pipe.Read(buf)
 		r.split(buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			r.rest(buf)
+			r.readRest(buf)
 		}
 		if err != nil {
 			break
 		}
 	}
 	if len(r.line) > 0 {
-		r.seen = func([]byte) {} // of a process that was killed, step 10 may be the beginning of step 1000
+		r.seen = func([]byte) {} // step 10 of a killed process may be the beginning of step 1000
 		r.endLine()
 	}
 	r.flush()
 }
 
-// rest reads what is in the pipe once the time for it is over: on a host that is busy none of it may have been read, and the
-// last lines are what an incident is told with.
-func (r *reader) rest(buf []byte) {
+// readRest reads what is left in the pipe after the deadline: on a busy host nothing may have been read yet, and incidents are
+// reported with the last lines.
+func (r *reader) readRest(buf []byte) {
 	if r.pipe.SetReadDeadline(time.Time{}) != nil {
 		return // it was closed
 	}
@@ -163,7 +162,7 @@ func (r *reader) rest(buf []byte) {
 	}
 	for left := maxPipe; left > 0; {
 		n := 0
-		err := raw.Read(func(fd uintptr) bool { // does not wait: it says that it is done
+		err := raw.Read(func(fd uintptr) bool { // returning true means do not wait
 			for {
 				var err error
 				if n, err = unix.Read(int(fd), buf[:min(left, len(buf))]); err != unix.EINTR {
@@ -171,7 +170,7 @@ func (r *reader) rest(buf []byte) {
 				}
 			}
 		})
-		if err != nil || n <= 0 { // nothing in it, or its end
+		if err != nil || n <= 0 { // the pipe is empty, or at its end
 			return
 		}
 		r.split(buf[:n])
@@ -179,15 +178,15 @@ func (r *reader) rest(buf []byte) {
 	}
 }
 
-// drain waits for the output's end, for drainTime at most.
+// drain waits for the output's end, at most drainTime.
 func (r *reader) drain() {
 	if err := r.pipe.SetReadDeadline(time.Now().Add(drainTime)); err != nil && !errors.Is(err, os.ErrClosed) {
-		r.pipe.Close() // a deadline is always possible on a pipe; without one only closing is bounded
+		r.pipe.Close() // pipes support deadlines; otherwise closing bounds the wait
 	}
 	<-r.done
 }
 
-// split ends a line at \n, \r\n and \r, which progress bars use to draw over themselves.
+// split ends a line at \n, \r\n and \r, which progress bars use to overwrite themselves.
 func (r *reader) split(b []byte) {
 	for len(b) > 0 {
 		if r.cr && b[0] == '\n' {
@@ -235,7 +234,7 @@ func (r *reader) flush() {
 		r.to.Write(r.out)
 		r.out = r.out[:0]
 	}
-	if cap(r.out) > 4*readSize { // one long line does not cost memory forever
+	if cap(r.out) > 4*readSize { // one long line must not cost memory forever
 		r.out, r.line = nil, append([]byte(nil), r.line...)
 	}
 }
@@ -258,7 +257,7 @@ func (r *reader) last() []string {
 	defer r.mu.Unlock()
 	lines := make([]string, 0, len(r.tail))
 	for i := range r.tail {
-		lines = append(lines, valid(string(r.tail[(r.next+i)%len(r.tail)])))
+		lines = append(lines, sanitize(string(r.tail[(r.next+i)%len(r.tail)])))
 	}
 	return lines
 }

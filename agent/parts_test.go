@@ -58,7 +58,7 @@ func TestErrorFiles(t *testing.T) {
 		}
 	}
 	if _, ok := readErrorFile("/no/such/file"); ok {
-		t.Error("read a file that is not there")
+		t.Error("read a file that does not exist")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestExitFitsIntoAReport(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 	if e = fit(e, job.LastWordSize); len(e.Tail) != 0 || len(e.Message) < (job.LastWordSize-200)/len("\\u003c")/2 {
-		t.Errorf("of the message %d bytes are left, of the tail %q", len(e.Message), e.Tail)
+		t.Errorf("%d bytes of the message are left, and the tail %q", len(e.Message), e.Tail)
 	}
 	where := job.Exit{NotStarted: "directory " + strings.Repeat("é", job.LastWordSize)}
 	if text, err := json.Marshal(fit(where, job.LastWordSize)); err != nil || len(text) > job.LastWordSize || strings.Contains(string(text), `\ufffd`) {
@@ -81,7 +81,7 @@ func TestExitFitsIntoAReport(t *testing.T) {
 	}
 	small := job.Exit{Code: 1, Message: "boom", Tail: []string{"last"}}
 	if diff := cmp.Diff(small, fit(small, maxExit)); diff != "" {
-		t.Errorf("a small one was changed:\n%s", diff)
+		t.Errorf("a small exit was changed:\n%s", diff)
 	}
 }
 
@@ -111,7 +111,7 @@ func linesOf(t require, pieces ...[]byte) (lines []string, r *reader) {
 	return lines, r
 }
 
-// held is a place for output that takes none for a while.
+// held is a writer that blocks for a while.
 type held struct {
 	bytes.Buffer
 	until <-chan struct{}
@@ -122,13 +122,13 @@ func (h *held) Write(b []byte) (int, error) {
 	return h.Buffer.Write(b)
 }
 
-// What is in the pipe when the time to read it is over is read anyway, and what holds it open is not waited for.
+// What is in the pipe at the deadline is still read, without waiting for whoever holds the pipe open.
 func TestOutputThatIsReadLateIsWhole(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close() // as one that fled the group
+	defer in.Close() // like a process that left the group
 	free := make(chan struct{})
 	log := &held{until: free}
 	r := newReader(out, "", log, func([]byte) {})
@@ -151,7 +151,7 @@ func TestOutputThatIsReadLateIsWhole(t *testing.T) {
 		t.Fatal("it waits for more")
 	}
 	if n := strings.Count(log.String(), line); n != lines {
-		t.Errorf("of %d lines in the pipe %d were read", lines, n)
+		t.Errorf("%[2]d of %[1]d lines in the pipe were read", lines, n)
 	}
 }
 
@@ -160,7 +160,7 @@ type require interface {
 	Fatalf(string, ...any)
 }
 
-// However output is cut into pieces on its way, the lines are the same.
+// However output is split into pieces, the lines are the same.
 func TestOutputIsTheSameHoweverItIsCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab\n\r")), 0, 60, -1).Draw(t, "text")
@@ -195,7 +195,7 @@ func TestLongLinesAreSplit(t *testing.T) {
 		t.Errorf("the tail has %d lines", len(tail))
 	}
 	if cap(r.out) > 4*readSize {
-		t.Errorf("one long line costs %d bytes for ever", cap(r.out))
+		t.Errorf("one long line costs %d bytes forever", cap(r.out))
 	}
 }
 
@@ -207,7 +207,7 @@ func TestLogIsRotated(t *testing.T) {
 	if err := os.Truncate(path, maxLog-11); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openSink(path, quiet) // what is there has no end
+	s, err := openSink(path, quiet) // the existing content is incomplete
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestLogIsRotated(t *testing.T) {
 	}
 }
 
-// What an agent that was killed could not write whole does not become the beginning of its successor's first line.
+// An incomplete last line of a killed agent is not joined with its successor's first line.
 func TestLogGoesOnAtALineOfItsOwn(t *testing.T) {
 	for before, want := range map[string]string{"": "new\n", "old\n": "old\nnew\n", "[rank 0] hal": "[rank 0] hal\nnew\n"} {
 		path := filepath.Join(t.TempDir(), "log")
@@ -245,7 +245,7 @@ func TestLogGoesOnAtALineOfItsOwn(t *testing.T) {
 	}
 }
 
-// A last line without its end is kept, and no progress is read from it.
+// An incomplete last line is kept, but no progress is read from it.
 func TestUnendedLineTellsNoProgress(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -277,7 +277,7 @@ func TestFullDiskDoesNotStopTraining(t *testing.T) {
 		}
 	}
 	if n := strings.Count(said.String(), "output of the processes is lost"); n != 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("after 100 steps at 10/s: %+v", p)
 	}
 	if p := see(1, "step 50 loss 9"); p.step != 99 || *p.loss != 0.25 {
-		t.Errorf("a rank that lags behind counts: %+v", p)
+		t.Errorf("a slower rank counts: %+v", p)
 	}
 	if p := m.read(at.Add(100 * time.Second)); p.rate > 1 {
 		t.Errorf("the rate does not fall when steps stop: %+v", p)
@@ -315,11 +315,11 @@ func TestProgress(t *testing.T) {
 		t.Errorf("a late line of the old generation counts: %+v", p)
 	}
 	if p := see(2, "step 99999999999999999999 loss 1"); p.step != 40 {
-		t.Errorf("a number beyond all: %+v", p)
+		t.Errorf("a number out of range: %+v", p)
 	}
 	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
 		if _, err := newMeter(bad, ""); err == nil {
-			t.Errorf("pattern %q was taken", bad)
+			t.Errorf("pattern %q was accepted", bad)
 		}
 		if _, err := newMeter("", bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
 			t.Errorf("pattern %q of checkpoints: %v", bad, err)
@@ -357,7 +357,7 @@ func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
 	}
 }
 
-// A checkpoint goes out at once, like a first step; after something else that has just gone out it goes with the next.
+// A checkpoint is reported at once, like a first step; shortly after another report it goes with the next.
 func TestACheckpointIsWorthTelling(t *testing.T) {
 	m, err := newMeter(`step (?P<step>\d+)`, `saved (?P<step>\d+)`)
 	if err != nil {
@@ -371,14 +371,14 @@ func TestACheckpointIsWorthTelling(t *testing.T) {
 	}{
 		{0, "saved 5", true},
 		{time.Second, "saved 6", false},   // it goes with the next
-		{progressEvery, "saved 6", false}, // it is known
+		{progressEvery, "saved 6", false}, // already known
 		{progressEvery, "saved 7", true},
 		{progressEvery, "step 8", true}, // the first of its generation
 		{progressEvery + time.Second, "saved 8", false},
 		{2 * progressEvery, "step 9", true},
 	} {
 		if got := m.see(1, []byte(line.text), begin.Add(line.after)); got != line.want {
-			t.Errorf("%s after %s: worth telling is %v", line.text, line.after, got)
+			t.Errorf("%s after %s: worth reporting is %v", line.text, line.after, got)
 		}
 	}
 }
@@ -391,17 +391,17 @@ func TestReservedPortIsNobodyElses(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", r.Port)
 	if c, err := net.DialTimeout("tcp", address, time.Second); err == nil {
 		c.Close()
-		t.Error("a peer that came too early was accepted: it must be refused, and try again")
+		t.Error("an early peer was accepted: it must be refused, and retry")
 	}
 	if l, err := net.Listen("tcp", address); err == nil {
 		l.Close()
-		t.Error("another could listen on the reserved port")
+		t.Error("another process could listen on the reserved port")
 	}
 	r.release()
 	r.release()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Fatalf("rank 0 cannot listen on the port that was let go: %v", err)
+		t.Fatalf("rank 0 cannot listen on the released port: %v", err)
 	}
 	l.Close()
 	if _, err := claimPort(r.Port); runtime.GOOS == "linux" && err == nil {
@@ -445,11 +445,11 @@ func TestNewestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := newestCheckpoint(dir); got != before {
-		t.Errorf("an unfinished one counts: %+v", got)
+		t.Errorf("an unfinished checkpoint counts: %+v", got)
 	}
 	write("latest", 200)
 	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
-		t.Errorf("a finished one does not count: %+v", got)
+		t.Errorf("a finished checkpoint does not count: %+v", got)
 	}
 }
 
@@ -462,9 +462,9 @@ func TestAFileIsSeenToBeMoved(t *testing.T) {
 	}
 	write(path)
 	if moved(path) || moved(path+".none") {
-		t.Error("one that is written in place, or is not there, counts as moved")
+		t.Error("a file that was written in place, or does not exist, counts as moved")
 	}
-	eventually(t, "one that is moved there does", func() bool { // the clock of files goes in steps of some milliseconds
+	eventually(t, "a renamed file counts as moved", func() bool { // file times have a resolution of some milliseconds
 		write(path + ".tmp")
 		time.Sleep(time.Millisecond)
 		if err := os.Rename(path+".tmp", path); err != nil {
@@ -474,7 +474,7 @@ func TestAFileIsSeenToBeMoved(t *testing.T) {
 	})
 	write(path)
 	if moved(path) {
-		t.Error("it is written in place again")
+		t.Error("a file rewritten in place counts as moved")
 	}
 }
 
@@ -494,13 +494,13 @@ func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
 		{empty, true, time.Hour, false}, // its mode was set
 		{empty, false, time.Hour + checkpointStill, false},
 		{empty, false, time.Hour + emptyStill - 1, false},
-		{empty, false, time.Hour + emptyStill, true}, // a mark
+		{empty, false, time.Hour + emptyStill, true}, // a marker
 		{begun, false, 2 * time.Hour, false},
 		{whole, false, 2*time.Hour + checkpointStill, false},
 		{whole, false, 2*time.Hour + 2*checkpointStill, true},
 		{newest{}, true, 3 * time.Hour, false}, // the directory cannot be read
 		{newest{}, false, 3*time.Hour + emptyStill, false},
-		{newest{"1.bak", old.at, old.size}, true, 4 * time.Hour, false}, // the old one is moved out of the way
+		{newest{"1.bak", old.at, old.size}, true, 4 * time.Hour, false}, // the old one was moved away
 		{newest{"1.bak", old.at, old.size}, true, 5 * time.Hour, false},
 		{first, true, 6 * time.Hour, false}, // or deleted
 		{first, true, 7 * time.Hour, false},

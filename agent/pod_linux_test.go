@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent is the first process of its container: nobody is its parent, and it is everybody's init.
+// An agent is the first process of its container: it has no parent, and it is the container's init.
 
-// asInit makes a command PID 1 of a PID namespace with a /proc of its own.
+// asInit makes a command PID 1 of a PID namespace with its own /proc.
 var asInit = []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
 
 func needNamespaces(t *testing.T) {
@@ -26,7 +26,7 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// initOf is the one child of unshare, by its pid out here.
+// initOf is the only child of unshare, by its pid outside of the namespace.
 func initOf(t *testing.T, unshare int) int {
 	t.Helper()
 	var pid int
@@ -41,8 +41,8 @@ func initOf(t *testing.T, unshare int) int {
 func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	t.Parallel()
 	needNamespaces(t)
-	// Its first child ends at once, and leaves a child of its own that ends a little later; it is in a session
-	// of its own, so the end of the group is not its end.
+	// Its first child exits at once, and leaves a child that exits a little later and is in its own session, so that the end of
+	// the group does not end it.
 	b := newBench(t, 20*time.Millisecond, "sh", "-c", `
 		trap 'echo asked; exit 0' TERM
 		echo "agent is $PPID, proc has $(cat /proc/1/comm)"
@@ -54,7 +54,7 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	agent := initOf(t, a.cmd.Process.Pid)
 	b.service.awaitState(t, job.MemberWaiting, 0)
 
-	// Before there is any process of its own: what `kubectl exec` leaves behind.
+	// Before it has any processes of its own: what `kubectl exec` leaves behind.
 	out, err := exec.Command("nsenter", "--target", strconv.Itoa(agent), "--pid", "--mount",
 		"sh", "-c", "(sleep 0.1 & echo $!)").CombinedOutput()
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	}
 	inside, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil || inside < 2 {
-		t.Fatalf("nsenter said %q", out)
+		t.Fatalf("output of nsenter: %q", out)
 	}
 	eventually(t, "the agent has collected the orphan of an exec", func() bool { return len(descendants(agent)) == 0 })
 
@@ -92,7 +92,7 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	}
 }
 
-// The kernel ends a whole PID namespace with its init; what became of the processes is told before that.
+// The kernel kills a whole PID namespace with its init; the outcome of the processes is reported before.
 func TestInitTellsHowItsProcessesFailed(t *testing.T) {
 	t.Parallel()
 	needNamespaces(t)

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an agent in a pod is given otherwise than one beside its provider: no directory of its own, output on
-// stdout, and a file that takes its last word.
+// In a pod an agent's configuration differs from that of a local one: no directory, output on stdout, and a file for its last
+// word.
 
-// inPod makes the bench's agent one in a pod.
+// inPod configures the bench's agent as in a pod.
 func (b *bench) inPod(t *testing.T) {
 	t.Helper()
 	b.config.Dir, b.config.Log = "", ""
@@ -84,7 +84,7 @@ func TestLastWordOfAnAgentThatCouldNotStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, time.Second, "true")
 	b.inPod(t)
-	b.config.Progress = "(" // no regular expression
+	b.config.Progress = "(" // an invalid regular expression
 	if code := b.launch(t).code(t); code != ExitConfig {
 		t.Errorf("exit code %d", code)
 	}
@@ -104,11 +104,11 @@ func TestLastWordThatNobodyTakesChangesNothing(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if !strings.Contains(a.stderr.String(), "no-such-file") {
-		t.Error("it is not said")
+		t.Error("it is not logged")
 	}
 }
 
-// What a container prints is its pod's log: whole lines of the processes on stdout, the agent's own on stderr.
+// A container's output is its pod's log: whole lines of the processes on stdout, the agent's own on stderr.
 func TestOutputOfAPodIsItsProcesses(t *testing.T) {
 	t.Parallel()
 	const lines = 2000
@@ -157,7 +157,7 @@ func TestProcessesRunInTheWorkingDirectory(t *testing.T) {
 	b.service.run(1, 1)
 	a.code(t)
 	if want := filepath.Join(dir, "work", "sub"); !strings.Contains(a.stdout.String(), "[rank 0] "+want+" "+want+"\n") {
-		t.Errorf("it ran not in %s:\n%s", want, &a.stdout)
+		t.Errorf("it did not run in %s:\n%s", want, &a.stdout)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestServiceWithAPrivateCA(t *testing.T) {
 	b.config.CAFile = filepath.Join(b.dir, "ca.pem")
 	a := b.launch(t)
 	b.service.run(1, 1)
-	// The right one comes later, as a mounted Secret does when it is renewed.
+	// The right one comes later, like a mounted Secret that is renewed.
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.service.server.Certificate().Raw})
 	b.write(t, "ca.pem", string(certificate))
 	if code := a.code(t); code != ExitDone {
@@ -207,7 +207,7 @@ func TestServiceThatNobodyVouchesFor(t *testing.T) {
 	b.inPod(t)
 	b.service.overTLS()
 	b.write(t, "service", b.service.server.URL)
-	session := &session{config: &b.config, say: func() said { return said{} }, log: quiet}
+	session := &session{config: &b.config, currentReport: func() outgoing { return outgoing{} }, log: quiet}
 	defer session.disconnect()
 	if err := session.register(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("registered, or %v", err)

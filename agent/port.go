@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// firstPort and portCount bound where MASTER_PORT is looked for: below Linux's default range for outgoing
-	// connections (32768 and up), from which any connection could take the port between the agent's letting
-	// go and rank 0's binding, which is seconds with an import of torch; and clear of Kubernetes' node ports.
+	// firstPort and portCount are the range for MASTER_PORT: below Linux's default range for outgoing connections (32768 and
+	// up), where any connection could take the port between the agent's release and rank 0's bind, which can be seconds because
+	// of importing torch; and outside Kubernetes' node ports.
 	firstPort = 20000
 	portCount = 10000
 	portTries = 64
 )
 
-// reservation holds a port free for a training process of this host, until release, and keeps other agents from it until end.
+// reservation holds a port for a training process of this host until release, and keeps other agents off it until end.
 type reservation struct {
 	fd    int
-	claim int // a socket that has the port in its name; -1 for none
+	claim int // a socket with the port in its name; -1 for none
 	Port  int
 }
 
-// reservePort takes a free port other than last. The socket is bound but does not listen: a peer that
-// comes before rank 0 is refused and tries again, instead of being accepted here and cut off.
+// reservePort reserves a free port other than last. The socket is bound but does not listen: a peer that connects before rank 0
+// is refused and retries, instead of being accepted here and cut off.
 func reservePort(last int) (*reservation, error) {
 	var err error
 	for range portTries {
@@ -46,7 +46,7 @@ func reservePort(last int) (*reservation, error) {
 		}
 		closeSocket(&claim)
 	}
-	// That part of the range is full or forbidden: any port will do.
+	// The range is full or forbidden: use any port.
 	r, anyErr := bindPort(0)
 	if anyErr != nil {
 		return nil, fmt.Errorf("reserve a port for MASTER_PORT: %w (and %w)", err, anyErr)
@@ -54,9 +54,9 @@ func reservePort(last int) (*reservation, error) {
 	return r, nil
 }
 
-// claimPort tells other agents that a port is taken, by a name that is bound for as long as the socket is open. Without it
-// one could reserve the port between release and rank 0's binding. An abstract name (unix(7)) is known where the port is: in
-// the network namespace, so also to pods that share their node's. Other systems have none.
+// claimPort marks a port as taken for other agents, by a name that is bound as long as the socket is open. Without it another
+// agent could reserve the port between release and rank 0's bind. An abstract name (unix(7)) has the same scope as the port:
+// the network namespace, including pods that share their node's. Other systems have none.
 func claimPort(port int) (int, error) {
 	if runtime.GOOS != "linux" {
 		return -1, nil
@@ -65,7 +65,7 @@ func claimPort(port int) (int, error) {
 	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {
-		return -1, nil // forbidden here: it goes without
+		return -1, nil // forbidden here: do without
 	}
 	unix.CloseOnExec(fd)
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@eltrain-port-%d", port)})
@@ -78,9 +78,9 @@ func claimPort(port int) (int, error) {
 	return fd, nil
 }
 
-// bindPort binds a port on all addresses; 0 is any. Without SO_REUSEADDR: nobody else may bind it meanwhile.
+// bindPort binds a port on all addresses; 0 is any. Without SO_REUSEADDR, so that nobody else can bind it meanwhile.
 func bindPort(port int) (*reservation, error) {
-	// Nothing may fork before the socket is marked, or a child would hold the port on.
+	// Nothing may fork before the socket is close-on-exec, or a child would keep the port.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM, 0)

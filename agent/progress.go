@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// A rate is taken over rateSamples samples that are at least rateSpacing apart: 16 s or more of fast
-	// steps, or the last 32 slow ones.
+	// A rate is computed from rateSamples samples at least rateSpacing apart: 16 s or more of fast steps, or the last 32 slow
+	// ones.
 	rateSamples = 32
 	rateSpacing = 500 * time.Millisecond
-	// progressEvery is how often progress goes out at least while there is some; the beat may be slower. Only
-	// members whose output shows progress speak so often: rank 0, usually.
+	// progressEvery is how often progress is reported at least, if there is any; the beat may be slower. Only members whose
+	// output shows progress report this often: usually rank 0.
 	progressEvery = 2 * time.Second
 )
 
-// meter reads training progress, and which checkpoints there are, from output lines. Safe for concurrent use.
+// meter reads training progress and checkpoints from output lines. Safe for concurrent use.
 type meter struct {
 	steps       matcher
-	loss        int // group of steps; -1 without one
+	loss        int // group of steps; -1 for none
 	checkpoints matcher
 
 	mu         sync.Mutex
 	generation int
 	now        progress
 	samples    []sample  // oldest first
-	toldAt     time.Time // when see last said that it is worth telling
+	reportedAt time.Time // when see last returned true
 }
 
 type progress struct {
 	step  int64
 	first int64    // of its generation
-	loss  *float64 // nil if unknown or not finite: JSON has no NaN. What it points to is not changed
+	loss  *float64 // nil if unknown or not finite, because JSON has no NaN. What it points to is immutable
 	rate  float64  // steps per second
 	saved job.Saved
 }
@@ -68,11 +68,11 @@ func newMeter(progress, checkpoint string) (*meter, error) {
 // matcher finds steps in output lines.
 type matcher struct {
 	pattern *regexp.Regexp // nil finds nothing
-	literal []byte         // every match begins with it
+	literal []byte         // prefix of every match
 	step    int            // group
 }
 
-// newMatcher compiles the pattern of what is read; "" makes a matcher that finds nothing.
+// newMatcher compiles a pattern; "" makes a matcher that finds nothing. what names it in errors.
 func newMatcher(what, pattern string) (matcher, error) {
 	if pattern == "" {
 		return matcher{}, nil
@@ -89,7 +89,7 @@ func newMatcher(what, pattern string) (matcher, error) {
 	return matcher{re, []byte(literal), step}, nil
 }
 
-// find returns the step in a line, and all groups; nil groups if the line tells none.
+// find returns the step in a line, and all groups; nil groups if there is none.
 func (m *matcher) find(line []byte) (step int64, groups [][]byte) {
 	if m.pattern == nil || !bytes.Contains(line, m.literal) {
 		return 0, nil
@@ -105,8 +105,8 @@ func (m *matcher) find(line []byte) (step int64, groups [][]byte) {
 	return step, groups
 }
 
-// see takes one line of a process of the given generation. worth tells that what is known should go out now: it is
-// the first progress of its generation, or the last that went out is a while ago.
+// see handles one line of a process of the given generation. worth is true if the progress should be reported now: it is the
+// first of its generation, or the last report is a while ago.
 func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	if step, groups := m.checkpoints.find(line); groups != nil {
 		worth = m.seeCheckpoint(job.Saved{Step: step, Generation: generation}, at)
@@ -117,8 +117,8 @@ func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
 	return worth
 }
 
-// seeCheckpoint records a checkpoint. Of several ranks that write parts of one the foremost counts, as with steps. One
-// of an earlier generation counts until this one has written its own.
+// seeCheckpoint records a checkpoint. If several ranks write parts of one, the highest step counts, as with steps. A checkpoint
+// of an earlier generation counts until this generation has written one.
 func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,17 +130,17 @@ func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 	return m.due(at)
 }
 
-// due reports whether what went out last did so a while ago, and counts from now on if so.
+// due reports whether the last report is a while ago, and if so counts this as a report.
 func (m *meter) due(at time.Time) bool {
-	if at.Sub(m.toldAt) < progressEvery {
+	if at.Sub(m.reportedAt) < progressEvery {
 		return false
 	}
-	m.toldAt = at
+	m.reportedAt = at
 	return true
 }
 
-// seeStep records a step. Of several ranks that print the same steps the foremost counts; a later generation continues
-// from its checkpoint, even if that is earlier.
+// seeStep records a step. If several ranks print steps, the highest counts; a later generation continues from its checkpoint,
+// even if that is earlier.
 func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Time) (worth bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +151,7 @@ func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Tim
 	if generation > m.generation {
 		m.generation, m.samples = generation, m.samples[:0]
 		m.now.first = step
-		m.toldAt, worth = at, true
+		m.reportedAt, worth = at, true
 	}
 	m.now.step = step
 	if m.loss >= 0 {

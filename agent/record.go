@@ -14,61 +14,58 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The files in an incarnation's directory. They are how a provider on the same machine finds an agent
-// again, knows how it ended, and ends what it may have left behind. Each is replaced by a rename.
+// The files in an incarnation's directory. With them a provider on the same machine finds an agent again, knows how it exited,
+// and kills what it may have left behind. Each is replaced by a rename.
 const (
-	agentFile     = "agent.json"     // agentRecord; written before anything else happens
-	processesFile = "processes.json" // processesRecord; written at each start of processes, and when they are gone
-	exitFile      = "exit.json"      // job.LastWord; the agent's last act
+	agentFile     = "agent.json"     // agentRecord; written before anything else
+	processesFile = "processes.json" // processesRecord; written when processes start and when they have exited
+	exitFile      = "exit.json"      // job.LastWord; written last
 )
 
-// lastWordRest is room for what of a last word is not its Exit: three names, and two words of some letters.
+// lastWordRest is room for the parts of a last word other than its Exit: three names and two short values.
 const lastWordRest = 128
 
-// processID tells a process from a later one with the same pid.
+// processID distinguishes a process from a later one with the same pid.
 type processID struct {
 	PID int `json:"pid"`
-	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot. 0 where there is no /proc.
+	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot. 0 if there is no /proc.
 	StartTime uint64 `json:"start_time"`
 }
 
 type agentRecord struct {
 	processID
-	BootID  string    `json:"boot_id"` // start times and pids mean nothing after another boot
+	BootID  string    `json:"boot_id"` // start times and pids are invalid after another boot
 	Started time.Time `json:"started"`
 }
 
-// processesRecord lists the training processes that run. Each leads a process group of its own. A
-// provider that finds the agent dead ends these groups: the kernel ends the leaders with the agent, but
-// not what they had started themselves.
+// processesRecord lists the training processes that run. Each leads its own process group. A provider that finds the agent dead
+// kills these groups: the kernel kills the leaders with the agent, but not their own children.
 type processesRecord struct {
 	BootID     string      `json:"boot_id"`
 	Generation int         `json:"generation"`
 	Processes  []processID `json:"processes"`
-	// OOMKills is how many of its processes this agent has seen killed for memory. If the cgroup counts one
-	// more, it was the agent itself.
+	// OOMKills is how many of this agent's processes were killed for memory. If the cgroup counts one more, it was the agent
+	// itself.
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
 var errStarted = errors.New("this incarnation was already started")
 
-// record is an incarnation's directory, held by this agent, and the file that takes its last word. The zero
-// value, for an agent that nobody looks for, keeps nothing.
+// record is an incarnation's directory, held by this agent, and its last-word file. The zero value writes nothing.
 type record struct {
-	dir  string
-	word string // the LastWordFile
-	boot string
-	lock *os.File // nil for none; the kernel lets it go with this process
+	dir          string
+	lastWordFile string // the path of LastWordFile
+	bootID       string
+	lock         *os.File // nil for none; the kernel releases it when this process exits
 }
 
-// openRecord takes the directory for this agent's whole life and writes agent.json. lockFD is the descriptor that holds
-// the directory's lock, 0 for none; whoever starts an agent takes the lock, so that there is no moment in which it was
-// started and nobody seems to be there. It fails with errStarted if this incarnation had an agent: an incarnation is
-// started once, ever.
+// openRecord takes the directory for the agent's lifetime and writes agent.json. lockFD is the descriptor that holds the
+// directory's lock, 0 for none; whoever starts an agent takes the lock, so that a started agent is never without a lock. It
+// fails with errStarted if this incarnation had an agent: an incarnation is started only once.
 func openRecord(dir string, lockFD int, word string, now time.Time) (*record, error) {
-	r := &record{dir: dir, word: word, boot: bootID()}
+	r := &record{dir: dir, lastWordFile: word, bootID: bootID()}
 	if lockFD > 0 {
-		unix.CloseOnExec(lockFD) // the lock is this process's, and not its children's
+		unix.CloseOnExec(lockFD) // the lock is this process's, not its children's
 		r.lock = os.NewFile(uintptr(lockFD), "lock")
 	}
 	if dir == "" {
@@ -82,7 +79,7 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 		r.close()
 		return nil, errStarted
 	}
-	self := agentRecord{identify(os.Getpid()), r.boot, now}
+	self := agentRecord{identify(os.Getpid()), r.bootID, now}
 	if err := r.write(agentFile, self); err != nil {
 		r.close()
 		return nil, err
@@ -91,19 +88,19 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 }
 
 func (r *record) processes(generation int, ids []processID, oomKills int) error {
-	return r.write(processesFile, processesRecord{r.boot, generation, ids, oomKills})
+	return r.write(processesFile, processesRecord{r.bootID, generation, ids, oomKills})
 }
 
-// exit keeps the agent's last word, in its directory and in the last word's file.
+// exit writes the agent's last word, to its directory and to the last-word file.
 func (r *record) exit(w job.LastWord) error {
-	return errors.Join(r.write(exitFile, w), r.say(w))
+	return errors.Join(r.write(exitFile, w), r.writeLastWord(w))
 }
 
-// say writes the last word into its file as far as it takes it. The file is not replaced: it is mounted into
-// the container by itself, and nor is it made, which systems refuse for another user's file in a shared
-// directory (fs.protected_regular).
-func (r *record) say(w job.LastWord) error {
-	if r.word == "" {
+// writeLastWord writes the last word to its file, cut to fit. The file is not replaced, because it is a mount of its own in the
+// container, and not created, because systems may refuse to open another user's file with O_CREAT in a shared directory
+// (fs.protected_regular).
+func (r *record) writeLastWord(w job.LastWord) error {
+	if r.lastWordFile == "" {
 		return nil
 	}
 	if w.Exit != nil {
@@ -114,7 +111,7 @@ func (r *record) say(w job.LastWord) error {
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}
-	f, err := os.OpenFile(r.word, os.O_WRONLY|os.O_TRUNC, 0)
+	f, err := os.OpenFile(r.lastWordFile, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}
@@ -131,7 +128,7 @@ func (r *record) close() {
 	}
 }
 
-// write replaces a file whole, readable by its owner alone.
+// write replaces a file atomically, readable by its owner only.
 func (r *record) write(name string, v any) error {
 	if r.dir == "" {
 		return nil

@@ -36,7 +36,7 @@ func (l *ledger) Form(_, _ string, w job.World) error {
 
 const masterToken = "token of the real service"
 
-// master is the real service with what a plan would want of a job of two workers.
+// master is the real service with the want of a plan for a job of two workers.
 type master struct {
 	server *elastic.Server
 	ledger *ledger
@@ -75,7 +75,7 @@ func (m *master) close(t *testing.T) {
 	}
 }
 
-// await waits until the job's members are as ok wants them, and returns them by slot index.
+// await waits until the job's members satisfy ok, and returns them by slot index.
 func (m *master) await(t *testing.T, what string, ok func(elastic.Facts) bool) elastic.Facts {
 	t.Helper()
 	var f elastic.Facts
@@ -114,7 +114,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 	first := m.await(t, "generation 1 runs", allRun(1, 2))
 
-	// The master dies; training continues, and its successor finds the very same processes.
+	// The master dies; training continues, and its successor finds the same processes.
 	m.close(t)
 	next := newMaster(t, l, 0)
 	for _, b := range dirs {
@@ -127,7 +127,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 		}
 	}
 
-	// A process is killed, and restarted in place; its peer is told at once and gets a new process too.
+	// A process is killed, and restarted in place; its peer is notified at once and gets a new process too.
 	unix.Kill(adopted.Members[1].Member.PIDs[0], unix.SIGKILL)
 	next.await(t, "the failure", func(f elastic.Facts) bool {
 		e := f.Members[1].Member.Exit
@@ -143,7 +143,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 		eventually(t, "both generations have said where rank 0 is", func() bool { return strings.Count(b.read("log"), "] at 127.0.0.1:") == 2 })
 	}
 
-	// An agent is told to stop: the other keeps training alone.
+	// An agent is asked to stop: the other keeps training alone.
 	next.want.Want.Settle = job.Duration(100 * time.Millisecond)
 	next.server.Set("mnist", next.want)
 	agents[1].signal(t, unix.SIGTERM)
@@ -152,7 +152,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 	next.await(t, "generation 3 of one", allRun(3, 1))
 
-	// The slot is to go.
+	// The slot is to be stopped.
 	next.want.Slots[0].Leave = true
 	next.server.Set("mnist", next.want)
 	if code := agents[0].code(t); code != ExitDone {
@@ -160,12 +160,12 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 }
 
-// A slot is to go, and the other one's process cannot continue without its peer before its agent has heard that the world
-// ends. What the service says then is what a planner needs to hold that against nobody.
+// A slot is stopped, and the other one's process fails without its peer before its agent has the order that ends the world. The
+// service's facts must let a planner treat that failure as collateral.
 func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t, &ledger{}, 0)
-	// Rank 0 is up as long as the file is there; its peer fails once it is gone.
+	// Rank 0 runs as long as the file exists; its peer fails once it is gone.
 	peer := filepath.Join(t.TempDir(), "rank0-is-up")
 	script := `
 		if [ "$RANK" = 0 ]; then
@@ -208,7 +208,7 @@ func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 	m.await(t, "generation 2 of one", allRun(2, 1))
 }
 
-// deafly passes on what an agent says to the service, and holds back what it is told until hear is closed.
+// deafly forwards an agent's requests to the service, and holds back the replies until hear is closed.
 func deafly(t *testing.T, service string) (at string, hear chan struct{}) {
 	t.Helper()
 	target, err := url.Parse(service)
@@ -236,7 +236,7 @@ func deafly(t *testing.T, service string) (at string, hear chan struct{}) {
 				return r.Request.Context().Err()
 			}
 		},
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), // of what agents gave up
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), // from connections that agents gave up
 	})
 	t.Cleanup(func() {
 		proxy.CloseClientConnections()

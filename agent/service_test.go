@@ -18,12 +18,12 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// patience bounds every wait in these tests. It is long because CI machines are slow, and never waited out
-// unless something is broken.
+// patience bounds every wait in these tests. It is long because CI machines are slow, and is only reached if something is
+// broken.
 const patience = hang.Bound
 
-// fakeService speaks the wire of elastic with one member, as a script tells it to: a test gives orders and
-// awaits reports. elastic.Server decides for itself, so it cannot be brought into every corner.
+// fakeService implements elastic's wire for one member, as scripted: a test gives orders and awaits reports. elastic.Server
+// decides by itself, so it cannot be brought into every situation.
 type fakeService struct {
 	server *httptest.Server
 	beat   time.Duration
@@ -33,9 +33,9 @@ type fakeService struct {
 	order    elastic.Order
 	version  uint64
 	known    bool
-	refusal  elastic.Code // every request gets it
+	refusal  elastic.Code // the answer to every request
 	token    string
-	refused  int  // requests, as not ready
+	refused  int  // requests refused as not ready
 	muted    bool // no sync is answered
 	register []elastic.RegisterRequest
 	sync     []elastic.SyncRequest
@@ -53,11 +53,11 @@ func (s *fakeService) close() {
 	s.server.Close()
 }
 
-// overTLS has the service answer over TLS, with a certificate that no system knows, at another address.
+// overTLS moves the service to TLS, with a certificate that no system trusts, at another address.
 func (s *fakeService) overTLS() {
 	s.close()
 	s.server = httptest.NewUnstartedServer(s)
-	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of refused handshakes
+	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // from refused handshakes
 	s.server.StartTLS()
 }
 
@@ -106,7 +106,7 @@ func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hold waits, as the real one does, for a newer order, a newer request, or the beat. s.mu is held.
+// hold waits, as the real service does, for a newer order, a newer request, or the beat. s.mu is held.
 func (s *fakeService) hold(r *http.Request, seen uint64, mine int) {
 	due := time.NewTimer(s.beat)
 	defer due.Stop()
@@ -140,7 +140,7 @@ func (s *fakeService) mute(on bool) {
 	s.muted = on
 }
 
-// refusals is how many requests were refused as refuse says.
+// refusals is how many requests were refused as set by refuse.
 func (s *fakeService) refusals() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *fakeService) registrations() int {
 	return len(s.register)
 }
 
-// wake tells waiters that something changed. s.mu is held.
+// wake notifies waiters of a change. s.mu is held.
 func (s *fakeService) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -182,7 +182,7 @@ func (s *fakeService) run(generation, processes int) {
 	}})
 }
 
-// await waits for a report, a registration's or a sync's, that is as wanted, and returns the newest such.
+// await waits for a matching report, from a registration or a sync, and returns the newest.
 func (s *fakeService) await(t *testing.T, what string, ok func(elastic.Report) bool) elastic.Report {
 	t.Helper()
 	deadline := time.After(patience)
@@ -224,12 +224,12 @@ func (s *fakeService) awaitState(t *testing.T, state job.MemberState, generation
 	})
 }
 
-// bench is one agent's surroundings: a directory, a service, and the files through which it is found.
+// bench is one agent's environment: a directory, a service, and the files by which it is found.
 type bench struct {
 	dir     string
 	service *fakeService
 	config  job.AgentConfig
-	under   []string // a command that becomes the agent; nil for none
+	under   []string // a command that executes the agent; nil for none
 }
 
 func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
@@ -243,7 +243,7 @@ func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
 		Processes: 1, Ranked: true, StopGrace: job.Duration(10 * time.Second), MaxRestarts: 10, Command: command,
 	}
 	b.write(t, "service", b.service.server.URL+"\n")
-	// A port that one test lets go may be the next one's: by the token no agent is mistaken for another's.
+	// A port released by one test may be reused by the next: the token keeps agents apart.
 	b.service.token = "secret of " + t.Name()
 	b.write(t, "token", b.service.token+"\n")
 	return b
@@ -275,7 +275,7 @@ func (b *bench) exit(t *testing.T) job.LastWord {
 	return e
 }
 
-// hangUp is a service that ends every connection without a word. tried gets a value with the first.
+// hangUp is a service that closes every connection without a reply. tried gets a value with the first.
 func hangUp(t *testing.T) (url string, tried <-chan struct{}) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -303,7 +303,7 @@ func hangUp(t *testing.T) (url string, tried <-chan struct{}) {
 	return "http://" + l.Addr().String(), first
 }
 
-// eventually polls for what no message tells.
+// eventually polls for what no message reports.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -17,71 +17,70 @@ import (
 )
 
 const (
-	// backoffMin and backoffMax bound the time between tries when the service does not answer. A master
-	// that was started again is there within a second or two; a job of 10,000 agents must not stampede it.
+	// backoffMin and backoffMax bound the time between attempts when the service does not answer. A restarted master is up
+	// within a second or two, and must not be stampeded by a job of 10,000 agents.
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 2 * time.Second
-	// notReadyMax bounds it while the service is there and only has not planned yet, which it is about to.
+	// notReadyMax bounds the backoff while the service is up but has not planned yet, which takes only a moment.
 	notReadyMax = 400 * time.Millisecond
-	// lookPeriod is how often the service's file is looked at between tries: a new master is found at once.
-	lookPeriod = 250 * time.Millisecond
-	// requestMargin is how much longer than the beat a request may take. Later than that the connection is
-	// considered dead, which no error may ever show when the network is cut. An agent that was suspended
-	// (SIGSTOP, a paused machine) wakes up with this time past, asks at once, and learns that it is fenced.
+	// filePoll is how often the service's file is checked between attempts, to find a new master at once.
+	filePoll = 250 * time.Millisecond
+	// requestMargin is how much longer than the beat a request may take. After that the connection counts as dead: a cut
+	// network may never cause an error. An agent that was suspended (SIGSTOP, a paused machine) wakes up past this time, sends
+	// a request at once, and learns that it is fenced.
 	requestMargin = 2 * time.Second
-	// registerTimeout bounds a registration, before which the beat is not known.
+	// registerTimeout bounds a registration, before the beat is known.
 	registerTimeout = 5 * time.Second
-	// usualBeat is taken until the service has said how often it wants to hear of us.
-	usualBeat = 5 * time.Second
+	// defaultBeat applies until the service has announced its beat.
+	defaultBeat = 5 * time.Second
 	// maxOpen requests: the one that the service holds, and one with news that supersedes it.
 	maxOpen = 2
 )
 
-// said is what the member has to say now.
-type said struct {
+// outgoing is the member's current report.
+type outgoing struct {
 	elastic.Report
-	// acknowledge: an answer is wanted at once, not when the beat is due.
+	// acknowledge: answer at once, not when the beat is due.
 	acknowledge bool
 }
 
-// session is the agent's talk with the service: one request open at a time, forever. The result goes
-// to events.
+// session is the agent's conversation with the service: one request is always open. Results go to events.
 type session struct {
-	config *job.AgentConfig
-	say    func() said
-	events chan<- event
-	beats  chan<- time.Duration // each registration's beat; never blocks
-	log    *slog.Logger
-	news   chan struct{} // capacity 1
+	config        *job.AgentConfig
+	currentReport func() outgoing
+	events        chan<- event
+	beats         chan<- time.Duration // the beat of each registration; never blocks
+	log           *slog.Logger
+	news          chan struct{} // capacity 1
 
-	client   *elastic.Client // nil when the files are to be read again
-	token    string          // "" when its file is to be read again
-	beat     time.Duration
-	silent   bool   // a warning was logged that the service does not answer
-	answered bool   // since the registration
-	seen     uint64 // version of the newest order
-	seq      uint64 // number of the newest request since the registration
+	client      *elastic.Client // nil if the files must be read again
+	token       string          // "" if its file must be read again
+	beat        time.Duration
+	unreachable bool   // a warning was logged that the service does not answer
+	answered    bool   // since the registration
+	seen        uint64 // version of the newest order
+	seq         uint64 // number of the newest request since the registration
 }
 
-// tell makes the report go out at once. Calls coalesce.
-func (s *session) tell() {
+// reportNow sends the report now. Calls coalesce.
+func (s *session) reportNow() {
 	select {
 	case s.news <- struct{}{}:
 	default:
 	}
 }
 
-// run talks until ctx ends, or the service has said permanently that this member is not wanted.
+// run talks to the service until ctx ends, or the service permanently refuses this member.
 func (s *session) run(ctx context.Context) {
 	defer s.disconnect()
 	backoff := backoffMin
 	for ctx.Err() == nil {
 		err := s.register(ctx)
 		if err == nil {
-			if s.silent {
+			if s.unreachable {
 				s.log.Info("the service is reachable again")
 			}
-			s.silent = false
+			s.unreachable = false
 			err = s.converse(ctx)
 		}
 		switch {
@@ -96,9 +95,9 @@ func (s *session) run(ctx context.Context) {
 			s.send(ctx, ordered{elastic.Order{Do: elastic.Leave}})
 			return
 		case errors.Is(err, elastic.ErrUnauthorized):
-			s.token = "" // another may be in its file by now
+			s.token = "" // its file may have another by now
 		}
-		s.disconnect() // there may be another by now
+		s.disconnect() // the file may name another service by now
 		if s.answered {
 			backoff = backoffMin
 		}
@@ -107,8 +106,8 @@ func (s *session) run(ctx context.Context) {
 			continue
 		}
 		s.answered = false
-		if !s.silent && !errors.Is(err, elastic.ErrNotReady) {
-			s.silent = true
+		if !s.unreachable && !errors.Is(err, elastic.ErrNotReady) {
+			s.unreachable = true
 			s.log.Warn("cannot reach the service: training continues, retrying", "error", err)
 		}
 		if errors.Is(err, elastic.ErrNotReady) {
@@ -119,12 +118,12 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// pause waits for d, give or take half of it, or until the service's file has changed.
+// pause waits for d/2 to 3d/2, or until the service's file has changed.
 func (s *session) pause(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d/2+rand.N(d))
 	defer cancel()
 	before := s.fileStamp()
-	look := time.NewTicker(lookPeriod)
+	look := time.NewTicker(filePoll)
 	defer look.Stop()
 	for {
 		select {
@@ -147,7 +146,7 @@ func (s *session) fileStamp() time.Time {
 	return info.ModTime()
 }
 
-// connect makes a client of what the files say now.
+// connect makes a client from the current files.
 func (s *session) connect() error {
 	if s.client != nil {
 		return nil
@@ -171,8 +170,8 @@ func (s *session) connect() error {
 	return err
 }
 
-// certificates are those that vouch for the service; nil, which are the system's, without a file or with an empty
-// one. They are read with each connection: a certificate is renewed while agents run.
+// certificates are the service's CA certificates; nil, which means the system's, if there is no file or it is empty. They are
+// read for each connection: a certificate is renewed while agents run.
 func certificates(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -198,7 +197,7 @@ func (s *session) disconnect() {
 	}
 }
 
-// serviceURL is where the service is now.
+// serviceURL is the service's current URL.
 func serviceURL(c *job.AgentConfig) (string, error) {
 	if c.ServiceFile == "" {
 		return c.Service, nil
@@ -224,12 +223,12 @@ func (s *session) register(ctx context.Context) error {
 	defer cancel()
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
-		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.say().Report,
+		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.currentReport().Report,
 	})
 	if err != nil {
 		return err
 	}
-	s.beat = usualBeat
+	s.beat = defaultBeat
 	if reply.BeatSeconds > 0 {
 		s.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
 	}
@@ -237,20 +236,20 @@ func (s *session) register(ctx context.Context) error {
 	case s.beats <- s.beat:
 	default:
 	}
-	s.seen, s.seq = 0, 0 // versions are each master's own
+	s.seen, s.seq = 0, 0 // each master has its own versions
 	return nil
 }
 
-// exchange is one request with its answer.
+// exchange is one request and its answer.
 type exchange struct {
 	cancel context.CancelFunc
-	said   said
+	sent   outgoing
 	reply  elastic.SyncReply
 	err    error
 }
 
-// converse syncs until something fails. News do not wait for the open request: they go out on a second
-// one, upon which the service answers the first.
+// converse syncs until an error. News do not wait for the open request: they go out in a second one, upon which the service
+// answers the first.
 func (s *session) converse(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	results := make(chan *exchange, maxOpen+1)
@@ -271,25 +270,25 @@ func (s *session) converse(ctx context.Context) error {
 		}
 		return false
 	}
-	speak := func() {
+	startSync := func() {
 		if len(open) == maxOpen {
-			// A third word: the oldest is long answered, or its connection hangs.
+			// A third request: the oldest was answered long ago, or its connection hangs.
 			open[0].cancel()
 			drop(open[0])
 		}
-		x := &exchange{said: s.say()}
+		x := &exchange{sent: s.currentReport()}
 		open = append(open, x)
 		begun++
 		s.exchange(ctx, x, results)
 	}
 
-	speak()
+	startSync()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.news:
-			speak()
+			startSync()
 		case x := <-results:
 			ended++
 			if !drop(x) {
@@ -300,7 +299,7 @@ func (s *session) converse(ctx context.Context) error {
 			}
 			s.take(ctx, x)
 			if len(open) == 0 {
-				speak()
+				startSync()
 			}
 		}
 	}
@@ -311,10 +310,10 @@ func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exc
 	s.seq++
 	request := elastic.SyncRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
-		Seen: s.seen, Seq: s.seq, Report: x.said.Report,
+		Seen: s.seen, Seq: s.seq, Report: x.sent.Report,
 	}
-	if x.said.acknowledge {
-		request.Seen = 0 // any order is newer than that, so the answer comes at once
+	if x.sent.acknowledge {
+		request.Seen = 0 // any order is newer, so the answer comes at once
 	}
 	ctx, x.cancel = context.WithTimeout(ctx, s.beat+requestMargin)
 	client := s.client
@@ -325,10 +324,10 @@ func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exc
 	}()
 }
 
-// take hands an answer on. Of two answers that cross, the older order is dropped.
+// take handles an answer. If two answers cross, the older order is dropped.
 func (s *session) take(ctx context.Context, x *exchange) {
 	s.answered = true
-	s.send(ctx, answered{x.said.State, len(x.said.PIDs)})
+	s.send(ctx, answered{x.sent.State, len(x.sent.PIDs)})
 	if x.reply.Version > s.seen {
 		s.seen = x.reply.Version
 		s.send(ctx, ordered{x.reply.Order})

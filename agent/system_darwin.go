@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Elsewhere than on Linux there is no PDEATHSIG, no subreaper and no /proc: processes outlive an agent that
-// is killed until the provider ends their groups (processes.json), and no CPU or memory is reported.
+// Outside Linux there is no PDEATHSIG, no subreaper and no /proc: processes outlive an agent that is killed until the provider
+// kills their groups (processes.json), and no CPU or memory is reported.
 
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func adoptOrphans() error { return nil }
 
-// awaitExit returns once pid, a child, has ended, and leaves it a zombie. See the one for Linux.
+// awaitExit returns once pid, a child, has exited, and leaves it a zombie. See the version for Linux.
 func awaitExit(pid int) {
 	kq, err := unix.Kqueue()
 	if err != nil {
@@ -25,7 +25,7 @@ func awaitExit(pid int) {
 	exit := unix.Kevent_t{Fflags: unix.NOTE_EXIT}
 	unix.SetKevent(&exit, pid, unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
 	for {
-		// An error other than EINTR says that it has ended already.
+		// An error other than EINTR means that it has already exited.
 		if _, err := unix.Kevent(kq, []unix.Kevent_t{exit}, make([]unix.Kevent_t, 1), nil); err != unix.EINTR {
 			return
 		}
@@ -36,11 +36,11 @@ func identify(pid int) processID { return processID{PID: pid} }
 
 func bootID() string { return "" }
 
-func endStrays() {}
+func killStrays() {}
 
 func reapOrphans() {}
 
-// groupLives does not know: a group ends with its leader.
+// groupLives is unknown here: a group ends with its leader.
 func groupLives(int) bool { return false }
 
 type usage struct{}
@@ -49,5 +49,5 @@ func (*usage) read(time.Time, func(int) bool) (job.CPU, job.Bytes) { return 0, 0
 
 func oomKills() (uint64, bool) { return 0, false }
 
-// onMainThread matters where there is PDEATHSIG; here is none.
+// onMainThread matters only with PDEATHSIG.
 func onMainThread() bool { return false }

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is USER_HZ, the unit of times in /proc: 100 on every architecture that Go runs on.
+// ticksPerSecond is USER_HZ, the unit of times in /proc: 100 on every architecture that Go supports.
 const ticksPerSecond = 100
 
-// attributes makes a process lead a group of its own and end with the agent. Pdeathsig goes to this child
-// only, and when the *thread* that forked it ends: see forker.
+// attributes makes a process lead its own group and die with the agent. Pdeathsig applies to this child only, and is sent when
+// the *thread* that forked it exits: see forker.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// adoptOrphans makes this process the parent of descendants whose own parent ends, so that they are found
-// and ended even when they have left their process group.
+// adoptOrphans makes this process the parent of orphaned descendants, so that they are found and killed even if they have left
+// their process group.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// awaitExit returns once pid has ended, and leaves it a zombie: as long as it is one, neither its pid nor
-// its group's number can be another's.
+// awaitExit returns once pid has exited, and leaves it a zombie: until it is reaped, neither its pid nor its group's number can
+// be reused.
 func awaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -39,7 +39,7 @@ func awaitExit(pid int) {
 	}
 }
 
-// procStat is the part of /proc/PID/stat that is read here (proc(5)).
+// procStat is the part of /proc/PID/stat that is used here (proc(5)).
 type procStat struct {
 	pid, parent, group int
 	zombie             bool
@@ -49,12 +49,12 @@ type procStat struct {
 }
 
 func parseStat(text []byte) (procStat, bool) {
-	// The name is in parentheses and may hold anything, parentheses too.
+	// The name is in parentheses and may contain anything, including parentheses.
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
 		return procStat{}, false
 	}
-	fields := strings.Fields(string(text[end+1:])) // from field 3, the state, on
+	fields := strings.Fields(string(text[end+1:])) // starting with field 3, the state
 	if len(fields) < 22 {
 		return procStat{}, false
 	}
@@ -90,7 +90,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// descendants are the processes below pid, from one reading of /proc.
+// descendants are the processes below pid, from one scan of /proc.
 func descendants(pid int) []procStat {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -118,16 +118,16 @@ func descendants(pid int) []procStat {
 	return below
 }
 
-// groupLives reports whether anybody in a process group of a child still runs.
+// groupLives reports whether a process of a child's process group still runs.
 func groupLives(group int) bool {
 	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.zombie })
 }
 
-// endStrays kills what training processes left behind when they ended: descendants of this agent that
-// live on outside their groups. It reaps those that this process had to adopt.
-func endStrays() {
-	// Killing a process hands its children up to this one, so one reading may not show all. A process that
-	// forks without end can outrun this; its cgroup, if it has one, is the provider's to end.
+// killStrays kills what training processes left behind: descendants of this agent outside their groups. It reaps those that this
+// process adopted.
+func killStrays() {
+	// The children of a killed process become this process's, so one scan may not find all. A process that keeps forking can
+	// outrun this; its cgroup, if it has one, is the provider's to kill.
 	for range 10 {
 		below := descendants(os.Getpid())
 		if len(below) == 0 {
@@ -142,8 +142,7 @@ func endStrays() {
 	}
 }
 
-// reapOrphans collects adopted processes that have ended. No process of this agent's own may be there: its end
-// would be collected too.
+// reapOrphans reaps adopted processes that have exited. No process of the agent's own may exist: it would be reaped too.
 func reapOrphans() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -153,26 +152,26 @@ func reapOrphans() {
 	}
 }
 
-// reapSoon collects an adopted child that was killed. One that cannot die (it waits for a device) is left
-// after a short while, to be collected by init when the agent ends.
+// reapSoon reaps an adopted child that was killed. One that cannot die (it waits for a device) is left after a short while, to
+// be reaped by init when the agent exits.
 func reapSoon(pid int) {
 	for range 50 {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		if got == pid || err != nil && err != unix.EINTR {
-			return // collected, or not a child of ours but of one that was just killed
+			return // reaped, or the child of another process that was just killed
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// usage measures the processes below this agent.
+// usage measures the descendants of this agent.
 type usage struct {
 	before map[processID]uint64 // ticks
 	at     time.Time
 }
 
-// read returns the processor time per time since the last reading, and resident memory; pages that processes
-// share count for each. It reaps adopted processes that ended meanwhile; keep tells which are not adopted.
+// read returns the CPU time per time since the last call, and resident memory; shared pages count for each process. It reaps
+// adopted processes that have exited; keep reports which processes are not adopted.
 func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes) {
 	self := os.Getpid()
 	ticks := map[processID]uint64{}
@@ -200,8 +199,8 @@ func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes
 	return job.CPU(float64(spent) / ticksPerSecond / elapsed * 1000), memory
 }
 
-// oomKills is how often the kernel has killed for memory in this agent's memory cgroup; ok is false where
-// that is not told. v2: memory.events, v1: memory.oom_control.
+// oomKills is how often the kernel has killed for memory in this agent's memory cgroup; ok is false if unknown. v2:
+// memory.events, v1: memory.oom_control.
 func oomKills() (n uint64, ok bool) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -219,8 +218,8 @@ func oomKills() (n uint64, ok bool) {
 	return 0, false
 }
 
-// oomFiles are the files that may hold the counter, from /proc/self/cgroup. Inside a container the path
-// may be the host's, which is not mounted there; its own cgroup is then the root of the mount.
+// oomFiles are the files that may have the counter, from /proc/self/cgroup. Inside a container the path may be the host's,
+// which is not mounted there; its own cgroup is then the root of the mount.
 func oomFiles(cgroups string) []string {
 	var files []string
 	for line := range strings.Lines(cgroups) {

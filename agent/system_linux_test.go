@@ -24,7 +24,7 @@ func TestParseStat(t *testing.T) {
 	}
 	for _, bad := range []string{"", "1", "1 (x", "1 (x) S 1 2"} {
 		if _, ok := parseStat([]byte(bad)); ok {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	if st, ok := readStat(os.Getpid()); !ok || st.parent != os.Getppid() || st.start == 0 || st.rss == 0 {
@@ -32,7 +32,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// PDEATHSIG is sent when the thread that forked ends, and Go ends threads as it likes.
+// PDEATHSIG is sent when the thread that forked exits, and Go may end threads at any time.
 func TestProcessesOutliveThreadsThatEnd(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	f := newForker()
@@ -45,17 +45,17 @@ func TestProcessesOutliveThreadsThatEnd(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			runtime.LockOSThread() // never unlocked: its thread ends with it
+			runtime.LockOSThread() // never unlocked: its thread exits with it
 		}()
 		<-ended
 	}
 	if !alive(cmd.Process.Pid) {
-		t.Error("the process ended with some thread")
+		t.Error("the process was killed with some thread")
 	}
 	f.close()
 	cmd.Wait()
 	if s := cmd.ProcessState.String(); s != "signal: killed" {
-		t.Errorf("at the agent's end the process ended by %q", s)
+		t.Errorf("at the agent's exit the process was killed by %q", s)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestUsageIsOfAllDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cmd.Wait()
-	defer endStrays()
+	defer killStrays()
 	keep := func(int) bool { return true }
 	var u usage
 	u.read(time.Now(), keep)
@@ -125,7 +125,7 @@ func TestProcessKilledForMemoryIsToldFromOneKilledByHand(t *testing.T) {
 	}
 }
 
-// memoryGroup makes a memory cgroup below this process's own. The test is skipped where that is not allowed.
+// memoryGroup makes a memory cgroup below this process's own. It skips the test where that is not permitted.
 func memoryGroup(t *testing.T, limit int64) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/cgroup")

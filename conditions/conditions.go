@@ -1,6 +1,6 @@
-// Package conditions keeps what holds and somebody should know: a provider that does not answer, a job that cannot be
-// prepared, files with errors. A condition is raised, may change, and is cleared; each of the three is reported once, because
-// only the Set tells it. The package knows no clock, no sentence and no reader.
+// Package conditions keeps conditions that people should know about: a provider that does not answer, a job that cannot be
+// prepared, files with errors. A condition is raised, may change, and is cleared; the Set reports each transition once. The
+// package has no clock, writes no sentences, and knows none of its readers.
 package conditions
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Condition is one thing that holds.
+// Condition is one condition that holds.
 type Condition struct {
 	About  string     `json:"about"` // "job.gpt", "job.gpt.worker[3]", "provider.local", "files", "store"
 	Reason job.Reason `json:"reason"`
 	Since  time.Time  `json:"since"`
 }
 
-// Key is what a condition is about and why: there is one condition of each.
+// Key is the subject of a condition and its reason's code: at most one condition holds per Key.
 type Key struct {
 	About string
 	Code  job.Code
@@ -29,14 +29,14 @@ type Key struct {
 
 func (c *Condition) key() Key { return Key{c.About, c.Reason.Code} }
 
-// Type is what became of a condition.
+// Type is a condition's transition.
 type Type string
 
 const (
 	Raised  Type = "raised"
 	Changed Type = "changed"
 	Cleared Type = "cleared"
-	// Held: an earlier run has told it, and it holds on.
+	// Held: an earlier run has reported it, and it still holds.
 	Held Type = "held"
 )
 
@@ -44,30 +44,30 @@ const (
 type Change struct {
 	Type Type `json:"type"`
 	Condition
-	// Why is why it does not hold any more, where that is known.
+	// Why is the reason why it no longer holds, if known.
 	Why job.Reason `json:"why,omitzero"`
 }
 
-// Set is the conditions that hold. The zero Set holds none.
+// Set is a set of conditions. The zero Set is empty.
 type Set struct {
 	held    map[Key]Condition
-	taken   map[Key]bool // of an earlier run, which this one has not looked at yet
+	unseen  map[Key]bool // of an earlier run, not checked by this one yet
 	changes []Change
 	edits   int
 }
 
-// TakeOver is a set of what an earlier run has told. Each is told again once it is known what became of it: that it is held,
-// has changed or is cleared.
+// TakeOver returns a Set of the conditions that an earlier run reported. Each is reported again once its outcome is known:
+// held, changed or cleared.
 func TakeOver(told []Condition) Set {
-	s := Set{held: make(map[Key]Condition, len(told)), taken: make(map[Key]bool, len(told))}
+	s := Set{held: make(map[Key]Condition, len(told)), unseen: make(map[Key]bool, len(told))}
 	for _, c := range told {
-		s.held[c.key()], s.taken[c.key()] = c, true
+		s.held[c.key()], s.unseen[c.key()] = c, true
 	}
 	return s
 }
 
-// Raise says that something holds. What differs in numbers only from what was said of it is no news. With another name in it, as
-// of a commit, it is another thing, which holds since now.
+// Raise reports that a condition holds. If only numbers differ from before, there is no change to report. If a name in it
+// differs, such as a commit, it is a change, and its Since starts again.
 func (s *Set) Raise(now time.Time, about string, why job.Reason) {
 	key := Key{about, why.Code}
 	old, holds := s.held[key]
@@ -87,29 +87,29 @@ func (s *Set) Raise(now time.Time, about string, why job.Reason) {
 			since = now
 		}
 		tell(Changed, Condition{about, why, since})
-	case s.taken[key]:
+	case s.unseen[key]:
 		tell(Held, Condition{about, why, old.Since})
 	case old.Reason.Equal(why):
 		return
 	default:
 		s.held[key] = Condition{about, why, old.Since}
 	}
-	delete(s.taken, key)
+	delete(s.unseen, key)
 	s.edits++
 }
 
-// Clear says that something no longer holds.
+// Clear reports that a condition no longer holds.
 func (s *Set) Clear(about string, code job.Code) {
 	key := Key{about, code}
 	if old, holds := s.held[key]; holds {
 		delete(s.held, key)
-		delete(s.taken, key)
+		delete(s.unseen, key)
 		s.changes = append(s.changes, Change{Type: Cleared, Condition: old})
 		s.edits++
 	}
 }
 
-// Settle says all that holds of what one source knows: what of it is not among now is cleared.
+// Settle replaces the conditions of one source: those it knows that are not in now are cleared, and those in now are raised.
 func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
 	holds := make(map[Key]bool, len(now))
 	for i := range now {
@@ -125,13 +125,13 @@ func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
 	}
 }
 
-// Get is the condition of a key, if it holds.
+// Get returns the condition of a key, if it holds.
 func (s *Set) Get(about string, code job.Code) (Condition, bool) {
 	c, holds := s.held[Key{about, code}]
 	return c, holds
 }
 
-// Rename gives jobs other names in what is about them, by the names that they had.
+// Rename renames the jobs that conditions are about. names maps old names to new ones.
 func (s *Set) Rename(names map[string]string) {
 	if len(names) == 0 {
 		return
@@ -139,15 +139,15 @@ func (s *Set) Rename(names map[string]string) {
 	held, taken := make(map[Key]Condition, len(s.held)), map[Key]bool{}
 	for key, c := range s.held {
 		c.About = renamed(c.About, names)
-		if held[c.key()] = c; s.taken[key] {
+		if held[c.key()] = c; s.unseen[key] {
 			taken[c.key()] = true
 		}
 	}
-	s.held, s.taken = held, taken
+	s.held, s.unseen = held, taken
 	s.edits++
 }
 
-// Renamed are conditions with other names of jobs in what is about them.
+// Renamed returns conditions with the jobs that they are about renamed.
 func Renamed(all []Condition, names map[string]string) []Condition {
 	out := slices.Clone(all)
 	for i := range out {
@@ -156,7 +156,7 @@ func Renamed(all []Condition, names map[string]string) []Condition {
 	return out
 }
 
-// Job is the job that something is about, "job.gpt" or "job.gpt.worker[3]"; false if it is about something else.
+// Job returns the job that something is about, as in "job.gpt" or "job.gpt.worker[3]"; false if it is about something else.
 func Job(about string) (name string, is bool) {
 	name, is = strings.CutPrefix(about, "job.")
 	name, _, _ = strings.Cut(name, ".")
@@ -170,57 +170,57 @@ func renamed(about string, names map[string]string) string {
 	return about
 }
 
-// Edits is another number once anything about the conditions is.
+// Edits returns a different number after any change of the conditions.
 func (s *Set) Edits() int { return s.edits }
 
-// AnyUnseen reports whether there is any condition of which Unseen is true.
-func (s *Set) AnyUnseen() bool { return len(s.taken) > 0 }
+// AnyUnseen reports whether Unseen is true for any condition.
+func (s *Set) AnyUnseen() bool { return len(s.unseen) > 0 }
 
-// Unseen reports whether a condition was taken over and this run has not looked at it yet.
-func (s *Set) Unseen(k Key) bool { return s.taken[k] }
+// Unseen reports whether a condition was taken over and not checked by this run yet.
+func (s *Set) Unseen(k Key) bool { return s.unseen[k] }
 
-// All are the conditions that hold, sorted by what they are about.
+// All returns the conditions that hold, sorted by what they are about.
 func (s *Set) All() []Condition {
 	return slices.SortedFunc(maps.Values(s.held), func(a, b Condition) int {
 		return cmp.Or(cmp.Compare(a.About, b.About), cmp.Compare(a.Reason.Code, b.Reason.Code))
 	})
 }
 
-// Changes returns what to report, once.
+// Changes returns the changes to report, once.
 func (s *Set) Changes() []Change {
 	changes := s.changes
 	s.changes = nil
 	return changes
 }
 
-// variable is what of a text changes without being news: which slots, how many, and any number, such as a port or what a
-// quota has left.
+// variable matches the parts of a text whose change is not reported: slots, counts, and any number, such as a port or the rest
+// of a quota.
 var variable = regexp.MustCompile(`\[[\d,…-]*\](?: \(\d+ slots\))?|\d+(?:\.\d+)?`)
 
-// Wording is a text without the numbers in it. Two that differ in nothing else are the same news.
+// Wording replaces the numbers in a text. Texts with the same wording are not reported again.
 func Wording(text string) string { return variable.ReplaceAllString(text, "#") }
 
-// names are the arguments of a reason in which a number is part of a name.
-var names = map[string]bool{"commit": true, "in_force": true, "job": true, "role": true, "node": true, "uid": true, "id": true}
+// nameArgs are the arguments of reasons in which a number is part of a name.
+var nameArgs = map[string]bool{"commit": true, "in_force": true, "job": true, "role": true, "node": true, "uid": true, "id": true}
 
 func named(r job.Reason) map[string]string {
 	args := maps.Clone(r.Args)
-	maps.DeleteFunc(args, func(arg string, _ string) bool { return !names[arg] })
+	maps.DeleteFunc(args, func(arg string, _ string) bool { return !nameArgs[arg] })
 	return args
 }
 
-// Same reports whether two reasons are the same news: alike but for numbers.
+// Same reports whether two reasons differ at most in numbers.
 func Same(a, b job.Reason) bool {
-	return alike(a, b, func(arg string) bool { return !names[arg] })
+	return alike(a, b, func(arg string) bool { return !nameArgs[arg] })
 }
 
-// Equal reports whether two conditions are the same but for numbers in the words of others: an error may have another port in
-// it each time.
+// Equal reports whether two conditions differ at most in the numbers of messages: an error may have another port in it each
+// time.
 func Equal(a, b Condition) bool {
 	return a.About == b.About && a.Since.Equal(b.Since) && alike(a.Reason, b.Reason, func(arg string) bool { return arg == "message" })
 }
 
-// alike reports whether two reasons are the same but for numbers in some arguments.
+// alike reports whether two reasons differ at most in the numbers of arguments for which vary is true.
 func alike(a, b job.Reason, vary func(arg string) bool) bool {
 	if a.Code != b.Code || len(a.Args) != len(b.Args) || len(a.Of) != len(b.Of) {
 		return false

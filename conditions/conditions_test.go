@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func told(s *conditions.Set) string {
+func reported(s *conditions.Set) string {
 	var lines []string
 	for _, c := range s.Changes() {
 		lines = append(lines, fmt.Sprintf("%s %s %s since %s", c.Type, c.About, c.Reason, c.Since.Sub(epoch)))
@@ -26,7 +26,7 @@ func TestEachTransitionIsToldOnce(t *testing.T) {
 	down := func(message string) job.Reason { return job.Because("provider_unobserved", "message", message) }
 	for _, step := range []struct {
 		do   func()
-		told string
+		want string
 	}{
 		{func() { s.Raise(at(0), "provider.local", down("port 5 is closed")) }, "raised provider.local provider_unobserved(message=\"port 5 is closed\") since 0s"},
 		{func() { s.Raise(at(1), "provider.local", down("port 5 is closed")) }, ""},
@@ -37,8 +37,8 @@ func TestEachTransitionIsToldOnce(t *testing.T) {
 		{func() { s.Raise(at(4), "provider.local", down("refused")) }, "raised provider.local provider_unobserved(message=refused) since 4s"},
 	} {
 		step.do()
-		if got := told(&s); got != step.told {
-			t.Errorf("told %q, want %q", got, step.told)
+		if got := reported(&s); got != step.want {
+			t.Errorf("reported %q, want %q", got, step.want)
 		}
 	}
 }
@@ -51,10 +51,10 @@ func TestWhatIsNotSettledIsCleared(t *testing.T) {
 	jobs := func(k conditions.Key) bool { return strings.HasPrefix(k.About, "job.") }
 	s.Raise(epoch, "store", job.Because("not_stored"))
 	s.Settle(epoch, jobs, []conditions.Condition{held("a"), held("b")})
-	told(&s)
+	reported(&s)
 	s.Settle(epoch, jobs, []conditions.Condition{held("b"), held("c")})
-	if got, want := told(&s), "cleared job.a held_up since 0s; raised job.c held_up since 0s"; got != want {
-		t.Errorf("told %q, want %q", got, want)
+	if got, want := reported(&s), "cleared job.a held_up since 0s; raised job.c held_up since 0s"; got != want {
+		t.Errorf("reported %q, want %q", got, want)
 	}
 	if all := s.All(); len(all) != 3 {
 		t.Errorf("%v hold", all)
@@ -68,8 +68,8 @@ func TestWhatIsTakenOverIsToldOnceAsWhatBecameOfIt(t *testing.T) {
 		before.Raise(epoch, about, why("quota"))
 	}
 	s := conditions.TakeOver(before.All())
-	if got := told(&s); got != "" {
-		t.Errorf("told at once: %q", got)
+	if got := reported(&s); got != "" {
+		t.Errorf("reported at once: %q", got)
 	}
 	later := epoch.Add(time.Hour)
 	for range 2 {
@@ -78,42 +78,42 @@ func TestWhatIsTakenOverIsToldOnceAsWhatBecameOfIt(t *testing.T) {
 		s.Clear("ends", "refused")
 	}
 	want := "held holds refused(message=quota) since 0s; changed changes refused(message=webhook) since 0s; cleared ends refused(message=quota) since 0s"
-	if got := told(&s); got != want {
-		t.Errorf("told %q, want %q", got, want)
+	if got := reported(&s); got != want {
+		t.Errorf("reported %q, want %q", got, want)
 	}
 	if !s.Unseen(conditions.Key{About: "rests", Code: "refused"}) || s.Unseen(conditions.Key{About: "holds", Code: "refused"}) {
-		t.Error("it is not known which this run has looked at")
+		t.Error("Unseen is wrong")
 	}
 }
 
-// Slots, counts and ports are taken up and are no news.
+// Changes of slots, counts and ports are stored but not reported.
 func TestOtherNumbersAreNoNews(t *testing.T) {
 	why := func(commit, slots, message string) job.Reason {
 		return job.Because("refused", "commit", commit, "slots", slots).With(job.Because("part", "message", message))
 	}
 	var s conditions.Set
 	s.Raise(epoch, "job.a", why("111", "worker[0-3]", "port 40001"))
-	told(&s)
+	reported(&s)
 	s.Raise(epoch, "job.a", why("111", "worker[2]", "port 40002"))
-	if got := told(&s); got != "" {
-		t.Errorf("told %q", got)
+	if got := reported(&s); got != "" {
+		t.Errorf("reported %q", got)
 	}
 	if c, _ := s.Get("job.a", "refused"); !c.Reason.Equal(why("111", "worker[2]", "port 40002")) {
 		t.Errorf("it holds %v", c.Reason)
 	}
 	as := func(why job.Reason) conditions.Condition { return conditions.Condition{About: "job.a", Reason: why} }
 	if first := as(why("111", "worker[2]", "port 1")); !conditions.Equal(first, as(why("111", "worker[2]", "port 2"))) || conditions.Equal(first, as(why("111", "worker[3]", "port 1"))) {
-		t.Error("what is stored again is not what differs in more than a port")
+		t.Error("Equal is wrong for conditions that differ in a port, or in more")
 	}
 	for _, other := range []job.Reason{why("222", "worker[2]", "port 40001"), why("222", "worker[2]", "refused"), why("222", "worker[2]", "refused").With()} {
 		s.Raise(epoch, "job.a", other)
-		if got := told(&s); !strings.HasPrefix(got, "changed job.a refused") {
-			t.Errorf("of %v it is told %q", other, got)
+		if got := reported(&s); !strings.HasPrefix(got, "changed job.a refused") {
+			t.Errorf("for %v it reports %q", other, got)
 		}
 	}
 }
 
-// What is about a job, or a part of it, goes by the job's name; another job's name may begin with the same.
+// Conditions about a job, or a part of it, follow the job's name; another job's name may have the same prefix.
 func TestConditionsFollowTheirJobsName(t *testing.T) {
 	text := func(all []conditions.Condition) (abouts string) {
 		for _, c := range all {
@@ -134,7 +134,7 @@ func TestConditionsFollowTheirJobsName(t *testing.T) {
 	if got, want := text(s.All()), "job.a job.z job.z.worker provider.a "; got != want || !s.Unseen(conditions.Key{About: "job.z", Code: "refused"}) {
 		t.Errorf("renamed are %q, want %q", got, want)
 	}
-	if s.Raise(epoch, "job.z", job.Because("refused")); told(&s) != "held job.z refused since 0s" {
-		t.Error("what is renamed is told again")
+	if s.Raise(epoch, "job.z", job.Because("refused")); reported(&s) != "held job.z refused since 0s" {
+		t.Error("a renamed condition is not reported as held")
 	}
 }

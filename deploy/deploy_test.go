@@ -1,4 +1,4 @@
-// Package deploy holds what is installed in a cluster, and here its tests.
+// Package deploy has the manifests for installing eltrain in a cluster, and their tests.
 package deploy
 
 import (
@@ -56,7 +56,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// build returns the objects that `kubectl apply -k` of a folder makes, in kustomize's order.
+// build returns the objects that `kubectl apply -k` of a folder creates, in kustomize's order.
 func build(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
 	kubectl := podsite.Kubectl(t)
@@ -72,7 +72,7 @@ func build(t *testing.T, dir string) []*unstructured.Unstructured {
 
 func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
 	t.Helper()
-	const lookAhead = 4096 // bytes, to tell YAML from JSON
+	const lookAhead = 4096 // bytes, to distinguish YAML from JSON
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), lookAhead)
 	for {
 		o := &unstructured.Unstructured{}
@@ -87,13 +87,13 @@ func parse(t *testing.T, text []byte) (objects []*unstructured.Unstructured) {
 	}
 }
 
-// The namespaces of the installation, and of a second one beside it.
+// The namespaces of the installation, and of a second one.
 const (
 	namespace       = "eltrain"
 	secondNamespace = "two"
 )
 
-// start returns a cluster without these namespaces, and takes them away after the test.
+// start returns a cluster without these namespaces, and deletes them after the test.
 func start(t *testing.T, options testbed.Options) *testbed.Cluster {
 	t.Helper()
 	c := testbed.Use(t, options)
@@ -108,8 +108,8 @@ func start(t *testing.T, options testbed.Options) *testbed.Cluster {
 	return c
 }
 
-// install applies objects in their order, as the cluster's administrator, and before them their namespaces. Fields that
-// the API server does not know are errors.
+// install applies objects in order, as the cluster's administrator, after their namespaces. Fields unknown to the API server
+// are errors.
 func install(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
@@ -149,7 +149,7 @@ func install(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructu
 	}
 }
 
-// find returns the object of a kind that has only one of it.
+// find returns the only object of a kind.
 func find(t *testing.T, objects []*unstructured.Unstructured, kind string, into any) {
 	t.Helper()
 	var found []*unstructured.Unstructured
@@ -159,20 +159,19 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind string, into 
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("there are %d objects of the kind %s", len(found), kind)
+		t.Fatalf("there are %d objects of kind %s", len(found), kind)
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found[0].Object, into); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What is installed is accepted by a real API server, and eltrain's account can then do what eltrain does: no
-// less and no more.
+// A real API server accepts the installation, and eltrain's account can then do what eltrain does: no less and no more.
 func TestInstallation(t *testing.T) {
 	c := start(t, testbed.Options{})
 	objects := build(t, ".")
 	install(t, c, objects)
-	install(t, c, objects) // an installation that is applied again
+	install(t, c, objects) // a repeated installation
 	t.Run("rights", func(t *testing.T) { rights(t, c, namespace) })
 	t.Run("role", func(t *testing.T) { role(t, objects) })
 	t.Run("restricted", func(t *testing.T) { restricted(t, c, objects) })
@@ -185,8 +184,8 @@ func TestInstallation(t *testing.T) {
 	t.Run("a second one", func(t *testing.T) { second(t, c, objects) })
 }
 
-// second is an installation beside the first, as docs/kubernetes.md has it: it shares nothing with the first, so either
-// can be taken away, and its account has its rights.
+// second is a second installation, as described in docs/kubernetes.md: it shares nothing with the first, so that either can be
+// removed, and its account has its own rights.
 func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured) {
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(".")); err != nil {
@@ -215,32 +214,32 @@ func second(t *testing.T, c *testbed.Cluster, first []*unstructured.Unstructured
 	rights(t, c, namespace)
 }
 
-// used are the rights that eltrain makes use of, by resource and verb, with who does. Another user of a verb is
-// named here before the Role gives it.
+// used are the rights that eltrain uses, by resource and verb, with the user. New uses of a verb are added here before the Role
+// grants it.
 var used = map[string]map[string]string{
 	"pods": {
-		"create": "Launch", "patch": "Launch mends drift, Prepare lifts the gang's gate", "delete": "Stop", "deletecollection": "Forget",
+		"create": "Launch", "patch": "Launch repairs drift, Prepare removes the gang's gate", "delete": "Stop", "deletecollection": "Forget",
 		"get": "Launch and Stop when a name is taken", "list": "Observe, Forget", "watch": "Observe",
 	},
 	"pods/log":             {"get": "Logs"},
 	"configmaps":           {"create": "Prepare, by apply", "patch": "Prepare, Publish", "get": "Prepare, Forget", "delete": "Forget"},
 	"services":             {"create": "Prepare, by apply", "patch": "Prepare", "get": "Prepare, Forget", "delete": "Forget"},
-	"poddisruptionbudgets": {"create": "Prepare, by apply", "patch": "Prepare", "get": "Prepare", "deletecollection": "Prepare for roles that are no more, Forget"},
+	"poddisruptionbudgets": {"create": "Prepare, by apply", "patch": "Prepare", "get": "Prepare", "deletecollection": "Prepare for removed roles, Forget"},
 	"namespaces":           {"get": "Capabilities.Site"},
 	"podgroups": {
 		"create": "Prepare, by apply", "patch": "Prepare", "list": "Observe", "watch": "Observe", "get": "Forget", "delete": "Forget",
 	},
 	"secrets": {
 		"create": "Prepare; state: head and parts", "get": "Prepare, Forget; state", "delete": "Prepare, Forget; state: parts",
-		"update": "Prepare takes over what an anchor before has left; state: head", "list": "state: parts that were left over",
+		"update": "Prepare takes over leftovers of an earlier anchor; state: head", "list": "state: leftover parts",
 	},
 	"leases": {"create": "state: lock", "get": "state: lock", "update": "state: lock"},
 }
 
-// inCluster are those that it has everywhere.
+// inCluster are the rights that it has in the whole cluster.
 var inCluster = map[string]map[string]string{
 	"nodes":          {"list": "Observe", "watch": "Observe"},
-	"pods":           {"list": "Observe: what others take", "watch": "Observe"},
+	"pods":           {"list": "Observe: what others use", "watch": "Observe"},
 	"runtimeclasses": {"list": "Fit: what a RuntimeClass adds to a pod", "watch": "Fit"},
 	// of provider "volcano"
 	"queues":     {"list": "Observe: why a job is not admitted", "watch": "Observe"},
@@ -248,10 +247,10 @@ var inCluster = map[string]map[string]string{
 	"configmaps": {"get": "Capabilities: what the scheduler's configuration means"},
 }
 
-// onlyNamed are the objects that it has everywhere by name, and no others.
+// onlyNamed are the objects to which it has rights in the whole cluster by name only.
 var onlyNamed = map[string]string{"configmaps": "volcano-scheduler-configmap"}
 
-// role holds the manifests to what is used.
+// role compares the manifests with what is used.
 func role(t *testing.T, objects []*unstructured.Unstructured) {
 	var local rbacv1.Role
 	find(t, objects, "Role", &local)
@@ -271,7 +270,7 @@ func role(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 }
 
-// given are the verbs of rules by resource, in order.
+// given are the verbs of rules by resource, sorted.
 func given(rules []rbacv1.PolicyRule) map[string][]string {
 	verbs := map[string][]string{}
 	for _, rule := range rules {
@@ -283,7 +282,7 @@ func given(rules []rbacv1.PolicyRule) map[string][]string {
 	return verbs
 }
 
-// Who installs reads on the page what eltrain may do: all of it, and what it is for.
+// The documentation lists everything that eltrain may do, and why.
 func TestPageHasEveryRight(t *testing.T) {
 	objects := build(t, ".")
 	var local rbacv1.Role
@@ -303,7 +302,7 @@ func TestPageHasEveryRight(t *testing.T) {
 	told, where := map[string]map[string][]string{}, ""
 	for row := range strings.SplitSeq(table, "\n") {
 		cells := strings.Split(row, "|")
-		if len(cells) != 6 { // with what is outside of the first and the last bar
+		if len(cells) != 6 { // including the empty ones outside of the outer bars
 			t.Fatalf("a row is %q", row)
 		}
 		for i := range cells {
@@ -316,16 +315,16 @@ func TestPageHasEveryRight(t *testing.T) {
 		for _, resource := range words(cells[2]) {
 			told[where][resource] = words(cells[3])
 			if name := onlyNamed[resource]; where == "the cluster" && !strings.Contains(cells[2], name) {
-				t.Errorf("%q: it is %s alone", row, name)
+				t.Errorf("%q: the right is for %s only", row, name)
 			}
 		}
 		if cells[4] == "" {
-			t.Errorf("%q: it is not said what for", row)
+			t.Errorf("%q: the purpose is missing", row)
 		}
 	}
 	want := map[string]map[string][]string{"its namespace": given(local.Rules), "the cluster": given(whole.Rules)}
 	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("(-given +told):\n%s", diff)
+		t.Errorf("(-given +documented):\n%s", diff)
 	}
 }
 
@@ -335,14 +334,14 @@ var groupOf = map[string]string{
 	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
 }
 
-// rights asks the API server, as eltrain's account of a namespace, what that may do.
+// rights asks the API server what eltrain's account of a namespace may do.
 func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(t, testbed.User{Namespace: namespace}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // there are some hundred questions, and client-go asks five a second
+	config.QPS = -1 // there are hundreds of requests, and client-go's default is five per second
 	client := kubernetes.NewForConfigOrDie(config)
 	mayNamed := func(namespace, verb, resource, object string) bool {
 		t.Helper()
@@ -377,7 +376,7 @@ func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 		}
 		return all
 	}
-	lacking := lacks() // the API server hears of roles by a watch
+	lacking := lacks() // the API server learns of roles by a watch
 	for deadline := time.Now().Add(patience); len(lacking) > 0 && time.Now().Before(deadline); lacking = lacks() {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -404,7 +403,7 @@ func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 	}
 }
 
-// restricted: the master's pod keeps the strictest of the Pod Security Standards.
+// restricted: the master's pod meets the strictest of the Pod Security Standards.
 func restricted(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
 	strict := c.Namespace(t)
 	label := fmt.Appendf(nil, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
@@ -418,7 +417,7 @@ func restricted(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstru
 	loose := pod.DeepCopy()
 	loose.Spec.SecurityContext.RunAsNonRoot = nil
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	eventually(t, "a pod that may run as root is refused", func() bool { // the API server hears of the label by a watch
+	eventually(t, "a pod that may run as root is refused", func() bool { // the API server learns of the label by a watch
 		_, err := c.Admin().CoreV1().Pods(strict).Create(t.Context(), loose, dry)
 		return apierrors.IsForbidden(err)
 	})
@@ -438,7 +437,7 @@ func masterPod(t *testing.T, objects []*unstructured.Unstructured) corev1.PodTem
 	return deployment.Spec.Template
 }
 
-// With git-sync the job directory is what git-sync fills.
+// With git-sync the job directory is filled by git-sync.
 func gitSync(t *testing.T, c *testbed.Cluster) {
 	withGit := build(t, "git-sync")
 	install(t, c, withGit)
@@ -453,7 +452,7 @@ func gitSync(t *testing.T, c *testbed.Cluster) {
 	}
 }
 
-// What selects, selects; what is probed is there; what is needed can be reached.
+// Selectors match, probed paths exist, and everything needed is reachable.
 func TestManifestsFitTogether(t *testing.T) {
 	for _, dir := range []string{".", "tls", "git-sync"} {
 		t.Run(dir, func(t *testing.T) { fitTogether(t, build(t, dir)) })
@@ -473,9 +472,9 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	var policy networkingv1.NetworkPolicy
 	find(t, objects, "NetworkPolicy", &policy)
 	if diff := cmp.Diff(service.Spec.Selector, policy.Spec.PodSelector.MatchLabels); diff != "" {
-		t.Errorf("the NetworkPolicy is for other pods than the Service (-service +policy):\n%s", diff)
+		t.Errorf("the NetworkPolicy and the Service select different pods (-service +policy):\n%s", diff)
 	}
-	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "eltrain" }) // beside git-sync's
+	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "eltrain" }) // next to git-sync's
 	master := pod.Spec.Containers[at]
 	advertised := ""
 	for _, e := range master.Env {
@@ -488,15 +487,15 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 	port := master.Ports[0]
 	if !slices.Contains(master.Command, fmt.Sprintf("-listen=0.0.0.0:%d", port.ContainerPort)) || service.Spec.Ports[0].TargetPort.StrVal != port.Name {
-		t.Errorf("the command %v, the port %+v and the Service %+v do not fit", master.Command, port, service.Spec.Ports)
+		t.Errorf("the command %v, the port %+v and the Service %+v do not match", master.Command, port, service.Spec.Ports)
 	}
-	// A policy is for the pod's port, whatever the Service calls it.
+	// A policy applies to the pod's port, whatever the Service's port is.
 	if in := policy.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.IntVal != port.ContainerPort || *in[0].Ports[0].Protocol != corev1.ProtocolTCP {
-		t.Errorf("the NetworkPolicy lets in %+v, the pod listens on %d", in, port.ContainerPort)
+		t.Errorf("the NetworkPolicy allows %+v, the pod listens on %d", in, port.ContainerPort)
 	}
-	needed := []string{"TCP 443", "TCP 53", "TCP 6443", "UDP 53"} // the API server and DNS, wherever they are
+	needed := []string{"TCP 443", "TCP 53", "TCP 6443", "UDP 53"} // the API server and DNS, at any address
 	if len(pod.Spec.Containers) > 1 {
-		needed = append(needed, "TCP 22") // git-sync's repository, which may be at 443 too
+		needed = append(needed, "TCP 22") // git-sync's repository, if not at 443
 	}
 	var reached []string
 	for _, rule := range policy.Spec.Egress {
@@ -509,10 +508,10 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	slices.Sort(needed)
 	slices.Sort(reached)
 	if diff := cmp.Diff(needed, reached); diff != "" {
-		t.Errorf("what the NetworkPolicy lets out to (-needed +reached):\n%s", diff)
+		t.Errorf("egress of the NetworkPolicy (-needed +allowed):\n%s", diff)
 	}
 	if want := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}; !slices.Equal(policy.Spec.PolicyTypes, want) {
-		t.Errorf("the NetworkPolicy is about %v only", policy.Spec.PolicyTypes)
+		t.Errorf("the NetworkPolicy covers only %v", policy.Spec.PolicyTypes)
 	}
 	waits := elastic.NewServer(elastic.ServerOptions{}).Handler() // of a master that is alive and does not lead yet
 	for _, probed := range []struct {
@@ -522,12 +521,12 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 		answer := httptest.NewRecorder()
 		waits.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probed.by.HTTPGet.Path, nil))
 		if answer.Code != probed.want || probed.by.HTTPGet.Port.StrVal != port.Name {
-			t.Errorf("a master that waits answers the probe of %+v with %d, wanted %d", probed.by.HTTPGet, answer.Code, probed.want)
+			t.Errorf("a waiting master answers the probe of %+v with %d, want %d", probed.by.HTTPGet, answer.Code, probed.want)
 		}
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil && v.Name == "jobs" && v.ConfigMap.Name != "eltrain-jobs" {
-			t.Errorf("the ConfigMap %s has another name with each content, which starts another master", v.ConfigMap.Name)
+			t.Errorf("the name of the ConfigMap %s changes with its content, which would start another master", v.ConfigMap.Name)
 		}
 	}
 	source, err := os.ReadFile("../cmd/eltrain/version.go")
@@ -567,7 +566,7 @@ func TestSampleJobsAreValid(t *testing.T) {
 	}
 }
 
-// The job directory follows the repository: what came, went and changed.
+// The job directory follows the repository: added, removed and changed files.
 func TestGitSyncLinks(t *testing.T) {
 	root, jobs := t.TempDir(), t.TempDir()
 	commit := func(name string, files map[string]string) {
@@ -624,8 +623,8 @@ func TestGitSyncLinks(t *testing.T) {
 	holds(second)
 }
 
-// master is eltrain as the Deployment runs it: its command, its account, the ConfigMap's files. What differs is
-// that it is a process on this machine, so the job directory and the address are others.
+// master is eltrain as the Deployment runs it: its command, its account, the ConfigMap's files. Unlike there, it is a process
+// on this machine, with another job directory and address.
 type master struct {
 	t     *testing.T
 	dir   string
@@ -634,7 +633,7 @@ type master struct {
 	cmd   *exec.Cmd
 	out   *bytes.Buffer
 	ended chan error
-	// What the kubelet asks.
+	// The probes of the kubelet.
 	liveness, readiness string
 }
 
@@ -647,7 +646,7 @@ func buildEltrain(t *testing.T) (binary string) {
 	return binary
 }
 
-// The programs run in an image with nothing else in it: no libc and no loader.
+// The programs run in an empty image: without libc and loader.
 func TestProgramsAreStatic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds both programs: not with -short")
@@ -717,13 +716,13 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 			<-m.ended
 		}
 		if t.Failed() {
-			t.Logf("the master said:\n%s", m.out)
+			t.Logf("output of the master:\n%s", m.out)
 		}
 	})
 	return m
 }
 
-// probe is what a path of the service answers; 0 if nothing does.
+// probe is the status of a path of the service; 0 without an answer.
 func (m *master) probe(path string) int {
 	answer, err := m.http.Get(m.url + path)
 	if err != nil {
@@ -733,7 +732,7 @@ func (m *master) probe(path string) int {
 	return answer.StatusCode
 }
 
-// end asks it to end as the kubelet does, and waits for that.
+// end terminates it as the kubelet does, and waits for its exit.
 func (m *master) end() {
 	m.t.Helper()
 	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -743,26 +742,26 @@ func (m *master) end() {
 	case err := <-m.ended:
 		m.ended = nil
 		if err != nil {
-			m.t.Errorf("the master's end: %v", err)
+			m.t.Errorf("exit of the master: %v", err)
 		}
 	case <-time.After(patience):
-		m.t.Fatal("the master does not end")
+		m.t.Fatal("the master does not exit")
 	}
 }
 
-// patience bounds waits for what must come.
+// patience bounds waits.
 const patience = hang.Bound
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v it still is not so that %s", patience, what)
+			t.Fatalf("not so after %v: %s", patience, what)
 		}
 	}
 }
 
-// With TLS the service answers nobody who does not encrypt, and the jobs' agents are given what vouches for it.
+// With TLS the service answers only TLS clients, and the jobs' agents get its CA certificates.
 func TestMasterWithTLS(t *testing.T) {
 	c := start(t, testbed.Options{})
 	objects := build(t, "tls")
@@ -794,7 +793,7 @@ func TestMasterWithTLS(t *testing.T) {
 	m.url = "https" + strings.TrimPrefix(m.url, "http")
 	eventually(t, "the master is ready", func() bool { return m.probe(m.readiness) == http.StatusOK })
 	if got := plain.probe(plain.readiness); got == http.StatusOK {
-		t.Error("it answers without TLS too")
+		t.Error("it also answers without TLS")
 	}
 	for _, probe := range []*corev1.Probe{main.LivenessProbe, main.ReadinessProbe} {
 		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS || probe.HTTPGet.Path == "" {
@@ -811,7 +810,7 @@ func TestMasterWithTLS(t *testing.T) {
 	m.end()
 }
 
-// selfSigned is a certificate for the Service of deploy/tls, with its key, in PEM.
+// selfSigned is a certificate for the Service of deploy/tls, and its key, in PEM.
 func selfSigned(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -830,14 +829,14 @@ func selfSigned(t *testing.T) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
 }
 
-// admits checks that the NetworkPolicy lets the pods of jobs reach the master, as the provider has made them, and nobody else.
+// admits checks that the NetworkPolicy allows the jobs' pods, as the provider creates them, to reach the master, and no others.
 func admits(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructured) {
 	t.Helper()
 	var policy networkingv1.NetworkPolicy
 	find(t, objects, "NetworkPolicy", &policy)
 	from := policy.Spec.Ingress[0].From
 	if len(from) != 1 || from[0].NamespaceSelector != nil || from[0].IPBlock != nil {
-		t.Fatalf("the NetworkPolicy lets in %+v", from)
+		t.Fatalf("the NetworkPolicy allows %+v", from)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(from[0].PodSelector)
 	if err != nil {
@@ -854,15 +853,15 @@ func admits(t *testing.T, c *testbed.Cluster, objects []*unstructured.Unstructur
 	}
 }
 
-// The master of the manifests, with the rights of the manifests: it leads, it makes the sample job's pods, a
-// second one waits and takes over without recreating a pod, and destroy leaves nothing behind but the state.
+// The master of the manifests, with their rights: it leads, creates the sample job's pods, a second one waits and takes over
+// without recreating a pod, and destroy leaves only the state behind.
 func TestMasterAndItsSuccessor(t *testing.T) {
 	c := start(t, testbed.Options{Nodes: 3})
 	objects := build(t, ".")
 	install(t, c, objects)
 	kubeconfig := c.Kubeconfig(t, testbed.User{Namespace: namespace})
 	binary := buildEltrain(t)
-	// The Deployment's own pods are none of the job's.
+	// The Deployment's own pods are not the job's.
 	pods := func() map[types.UID]string {
 		list, err := c.Admin().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=hello"})
 		if err != nil {
@@ -883,7 +882,7 @@ func TestMasterAndItsSuccessor(t *testing.T) {
 	second := startMaster(t, binary, kubeconfig, objects)
 	eventually(t, "the second master is alive", func() bool { return second.probe(second.liveness) == http.StatusOK })
 	if got := second.probe(second.readiness); got != http.StatusServiceUnavailable {
-		t.Errorf("a master that waits answers %s with %d", second.readiness, got)
+		t.Errorf("a waiting master answers %s with %d", second.readiness, got)
 	}
 	first.end()
 	eventually(t, "the second master is ready", func() bool { return second.probe(second.readiness) == http.StatusOK })

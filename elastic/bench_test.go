@@ -22,16 +22,16 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The benchmarks measure the service under many agents: real HTTP on loopback, no training process. The agents
-// are this test binary once more, so that what the service costs and what they cost is told apart, and each
-// process needs one file per agent. Run with:
+// The benchmarks measure the service under many agents: real HTTP on loopback, no training processes. The agents run in a
+// second process of this test binary, so that their cost is measured separately, and each process needs one file per agent. Run
+// with:
 //
 //	go test ./elastic -run '^$' -bench 'Rendezvous|Beats' -benchtime 1x
 
-// benchClientsEnv makes the test binary be agents: "URL COUNT".
+// benchClientsEnv makes the test binary run agents: "URL COUNT".
 const benchClientsEnv = "ELTRAIN_BENCH_CLIENTS"
 
-// BenchmarkRendezvousHTTP: seconds from the first registration until every agent has been told to run.
+// BenchmarkRendezvousHTTP: seconds from the first registration until every agent has the order to run.
 func BenchmarkRendezvousHTTP(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -46,7 +46,7 @@ func BenchmarkRendezvousHTTP(b *testing.B) {
 	}
 }
 
-// BenchmarkBeats10000: what 10,000 agents that beat every 5 s cost, once they train.
+// BenchmarkBeats10000: the cost of 10,000 agents that beat every 5 s, once they train.
 func BenchmarkBeats10000(b *testing.B) {
 	const window = 20 * time.Second
 	for range b.N {
@@ -98,7 +98,7 @@ func BenchmarkBeat(b *testing.B) {
 	}
 }
 
-// benchRun is a server with agents in a process of their own.
+// benchRun is a server, and agents in another process.
 type benchRun struct {
 	b      *testing.B
 	server *Server
@@ -139,7 +139,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// await reads a line "WORD SECONDS" of the agents.
+// await reads a line "WORD SECONDS" from the agents.
 func (r *benchRun) await(word string) float64 {
 	for r.lines.Scan() {
 		if rest, ok := strings.CutPrefix(r.lines.Text(), word+" "); ok {
@@ -184,7 +184,7 @@ func raiseFileLimit(b testing.TB, want uint64) {
 	}
 	limit.Cur, limit.Max = want, max(limit.Max, want)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		b.Skipf("%d open files are needed, and may not be had: %v", want, err)
+		b.Skipf("cannot raise the limit to %d open files: %v", want, err)
 	}
 }
 
@@ -196,7 +196,7 @@ func cpuSeconds(b testing.TB) float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// residentKiB is what this process has in memory, by the kernel's count.
+// residentKiB is this process's resident memory, as the kernel counts it.
 func residentKiB(b testing.TB) int {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -210,7 +210,7 @@ func residentKiB(b testing.TB) int {
 	return kib
 }
 
-// benchClients is the other process: agents as light as can be, one connection and one goroutine each.
+// benchClients is the agents' process: minimal agents, one connection and one goroutine each.
 func benchClients() {
 	var address string
 	var n int
@@ -237,7 +237,7 @@ func benchClients() {
 	all.Wait()
 }
 
-// benchless lets the agents' process use helpers of benchmarks: what fails there, ends it.
+// benchless lets the agents' process use the benchmarks' helpers: a failure panics.
 type benchless struct{ testing.TB }
 
 func (benchless) Fatal(args ...any)           { panic(fmt.Sprint(args...)) }
@@ -247,7 +247,7 @@ func (benchless) Skipf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
 type benchFleet struct {
 	address  string
 	n        int
-	dials    chan struct{} // bounds connections under way, as a kernel's backlog does
+	dials    chan struct{} // bounds concurrent dials, as a kernel's backlog does
 	begun    time.Time
 	running  atomic.Int64
 	reported atomic.Int64
@@ -311,7 +311,7 @@ func (f *benchFleet) agent(i int) {
 	}
 }
 
-// call is one request over a connection that stays open.
+// call sends one request over a persistent connection.
 func call(conn net.Conn, answers *bufio.Reader, verb, body string) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST /v1/jobs/bench/%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", verb, len(body), body)
@@ -330,7 +330,7 @@ func call(conn net.Conn, answers *bufio.Reader, verb, body string) ([]byte, erro
 	return raw, err
 }
 
-// BenchmarkPass10000 is what one pass of the planning loop asks of the service: the same Set again, and Observe.
+// BenchmarkPass10000 is what one pass of the planning loop costs the service: an unchanged Set, and Observe.
 func BenchmarkPass10000(b *testing.B) {
 	c := NewCoordinator()
 	now := time.Now()

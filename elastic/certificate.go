@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// certificateLook is how often the files of the certificate are looked at: they are replaced days before it expires.
-	certificateLook = 10 * time.Second
-	// certificateNews is how long a renewed one is not served yet after it was told of: a kubelet may take two minutes to
-	// bring it to agents, and one that cannot trust the service when it connects again is lost with its lease.
-	certificateNews = 3 * time.Minute
+	// certificateInterval is how often the certificate's files are read: they are replaced days before it expires.
+	certificateInterval = 10 * time.Second
+	// certificateDelay is the delay between announcing a renewed certificate and serving it: a kubelet may take two minutes to
+	// deliver it to agents, and an agent that does not trust the service when it reconnects is lost with its lease.
+	certificateDelay = 3 * time.Minute
 )
 
-// certificate is the service's own, as its files have it. Whoever renews it replaces them.
+// certificate is the service's own certificate, loaded from files. Whoever renews it replaces the files.
 type certificate struct {
 	certFile, keyFile string
-	look, news        time.Duration
+	interval, delay   time.Duration
 	log               *slog.Logger
 	renewed           func(certificates []byte) error
 
-	mu     sync.Mutex
-	served pair
-	next   pair      // what the files have now; zero if that is served
-	told   time.Time // when renewed took next; zero if it did not
-	former bool      // renewed has yet to take that the one before is no longer served
-	failed string    // what went wrong at the last look, which is said once
+	mu           sync.Mutex
+	served       pair
+	next         pair      // the newest content of the files; zero if that is served
+	announcedAt  time.Time // when next was announced through renewed; zero if it was not
+	oldAnnounced bool      // renewed must still be called without the old certificate
+	lastError    string    // the error of the last reload, logged once
 }
 
-// pair is a certificate with its key, and the text of both files.
+// pair is a certificate with its key, and the contents of both files.
 type pair struct {
 	certificate *tls.Certificate
 	cert, key   []byte
@@ -60,7 +60,7 @@ func (c *certificate) read() (pair, error) {
 	return p, nil
 }
 
-// load reads what is served from the start.
+// load reads the certificate to serve first.
 func (c *certificate) load() error {
 	p, err := c.read()
 	c.mu.Lock()
@@ -69,23 +69,23 @@ func (c *certificate) load() error {
 	return err
 }
 
-// get is what a connection is served, as tls.Config asks for it.
+// get implements tls.Config.GetCertificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.served.certificate, nil
 }
 
-// certificates vouch, in PEM, for what is served and for what will be.
+// certificates are the CA certificates, in PEM, for what is served and what will be served next.
 func (c *certificate) certificates() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Concat(c.next.cert, c.served.cert)
 }
 
-// keep looks at the files until closing is closed.
-func (c *certificate) keep(closing <-chan struct{}) {
-	look := time.NewTicker(c.look)
+// watch reloads the files until closing is closed.
+func (c *certificate) watch(closing <-chan struct{}) {
+	look := time.NewTicker(c.interval)
 	defer look.Stop()
 	for {
 		select {
@@ -97,68 +97,68 @@ func (c *certificate) keep(closing <-chan struct{}) {
 	}
 }
 
-// renew takes one look. What the files have now is told of first and served later, or at once if what is served has
-// expired. Files that make no sense change nothing: they may be half replaced.
+// renew reloads the files once. New content is announced first and served later, or at once if the served certificate has
+// expired. Invalid content changes nothing: the files may be half replaced.
 func (c *certificate) renew(now time.Time) {
 	p, err := c.read()
-	if err == nil && c.differs(p) {
-		err = c.tell(now)
+	if err == nil && c.setNext(p) {
+		err = c.announce(now)
 	}
-	if c.due(now) {
+	if c.serveNext(now) {
 		c.log.Info("The service uses its renewed certificate.", "expires", c.served.certificate.Leaf.NotAfter)
-		c.former = true
+		c.oldAnnounced = true
 	}
-	if c.former {
+	if c.oldAnnounced {
 		told := c.renewed(c.certificates()) // without the old one
-		c.former = told != nil
+		c.oldAnnounced = told != nil
 		err = cmp.Or(err, told)
 	}
-	c.say(err)
+	c.logOnce(err)
 }
 
-// differs notes what the files have, and reports whether it is to be told of.
-func (c *certificate) differs(p pair) bool {
+// setNext stores the files' content, and reports whether it must be announced.
+func (c *certificate) setNext(p pair) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case p.same(c.served):
-		c.next, c.told = pair{}, time.Time{}
+		c.next, c.announcedAt = pair{}, time.Time{}
 	case !p.same(c.next):
-		c.next, c.told = p, time.Time{}
+		c.next, c.announcedAt = p, time.Time{}
 	}
-	return c.next.certificate != nil && c.told.IsZero()
+	return c.next.certificate != nil && c.announcedAt.IsZero()
 }
 
-func (c *certificate) tell(now time.Time) error {
+func (c *certificate) announce(now time.Time) error {
 	if err := c.renewed(c.certificates()); err != nil {
 		return fmt.Errorf("publish the renewed certificate to the agents: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = now
+	c.announcedAt = now
 	return nil
 }
 
-// due serves what is next if it is time.
-func (c *certificate) due(now time.Time) bool {
+// serveNext starts serving next if it is time, and reports whether it did.
+func (c *certificate) serveNext(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := !c.told.IsZero() && now.Sub(c.told) >= c.news
+	known := !c.announcedAt.IsZero() && now.Sub(c.announcedAt) >= c.delay
 	if c.next.certificate == nil || !known && now.Before(c.served.certificate.Leaf.NotAfter) {
 		return false
 	}
-	c.served, c.next, c.told = c.next, pair{}, time.Time{}
+	c.served, c.next, c.announcedAt = c.next, pair{}, time.Time{}
 	return true
 }
 
-// say logs what went wrong, once.
-func (c *certificate) say(err error) {
+// logOnce logs an error, once.
+func (c *certificate) logOnce(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != c.failed {
+	if text != "" && text != c.lastError {
 		c.log.Warn("Cannot load the renewed certificate; keeping the current one and retrying.", "error", err)
 	}
-	c.failed = text
+	c.lastError = text
 }

@@ -12,23 +12,22 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What a member may send. The numbers are far above what an honest one does, and low enough that nothing
-// here overflows or grows without bound.
+// Limits of what a member may send, far above what is legitimate, and low enough that nothing overflows or grows without bound.
 const (
 	maxBody       = 64 << 10
 	maxGeneration = 1 << 30
 	maxSlots      = 1 << 20
 	maxHost       = 253 // of a DNS name
 	maxPIDs       = 4096
-	maxTail       = 50 // lines kept of an exit's output
+	maxTail       = 50 // lines of an exit's output
 	maxText       = 8 << 10
 )
 
 // errNoBody is an empty body, which some requests may have.
 var errNoBody error = &Error{Malformed, "the body is empty"}
 
-// decode reads one JSON value of at most maxBody bytes and nothing after it. Fields that are not known are
-// passed over: a newer agent may say more.
+// decode reads one JSON value of at most maxBody bytes and nothing after it. Unknown fields are ignored: a newer agent may send
+// more.
 func decode(body io.Reader, into any) error {
 	raw, err := io.ReadAll(io.LimitReader(body, maxBody+1))
 	if err != nil {
@@ -53,7 +52,7 @@ func decode(body io.Reader, into any) error {
 	return nil
 }
 
-// UnmarshalJSON takes no field that is not there: a mistyped one would be a confirmation that is not heard.
+// UnmarshalJSON rejects unknown fields: a misspelled confirmation must not be ignored.
 func (r *ReconcileRequest) UnmarshalJSON(raw []byte) error {
 	type plain ReconcileRequest
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -82,7 +81,7 @@ func (r *ReconcileRequest) check() error {
 
 func (r *SyncRequest) check() error { return checkMember(r.Slot, r.Incarnation, &r.Report) }
 
-// notInHost are characters that no host name or address has. It becomes MASTER_ADDR.
+// notInHost reports characters that occur in no host name or address. The host becomes MASTER_ADDR.
 func notInHost(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(".:-_%[]", c))
 }
@@ -125,7 +124,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	return nil
 }
 
-// trimExit keeps the last of what a process left behind: it ends up in records and on screens.
+// trimExit keeps the last part of a process's output: it ends up in records and on screens.
 func trimExit(e *job.Exit) {
 	e.Tail = e.Tail[max(0, len(e.Tail)-maxTail):]
 	for i := range e.Tail {
@@ -135,7 +134,7 @@ func trimExit(e *job.Exit) {
 	e.NotStarted = lastOf(e.NotStarted, maxText)
 }
 
-// lastOf keeps the last n bytes of s, and whole characters.
+// lastOf keeps the last n bytes of s, without a partial character.
 func lastOf(s string, n int) string {
 	if len(s) <= n {
 		return s

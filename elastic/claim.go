@@ -6,15 +6,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// claim is a running world that the record does not know: its members register one by one, and once all
-// ranks are there the world is adopted.
+// claim is a running world that the record does not have: its members register one by one, and once all ranks are present the
+// world is adopted.
 type claim struct {
 	generation int
 	size       int
 	ranks      map[int]*slot
 }
 
-// claimedWorld is the one that its members say they run in.
+// claimedWorld is the world that the members report running in.
 func (r *Rendezvous) claimedWorld() job.World {
 	byRank := make([]*slot, r.claim.size)
 	for rank, s := range r.claim.ranks {
@@ -25,10 +25,10 @@ func (r *Rendezvous) claimedWorld() job.World {
 	return w
 }
 
-// takeClaim looks whether a member says that it runs in a world that is not known here: the record was lost,
-// or is older than the world. Until all its ranks are there, or the lease has passed, it is left running.
-func (r *Rendezvous) takeClaim(s *slot) {
-	claims := s.here && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 &&
+// updateClaim checks whether a member reports running in a world unknown here: the record was lost, or is older than the world.
+// The world is left running until all its ranks are present or the lease has passed.
+func (r *Rendezvous) updateClaim(s *slot) {
+	claims := s.present && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 &&
 		s.report.Generation > r.world.Generation && !r.trains() && r.now.Before(r.claimUntil) &&
 		(r.proposed == nil || r.claim != nil && s.report.Generation == r.claim.generation)
 	c := r.claim
@@ -36,7 +36,7 @@ func (r *Rendezvous) takeClaim(s *slot) {
 		if claims && s.report.Generation == c.generation && s.report.Rank == s.place.GroupRank {
 			return
 		}
-		r.endClaims() // it stopped, or went: the claimed world is broken
+		r.endClaims() // it stopped, or was lost: the claimed world is broken
 		return
 	}
 	if !claims || c != nil && s.report.Generation < c.generation {
@@ -62,7 +62,7 @@ func (r *Rendezvous) endClaims() {
 	r.claimUntil = time.Time{}
 }
 
-// voidClaim tells everyone who claims to wait.
+// voidClaim orders all claiming members to wait.
 func (r *Rendezvous) voidClaim() {
 	if r.claim == nil {
 		return

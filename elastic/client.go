@@ -18,24 +18,24 @@ import (
 
 const (
 	maxReply = 64 << 10
-	// dialTimeout bounds the connecting; how long a request may take is its context's to say.
+	// dialTimeout bounds connecting; a request is bounded by its context.
 	dialTimeout = 3 * time.Second
-	// clientIdle is short: an agent that speaks has its connections in use.
+	// clientIdle is short: an active agent keeps its connections in use.
 	clientIdle = 30 * time.Second
-	// clientBuffer is enough for any request or reply, and a quarter of what net/http takes.
+	// clientBuffer is enough for any request or reply, and a quarter of net/http's default.
 	clientBuffer = 1 << 10
 )
 
-// Client talks to a Server as one member does. It is safe for concurrent use. Refusals are *Error; test for
-// them with errors.Is. Any other error means that the service was not reached, or is none.
+// Client talks to a Server as one member. It is safe for concurrent use. Refusals are *Error; test for them with errors.Is. Any
+// other error means that the service was not reached, or something else answered.
 type Client struct {
 	base  string
 	token string
 	http  *http.Client
 }
 
-// NewClient makes a client of the service at an http or https URL. The service's certificate must be vouched
-// for by roots; nil are the system's.
+// NewClient makes a client of the service at an http or https URL. roots verify the service's certificate; nil means the
+// system's.
 func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 	u, err := url.Parse(service)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -50,7 +50,7 @@ func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 				DialContext:         dialer.DialContext,
 				TLSHandshakeTimeout: dialTimeout,
 				TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-				// One request is held open; another may go beside it to say what is new.
+				// One request is held open; another may run concurrently to report news.
 				MaxIdleConnsPerHost: 2,
 				IdleConnTimeout:     clientIdle,
 				DisableCompression:  true,
@@ -64,28 +64,28 @@ func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 	}, nil
 }
 
-// Register makes the member known.
+// Register registers the member.
 func (c *Client) Register(ctx context.Context, jobName string, r RegisterRequest) (RegisterReply, error) {
 	var out RegisterReply
 	err := c.do(ctx, http.MethodPost, jobName, "register", r, &out)
 	return out, err
 }
 
-// Sync says what is new and returns the current order, once there is another than r.Seen or the beat is due.
+// Sync reports the member's state and returns the current order, once it differs from r.Seen or the beat is due.
 func (c *Client) Sync(ctx context.Context, jobName string, r SyncRequest) (SyncReply, error) {
 	var out SyncReply
 	err := c.do(ctx, http.MethodPost, jobName, "sync", r, &out)
 	return out, err
 }
 
-// Members lists who is up.
+// Members lists the present members.
 func (c *Client) Members(ctx context.Context, jobName string) (Membership, error) {
 	var out Membership
 	err := c.do(ctx, http.MethodGet, jobName, "members", nil, &out)
 	return out, err
 }
 
-// Close gives up connections that are not in use.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) do(ctx context.Context, method, jobName, verb string, in, out any) error {
@@ -121,8 +121,7 @@ func (c *Client) do(ctx context.Context, method, jobName, verb string, in, out a
 	return nil
 }
 
-// refusal is what the service said, or that it was not the service that answered: a proxy, or something else
-// that has taken the address.
+// refusal is the service's error, or an error if something else answered: a proxy, or another process on the address.
 func refusal(verb, status string, raw []byte) error {
 	var e ErrorReply
 	if err := json.Unmarshal(raw, &e); err != nil || e.Code == "" {

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// defaultLease is for a Want that names none; the language's default is the same.
+	// defaultLease applies if Want has none; it equals the language's default.
 	defaultLease = 15 * time.Second
-	// pulse is how often Tick wants to be called at least: a call that comes much later shows that this
-	// process was stopped, or its machine slept, and nobody could be heard.
+	// pulse is the longest interval between Ticks. A much later Tick shows that this process was stopped, or its machine slept,
+	// and could not receive heartbeats.
 	pulse = time.Second
-	// stall is how late a Tick may come before that is held against no member. Below it a busy machine's
-	// scheduling is meant to be covered by the lease itself.
+	// stall is how late a Tick may be before leases are extended by the delay. Shorter delays on a busy machine are covered by
+	// the lease itself.
 	stall = time.Second
 )
 
-// Coordinator holds the rendezvous of all jobs and the leases of all members. Nothing in it waits: what is to
-// be done after a call comes back from Ready. It is not safe for concurrent use; Server adds the lock.
+// Coordinator holds the rendezvous of all jobs and the leases of all members. It never blocks: what to do after a call comes
+// back from Ready. It is not safe for concurrent use; Server adds the lock.
 //
-// A beat costs O(log n) at most, and changes nothing that Changes counts.
+// A beat costs at most O(log n), and changes nothing that Changes counts.
 type Coordinator struct {
 	jobs    map[string]*jobState
 	leases  leases
@@ -35,7 +35,7 @@ type Coordinator struct {
 	changes uint64
 }
 
-// jobState is one job's rendezvous with what the rendezvous does not know: secrets and time.
+// jobState is one job's rendezvous, and what the rendezvous does not know: secrets and time.
 type jobState struct {
 	name    string
 	uid     string
@@ -43,32 +43,32 @@ type jobState struct {
 	lease   time.Duration
 	rdzv    *Rendezvous
 	members map[job.Address]*member
-	sorted  []*member // by address; nil after a member came or went
+	sorted  []*member // by address; nil after a member was added or removed
 	counts  Counts
 }
 
-// Counts are what happened to one job's members since this master started.
+// Counts are events of one job's members since this master started.
 type Counts struct {
 	Worlds  int // formed
-	Broken  int // of the worlds that trained
-	Expired int // leases
-	Fenced  int // requests
+	Broken  int // worlds that trained and ended
+	Expired int // leases that expired
+	Fenced  int // requests that were fenced
 }
 
 // member is one incarnation's lease.
 type member struct {
-	job         *jobState
-	slot        job.Address
-	incarnation int
-	registered  time.Time // zero while it is awaited from the time of another master
-	heard       time.Time
-	seq         uint64 // of the newest request
-	away        bool   // its connection broke and it has not been heard since
-	silent      bool
-	expired     bool
-	ended       bool
-	due         time.Time // when the lease is to be looked at; never later than needed
-	index       int       // in leases, -1 outside
+	job          *jobState
+	slot         job.Address
+	incarnation  int
+	registered   time.Time // zero while it is awaited from another master
+	heard        time.Time
+	seq          uint64 // of the newest request
+	disconnected bool   // its connection broke, and no request has come since
+	silent       bool
+	expired      bool
+	ended        bool
+	due          time.Time // when to check the lease; never later than needed
+	index        int       // in leases, -1 if not in it
 }
 
 // Told names a slot whose order changed.
@@ -77,36 +77,36 @@ type Told struct {
 	Slot job.Address
 }
 
-// Forming is a world to be written to the ledger; the outcome goes to Coordinator.Formed.
+// Forming is a world to write to the ledger; the outcome goes to Coordinator.Formed.
 type Forming struct {
 	Job   string
 	UID   string
 	World job.World
 }
 
-// Work is what to do about the calls since the last Ready.
+// Work is what to do after the calls since the last Ready.
 type Work struct {
-	Told []Told    // open requests of these are to be answered by Order
-	Form []Forming // to be written, in this order, before anyone is told
-	// Sooner is set when a Tick is due before the last one said.
+	Told []Told    // answer open requests of these with Order
+	Form []Forming // write these, in order, before anyone is notified
+	// Sooner is set when a Tick is due before the time that the last one returned.
 	Sooner bool
 }
 
-// NewCoordinator returns one that knows no job.
+// NewCoordinator returns a Coordinator without jobs.
 func NewCoordinator() *Coordinator { return &Coordinator{jobs: map[string]*jobState{}} }
 
-// Ready returns what to do, once.
+// Ready returns the pending Work, once.
 func (c *Coordinator) Ready() Work {
 	w := c.ready
 	c.ready = Work{}
 	return w
 }
 
-// Changes counts changes of facts that a plan depends on, and connections that broke: somebody may want to
-// look at once whether a process has ended.
+// Changes counts changes of facts that a plan depends on, and broken connections: a caller may check at once whether a process
+// has exited.
 func (c *Coordinator) Changes() uint64 { return c.changes }
 
-// step passes one event to a job's rendezvous and collects what follows.
+// step passes one event to a job's rendezvous and collects the resulting work.
 func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
 	before, trained := j.rdzv.Changes(), j.rdzv.trains()
 	err := j.rdzv.Step(now, e)
@@ -121,17 +121,16 @@ func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
 	if ready.Form != nil {
 		c.ready.Form = append(c.ready.Form, Forming{j.name, j.uid, *ready.Form})
 	}
-	c.dueBy(j.rdzv.Next())
+	c.tickBy(j.rdzv.Next())
 	return err
 }
 
-func (c *Coordinator) dueBy(at time.Time) {
+func (c *Coordinator) tickBy(at time.Time) {
 	c.ready.Sooner = c.ready.Sooner || !at.IsZero() && at.Before(c.tickAt)
 }
 
-// Set takes what the plan wants of a job. The first Set of a UID makes the job known; a job of the same name
-// and another UID is forgotten. Its World is where this one continues: members of it are awaited for a lease, or as
-// long as news of this service may take to reach them.
+// Set updates the desired state of a job. The first Set of a UID adds the job, and drops a job of the same name with another
+// UID. The job continues from d.World: its members are awaited for a lease, or for d.News if that is longer.
 func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	j := c.jobs[name]
 	if j != nil && j.uid != d.UID {
@@ -152,7 +151,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 			c.drop(m)
 		} else if moved {
 			c.leases.update(m)
-			c.dueBy(m.due)
+			c.tickBy(m.due)
 		}
 	}
 	for addr, s := range j.rdzv.slots {
@@ -162,8 +161,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	}
 }
 
-// Remove forgets a job. Open requests of its members are answered with ErrUnauthorized, as all later ones: what of it
-// still runs keeps training by itself.
+// Remove drops a job. Open and later requests of its members get ErrUnauthorized: what still runs keeps training.
 func (c *Coordinator) Remove(name string) {
 	j := c.jobs[name]
 	if j == nil {
@@ -177,7 +175,7 @@ func (c *Coordinator) Remove(name string) {
 	c.changes++
 }
 
-// Gone says that nothing of an incarnation is running. The caller is certain of it.
+// Gone reports that nothing of an incarnation is running. The caller must be certain.
 func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int) {
 	j := c.jobs[slot.Job]
 	if j == nil {
@@ -185,29 +183,28 @@ func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int) {
 	}
 	c.step(now, j, Gone{slot, incarnation}) // never refused
 	if m := j.members[slot]; m != nil && m.incarnation == incarnation && !m.ended {
-		m.ended = true // what it said last stays known
+		m.ended = true // its last report is kept
 		c.leases.remove(m)
 	}
 }
 
-// Disconnected says that the connection of a member's open request broke. That is a hint, no more: the
-// member may be dialling again. The lease decides.
+// Disconnected reports that the connection of a member's open request broke. This is only a hint: the member may be
+// reconnecting. The lease decides.
 func (c *Coordinator) Disconnected(now time.Time, slot job.Address, incarnation int) {
 	j := c.jobs[slot.Job]
 	if j == nil {
 		return
 	}
 	if m := j.members[slot]; m != nil && m.incarnation == incarnation && m.index >= 0 {
-		m.away = true
+		m.disconnected = true
 		c.changes++
 		c.leases.update(m)
-		c.dueBy(m.due)
+		c.tickBy(m.due)
 	}
 }
 
-// Authorize checks a job's bearer token. Tokens are compared by their SHA-256, so that the time taken tells
-// nothing, not even a length. An unknown job is refused like a wrong token: who has none is told no names.
-// An empty token is never right.
+// Authorize checks a job's bearer token. Tokens are compared by their SHA-256, so that the time taken reveals nothing, not even
+// a length. An unknown job is refused like a wrong token, so that names are not disclosed. An empty token is never valid.
 func (c *Coordinator) Authorize(name, token string) error {
 	var want [sha256.Size]byte
 	j := c.jobs[name]
@@ -221,7 +218,7 @@ func (c *Coordinator) Authorize(name, token string) error {
 	return nil
 }
 
-// Owner finds the job whose token it is. All jobs are looked at, so the time tells nothing.
+// Owner finds the job with this token. All jobs are compared, so that the time taken reveals nothing.
 func (c *Coordinator) Owner(token string) (string, error) {
 	owner, found := "", false
 	given := sha256.Sum256([]byte(token))
@@ -236,17 +233,17 @@ func (c *Coordinator) Owner(token string) (string, error) {
 	return owner, nil
 }
 
-// Hold is how long a request of the job's members may be held.
+// Hold is how long a request of the job's members may be held open.
 func (c *Coordinator) Hold(name string) time.Duration {
 	j := c.jobs[name]
 	if j == nil {
 		return 0
 	}
-	return spread(j.beat())
+	return jitter(j.beat())
 }
 
-// jobFor finds a job by name and UID. One that is no longer known is refused as one that never was: it may have
-// been forgotten, and its members are to keep training. Only where its name is another's they are to end.
+// jobFor finds a job by name and UID. A removed job is refused like an unknown one: it may have been forgotten, and its members
+// keep training. Only if another job has its name do they exit.
 func (c *Coordinator) jobFor(name, uid string) (*jobState, error) {
 	j := c.jobs[name]
 	switch {
@@ -258,7 +255,7 @@ func (c *Coordinator) jobFor(name, uid string) (*jobState, error) {
 	return j, nil
 }
 
-// Register makes a member known, and starts its lease.
+// Register registers a member and starts its lease.
 func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) (RegisterReply, error) {
 	j, err := c.jobFor(name, req.UID)
 	if err != nil {
@@ -282,11 +279,11 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 		c.changes++
 	}
 	m.seq = 0
-	c.heard(now, m)
+	c.recordBeat(now, m)
 	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
 }
 
-// Sync takes a member's report and returns the current order. A word that was overtaken by a newer one is not taken.
+// Sync records a member's report and returns the current order. A report overtaken by a newer one is ignored.
 func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncReply, error) {
 	j, err := c.jobFor(name, req.UID)
 	if err != nil {
@@ -305,11 +302,11 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	}
 	m := j.members[slot]
 	m.seq = max(m.seq, req.Seq)
-	c.heard(now, m)
+	c.recordBeat(now, m)
 	return j.reply(slot), nil
 }
 
-// overtaken reports whether a newer request of the same member has been taken already.
+// overtaken reports whether a newer request of the same member was already handled.
 func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) bool {
 	j := c.jobs[name]
 	if j == nil || req.Seq == 0 {
@@ -319,14 +316,14 @@ func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) 
 	return m != nil && m.incarnation == req.Incarnation && req.Seq <= m.seq
 }
 
-// Order returns the current order, to a member whose request has been open for a while.
+// Order returns the current order for a member whose request was held open.
 func (c *Coordinator) Order(name, uid string, slot job.Address, incarnation int) (SyncReply, error) {
 	j, err := c.jobFor(name, uid)
 	if err != nil {
 		return SyncReply{}, err
 	}
 	s, err := j.rdzv.admit(slot, incarnation)
-	if err == nil && !s.here {
+	if err == nil && !s.present {
 		err = &Error{RegisterFirst, fmt.Sprintf("the lease of %s ran out", slot)}
 	}
 	if err != nil {
@@ -347,7 +344,7 @@ func (j *jobState) refused(err error) {
 	}
 }
 
-// Formed takes the ledger's answer to a Forming.
+// Formed handles the ledger's result of a Forming.
 func (c *Coordinator) Formed(now time.Time, f Forming, err error) {
 	j := c.jobs[f.Job]
 	if j == nil || j.uid != f.UID {
@@ -359,8 +356,8 @@ func (c *Coordinator) Formed(now time.Time, f Forming, err error) {
 	}
 }
 
-// Tick looks at leases and timers, and says when to be called again: not later than pulse from now. Called
-// much later than it said, it takes the time as one in which nobody could be heard, and extends all leases.
+// Tick checks leases and timers, and returns when to call it again: at most pulse from now. If it is called much later, no
+// heartbeats could be received meanwhile, and all leases are extended.
 func (c *Coordinator) Tick(now time.Time) time.Time {
 	if gap := now.Sub(c.tickAt); !c.tickAt.IsZero() && gap > stall {
 		c.extend(now, gap)
@@ -382,7 +379,7 @@ func (c *Coordinator) Tick(now time.Time) time.Time {
 	return next
 }
 
-// extend gives everyone the time in which this process did not run.
+// extend extends all leases by the time in which this process did not run.
 func (c *Coordinator) extend(now time.Time, gap time.Duration) {
 	for _, m := range c.leases {
 		m.heard = m.heard.Add(gap)
@@ -397,7 +394,7 @@ func (c *Coordinator) extend(now time.Time, gap time.Duration) {
 	}
 }
 
-// check looks at a lease whose time may have come. Beats do not move due, so mostly it only moves now.
+// check checks a lease that may be due. Beats do not update due, so it usually only moves due.
 func (c *Coordinator) check(now time.Time, m *member) {
 	switch {
 	case !now.Before(m.heard.Add(m.job.lease)):
@@ -414,9 +411,9 @@ func (c *Coordinator) check(now time.Time, m *member) {
 	c.leases.update(m)
 }
 
-// heard notes that a member spoke.
-func (c *Coordinator) heard(now time.Time, m *member) {
-	m.heard, m.away = now, false
+// recordBeat records a beat of a member.
+func (c *Coordinator) recordBeat(now time.Time, m *member) {
+	m.heard, m.disconnected = now, false
 	if m.silent {
 		m.silent = false
 		c.changes++
@@ -428,7 +425,7 @@ func (c *Coordinator) add(m *member) {
 	m.job.members[m.slot], m.job.sorted = m, nil
 	m.due = m.nextDue()
 	heap.Push(&c.leases, m)
-	c.dueBy(m.due)
+	c.tickBy(m.due)
 }
 
 func (c *Coordinator) drop(m *member) {
@@ -437,8 +434,8 @@ func (c *Coordinator) drop(m *member) {
 	c.leases.remove(m)
 }
 
-// Observe returns what is known of all jobs. Members that spoke once stay in it until their slot gets another
-// incarnation or is no longer wanted, so a last word is not lost.
+// Observe returns the facts about all jobs. A member stays included until its slot gets another incarnation or is no longer
+// wanted, so that its last report is not lost.
 func (c *Coordinator) Observe() map[string]Facts {
 	out := make(map[string]Facts, len(c.jobs))
 	for name, j := range c.jobs {
@@ -446,7 +443,7 @@ func (c *Coordinator) Observe() map[string]Facts {
 		f.Members = make([]MemberFacts, 0, len(j.members))
 		for _, m := range j.byAddress() {
 			if m.registered.IsZero() && !m.expired {
-				continue // awaited: nothing is known of it yet
+				continue // awaited: nothing is known about it yet
 			}
 			f.Members = append(f.Members, MemberFacts{m.slot, m.incarnation, j.facts(m)})
 		}
@@ -459,7 +456,7 @@ func (j *jobState) facts(m *member) job.Member {
 	s := j.rdzv.slots[m.slot]
 	r := s.report
 	if m.registered.IsZero() {
-		// It ran in the recorded world and did not come back.
+		// It ran in the recorded world and did not return.
 		r.State, r.Generation = job.MemberRunning, j.rdzv.World().Generation
 	}
 	return job.Member{
@@ -480,7 +477,7 @@ func (j *jobState) byAddress() []*member {
 	return j.sorted
 }
 
-// Membership tells members of a job who is up, by address.
+// Membership lists the job's present members by address.
 func (c *Coordinator) Membership(name string) (Membership, error) {
 	j := c.jobs[name]
 	if j == nil {
@@ -489,7 +486,7 @@ func (c *Coordinator) Membership(name string) (Membership, error) {
 	out := Membership{Generation: j.rdzv.World().Generation, Members: []MembershipItem{}}
 	for _, m := range j.byAddress() {
 		s := j.rdzv.slots[m.slot]
-		if !s.here {
+		if !s.present {
 			continue
 		}
 		rank := -1
@@ -501,7 +498,7 @@ func (c *Coordinator) Membership(name string) (Membership, error) {
 	return out, nil
 }
 
-// beat is how often a member speaks: a lease survives two beats that are lost.
+// beat is the heartbeat interval: a lease survives two lost beats.
 func (j *jobState) beat() time.Duration { return j.lease / 3 }
 
 func leaseOf(w job.Want) time.Duration {
@@ -511,11 +508,10 @@ func leaseOf(w job.Want) time.Duration {
 	return w.Lease.Std()
 }
 
-// silentAt is when a member counts as silent: half a beat after the one it missed, or at once when it is
-// missed and its connection broke.
+// silentAt is when a member counts as silent: half a beat after a missed beat, or at the missed beat if its connection broke.
 func (m *member) silentAt() time.Time {
 	beat := m.job.beat()
-	if m.away {
+	if m.disconnected {
 		return m.heard.Add(beat)
 	}
 	return m.heard.Add(beat + beat/2)
@@ -528,8 +524,8 @@ func (m *member) nextDue() time.Time {
 	return m.silentAt()
 }
 
-// leases is a heap of members by due. A beat only notes the time: due is brought up to date when it comes,
-// so a steady member costs one step in the heap per beat and a half.
+// leases is a heap of members by due. A beat only records the time; due is updated when it is reached, so a steady member costs
+// one heap operation per beat and a half.
 type leases []*member
 
 func (l leases) Len() int           { return len(l) }

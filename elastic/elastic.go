@@ -1,14 +1,13 @@
-// Package elastic is the elastic training service: it gathers members into worlds, ranks them, keeps their
-// leases and tells each what to do.
+// Package elastic is the elastic training service: it forms worlds of members, ranks them, tracks their leases and sends each
+// member its order.
 //
-// Rendezvous and Coordinator are plain values without goroutine, clock or socket: time is an argument (and must
-// not go back: the monotonic part of time.Now does not), so a test or a simulation steps them by hand. What is to
-// be done about a step comes back as data. Server is the HTTP face over a Coordinator, Client the other end of
-// the wire. The package must not know plans, providers or stores; what it is to want comes from outside, what it
-// sees is read by Observe.
+// Rendezvous and Coordinator are plain values without goroutine, clock or socket: time is an argument (and must not go back:
+// the monotonic part of time.Now does not), so a test or a simulation can step them. What a step requires comes back as data.
+// Server is the HTTP interface of a Coordinator, Client its counterpart. The package must not know plans, providers or stores:
+// the desired state comes in through Set, and what the service knows is read through Observe.
 //
 // Files: rendezvous (one job's worlds), ranks, coordinator (all jobs, leases), server, certificate, metrics, client, api (the
-// wire), check (what may come over it), errors.
+// wire), check (validation of requests), errors.
 package elastic
 
 import (
@@ -17,17 +16,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Desired is what the plan wants of one job's members, whole each time. Setting the same again changes nothing.
+// Desired is what the plan wants of one job's members, always complete. Setting the same again changes nothing.
 type Desired struct {
 	UID   string
 	Token string // bearer token of the job's members
 	Want  job.Want
 	Slots []DesiredSlot
-	World job.World // the newest known formed world: where generations and ranks continue after a new start
-	// Nodes are the labels of nodes, by name, for Want.RankBy. They are shared and not changed anymore.
+	World job.World // the newest recorded world: generations and ranks continue from it
+	// Nodes are the labels of nodes, by name, for Want.RankBy. They are shared and immutable.
 	Nodes map[string]map[string]string
-	// News is how long members that run may take to learn where this service is. Those of World are awaited so
-	// long, or for a lease if that is longer.
+	// News is how long running members may take to learn this service's address. Members of World are awaited for that long, or
+	// for a lease if that is longer.
 	News time.Duration
 }
 
@@ -37,31 +36,31 @@ type DesiredSlot struct {
 	Incarnation int    // the newest; an older one is fenced
 	InPlace     int    // restarts in place granted to it
 	Rank        int    // its last rank, -1 if none
-	Leave       bool   // it is being stopped: its member is told to leave
-	Return      bool   // with Leave: its next incarnation is on its way, and a world waits for it as for any desired slot
-	Processes   int    // training processes in it, at least 1; of an unranked role, for ROLE_RANK
-	Node        string // that it is to be on as far as the plan knows; its member knows better
+	Leave       bool   // it is being stopped: its member is ordered to leave
+	Return      bool   // with Leave: its next incarnation will follow, and worlds wait for it as for any desired slot
+	Processes   int    // number of training processes, at least 1; for ROLE_RANK if the role is unranked
+	Node        string // planned node; what its member reports takes precedence
 }
 
-// Facts is what the service knows of one job. World's members are shared and not changed anymore.
+// Facts is what the service knows about one job. World's members are shared and immutable.
 type Facts struct {
 	UID     string
 	World   job.World
 	Members []MemberFacts // by address
 }
 
-// MemberFacts is one registered incarnation; it stays, with its last word, until its slot has another one or is
-// no longer wanted. A member of the recorded world that did not register with this master within its lease is
-// listed too, as Expired.
+// MemberFacts is one registered incarnation. It is kept, with its last report, until its slot has another incarnation or is no
+// longer wanted. A member of the recorded world that did not register with this master within its lease is also listed, as
+// Expired.
 type MemberFacts struct {
 	Slot        job.Address
 	Incarnation int
 	Member      job.Member
 }
 
-// Ledger keeps what must outlive this process. Form is called before any member hears of the world, so a
-// generation number is never used twice; an error keeps the world from forming, and it is retried. The
-// caller holds no lock, so Form may call the service; what comes meanwhile is taken into account after it.
+// Ledger persists worlds. Form is called before any member learns of the world, so a generation number is never used twice. If
+// it fails, the world does not form, and it is retried. The caller holds no lock, so Form may call the service; events
+// meanwhile are applied after it.
 type Ledger interface {
 	Form(jobName, uid string, w job.World) error
 }

@@ -1,6 +1,6 @@
 package elastic
 
-// Code names why the service refused something. It is the code of an ErrorReply.
+// Code is the reason of a refusal, and the code of an ErrorReply.
 type Code string
 
 const (
@@ -16,8 +16,8 @@ const (
 	NotReady         Code = "not_ready"
 )
 
-// Error is a refusal. Rendezvous and Coordinator return it, Server sends it, Client returns it again, so
-// errors.Is(err, ErrFenced) means the same on both sides of the wire.
+// Error is a refusal. Rendezvous and Coordinator return it, Server sends it, and Client returns it, so errors.Is(err,
+// ErrFenced) means the same on both sides.
 type Error struct {
 	Code    Code
 	Message string
@@ -36,18 +36,18 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Message == "" && t.Code == e.Code
 }
 
-// What a caller of Client has to tell apart, and what it is to do about it.
+// The refusals that a caller of Client must distinguish, and what to do about them.
 var (
-	// ErrUnauthorized: the token is not the job's, or the job is not known. Read the token's file again.
+	// ErrUnauthorized: the token is not the job's, or the job is unknown. Read the token file again.
 	ErrUnauthorized = &Error{Code: Unauthorized}
-	// ErrNoSuchJob: the job has another UID. It is not the one that the member belongs to: end.
+	// ErrNoSuchJob: the job has another UID, so the member does not belong to it: exit.
 	ErrNoSuchJob = &Error{Code: NoSuchJob}
-	// ErrNoSuchSlot: the slot is no longer wanted: end.
+	// ErrNoSuchSlot: the slot is no longer wanted: exit.
 	ErrNoSuchSlot = &Error{Code: NoSuchSlot}
-	// ErrRegisterFirst: this master does not know the member yet, or its lease ran out: register again.
+	// ErrRegisterFirst: this master does not know the member yet, or its lease expired: register again.
 	ErrRegisterFirst = &Error{Code: RegisterFirst}
-	// ErrFenced: a newer incarnation has the slot, or this one is considered ended: stop and end.
+	// ErrFenced: a newer incarnation has the slot, or this one is considered ended: stop and exit.
 	ErrFenced = &Error{Code: Fenced}
-	// ErrNotReady: the master does not know yet what is wanted: try again soon.
+	// ErrNotReady: the master does not know the desired state yet: retry soon.
 	ErrNotReady = &Error{Code: NotReady}
 )

@@ -11,14 +11,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// traffic counts the service's requests, whoever they are of.
+// traffic counts the service's requests, of all clients.
 type traffic struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
 
-// requestBuckets reach from a request that is answered at once to a sync that is held for a long beat.
+// requestBuckets range from a request answered at once to a sync held for a long beat.
 var requestBuckets = []float64{.0005, .002, .01, .05, .25, 1, 5, 20}
 
 func newTraffic(s *Server) *traffic {
@@ -46,7 +46,7 @@ func newTraffic(s *Server) *traffic {
 	return t
 }
 
-// routeTraffic is one route's share, with what costs a look-up per request done once.
+// routeTraffic is the metrics of one route, looked up once instead of per request.
 type routeTraffic struct {
 	ok      prometheus.Counter
 	refused *prometheus.CounterVec
@@ -70,7 +70,7 @@ func (t routeTraffic) done(status int, took time.Duration) {
 	t.seconds.Observe(took.Seconds())
 }
 
-// metrics answers whoever has a job's token with that job's figures and the service's own.
+// metrics returns a job's metrics, and the service's own, to a client with the job's token.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	token := bearer(r)
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// jobMetrics collects one job's figures when they are asked for; beats do not pay for them.
+// jobMetrics collects one job's metrics on demand, so that beats do not pay for them.
 type jobMetrics struct {
 	server *Server
 	job    string
@@ -152,7 +152,7 @@ var memberStates = []job.MemberState{
 	job.MemberWaiting, job.MemberRunning, job.MemberFailed, job.MemberSucceeded, job.MemberLeaving,
 }
 
-// figures are one job's numbers at one moment.
+// figures are one job's metrics at one moment.
 type figures struct {
 	members          map[job.MemberState]int
 	silent           int
@@ -171,7 +171,7 @@ func (c *Coordinator) figures(name string) (figures, bool) {
 	f := figures{members: map[job.MemberState]int{}, generation: world.Generation, counts: j.counts}
 	for addr, m := range j.members {
 		s := j.rdzv.slots[addr]
-		if !s.here {
+		if !s.present {
 			continue
 		}
 		f.members[s.report.State]++

@@ -32,14 +32,14 @@ func loadAPI(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// wireTypes are all that goes over the wire.
+// wireTypes are all types on the wire.
 var wireTypes = []any{
 	RegisterRequest{}, RegisterReply{}, SyncRequest{}, SyncReply{}, Order{}, Place{}, Membership{}, MembershipItem{},
 	ErrorReply{}, Health{}, job.Exit{}, job.Saved{}, ReconcileRequest{}, ReconcileReply{}, ReconcileChanges{}, Withheld{},
 }
 
-// TestOpenAPIDescribesTheWireTypes: each JSON field of each type is a property of the schema of that name, of
-// the same JSON type, required unless it may be left out, and there is no other.
+// TestOpenAPIDescribesTheWireTypes: each JSON field of each type is a property of the schema of that name, with the same JSON
+// type, required unless it may be omitted, and there are no other properties.
 func TestOpenAPIDescribesTheWireTypes(t *testing.T) {
 	schemas := loadAPI(t).Components.Schemas
 	for _, v := range wireTypes {
@@ -60,12 +60,12 @@ func TestOpenAPIDescribesTheWireTypes(t *testing.T) {
 				t.Errorf("%s.%s is a %s, in its schema %v", typ.Name(), name, want, ref.Value.Properties[name].Value.Type)
 			}
 			optional := strings.Contains(f.Tag.Get("json"), ",omit")
-			// Of a request, what may be zero may be left out, whatever Go writes.
+			// A request's zero fields may be omitted, even if Go writes them.
 			if !optional && !slices.Contains(ref.Value.Required, name) {
-				t.Errorf("%s.%s is always there, and its schema does not say so", typ.Name(), name)
+				t.Errorf("%s.%s is always present, but its schema does not require it", typ.Name(), name)
 			}
 			if optional && slices.Contains(ref.Value.Required, name) {
-				t.Errorf("%s.%s may be left out, and its schema requires it", typ.Name(), name)
+				t.Errorf("%s.%s may be omitted, but its schema requires it", typ.Name(), name)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func jsonType(t reflect.Type) string {
 	return "integer"
 }
 
-// TestOpenAPIHasTheRoutes: what is described is served, what is served is described, and nothing else is.
+// TestOpenAPIHasTheRoutes: described and served routes are the same.
 func TestOpenAPIHasTheRoutes(t *testing.T) {
 	doc := loadAPI(t)
 	served := map[string]string{
@@ -151,7 +151,7 @@ func TestOpenAPIListsEveryCode(t *testing.T) {
 	}
 }
 
-// apiChecker holds every exchange that passes through it against the description.
+// apiChecker checks every exchange that passes through it against the OpenAPI description.
 type apiChecker struct {
 	t      testing.TB
 	router routers.Router

@@ -7,16 +7,16 @@ type class int
 
 const (
 	none     class = iota // not wanted
-	absent                // nobody there who could train
-	coming                // alive but busy: it stops an older world's processes, or is awaited
+	absent                // no member that could train
+	coming                // alive but busy: stopping an older world's processes, or awaited
 	joined                // waits for the next world
-	starting              // in the world, not seen to run
+	starting              // in the world, not yet reported running
 	training              // runs in the world
 	done                  // succeeded
 	classes
 )
 
-// refresh brings a slot's class and order up to date.
+// refresh updates a slot's class and order.
 func (r *Rendezvous) refresh(s *slot) {
 	if s.role == nil {
 		r.placeUnranked(s)
@@ -46,7 +46,7 @@ func (r *Rendezvous) classOf(s *slot) class {
 		return none
 	case s.awaited:
 		return coming
-	case !s.here || state == job.MemberFailed || state == job.MemberLeaving:
+	case !s.present || state == job.MemberFailed || state == job.MemberLeaving:
 		return absent
 	case s.member && r.trains() && r.runsIn(s.report):
 		return training
@@ -69,11 +69,11 @@ func (r *Rendezvous) orderOf(s *slot) Order {
 	return Order{Do: Wait, Checkpoint: s.checkpoint, InPlace: s.InPlace}
 }
 
-// placeUnranked starts a member without a rank, or leaves it alone. Its place stays as it was when it started:
-// another number of peers is no reason to start it again.
+// placeUnranked starts a member of an unranked role. Its place stays as it was at its start: a change in the number of peers
+// does not restart it.
 func (r *Rendezvous) placeUnranked(s *slot) {
 	if s.member {
-		return // its role was ranked a moment ago: nothing to continue with
+		return // its role was ranked until now: there is nothing to continue
 	}
 	generation := s.report.Generation
 	switch s.report.State {
@@ -94,7 +94,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 		s.place = nil
 		return
 	}
-	if !s.here {
+	if !s.present {
 		return
 	}
 	p := Place{GroupSize: 1, WorldSize: 1, RoleWorldSize: 1}
@@ -106,7 +106,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 	s.place = &p
 }
 
-// equal compares orders with the places that they point to.
+// equal compares orders, including the places that they point to.
 func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
@@ -115,7 +115,7 @@ func (o Order) equal(p Order) bool {
 	return o == p
 }
 
-// sameExit compares what a plan depends on.
+// sameExit compares the fields that a plan depends on.
 func sameExit(a, b *job.Exit) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -7,10 +7,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// keepRanks orders slots by the ranks they get when no topology is asked for: whoever was in the previous
-// world keeps its rank as far as density allows, and a hole is filled from the top: the highest rank moves
-// into the lowest hole. A slot that comes back takes its own old rank if that is free; the others
-// take what is left, in the order given. The result is dense: index is rank.
+// keepRanks assigns ranks when no topology is configured: members of the previous world keep their ranks as far as density
+// allows, and the highest ranks move into the lowest gaps. A returning slot takes its old rank if that is free; the others take
+// the remaining ranks in the given order. The result is dense: index is rank.
 func keepRanks(chosen []*slot) []*slot {
 	byRank := make([]*slot, len(chosen))
 	rest := slices.Clone(chosen)
@@ -24,8 +23,8 @@ func keepRanks(chosen []*slot) []*slot {
 			return true
 		})
 	}
-	seat(func(s *slot) int { return s.rank }) // of the previous world: no two share one
-	seat(func(s *slot) int { return s.Rank }) // of some world before
+	seat(func(s *slot) int { return s.rank }) // in the previous world: unique
+	seat(func(s *slot) int { return s.Rank }) // in some earlier world
 
 	slices.SortStableFunc(rest, func(a, b *slot) int { return cmp.Compare(b.rank, a.rank) })
 	for i := range byRank {
@@ -36,9 +35,9 @@ func keepRanks(chosen []*slot) []*slot {
 	return byRank
 }
 
-// find enters the levels of slots by the nodes that their members say they are on. The plan may have meant another: a
-// scheduler need not follow it, and members may be here before it has heard of that. It is asked of those that do not say.
-func (r *Rendezvous) find(chosen []*slot) {
+// setLevels sets the levels of slots by the nodes that their members report. The planned node counts only if a member reports none:
+// a scheduler may have chosen another, and members may register before the plan knows.
+func (r *Rendezvous) setLevels(chosen []*slot) {
 	for _, s := range chosen {
 		s.levels = nil
 		for _, label := range r.want.RankBy {
@@ -47,8 +46,8 @@ func (r *Rendezvous) find(chosen []*slot) {
 	}
 }
 
-// rankByTopology orders slots so that those which share a value of a level, and of all wider ones, have
-// contiguous ranks. Groups go by their first slot in the order given, and so do slots within a group.
+// rankByTopology orders slots so that those with the same value of a level, and of all wider ones, have contiguous ranks.
+// Groups are ordered by their first slot in the given order, and so are slots within a group.
 func rankByTopology(chosen []*slot) []*slot { return groupByLevel(chosen, 0) }
 
 func groupByLevel(like []*slot, level int) []*slot {
@@ -56,7 +55,7 @@ func groupByLevel(like []*slot, level int) []*slot {
 	var names []string // by first appearance
 	deeper := false
 	for _, s := range like {
-		name := "" // a node without the label is in a group with its kind
+		name := "" // nodes without the label form a group
 		if level < len(s.levels) {
 			name, deeper = s.levels[level], true
 		}
@@ -75,8 +74,7 @@ func groupByLevel(like []*slot, level int) []*slot {
 	return out
 }
 
-// placesOf gives each member's place, by rank: processes are ranked by the sum of those before, over the
-// whole world and within the role.
+// placesOf returns each member's place, by rank: process ranks are cumulative over the whole world and within the role.
 func placesOf(w job.World) []Place {
 	size, roleSize := 0, map[string]int{}
 	for _, m := range w.Members {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// hooked is a server whose POST /v1/reconcile wants the token "its-own-token" and is answered by answer.
+// hooked is a server whose POST /v1/reconcile requires the token "its-own-token" and is answered by answer.
 func hooked(t *testing.T, answer func(context.Context, ReconcileRequest) ReconcileReply) (*Server, func(token, body string) (int, string)) {
 	t.Helper()
 	s := NewServer(ServerOptions{Reconcile: answer, Webhook: func() (string, error) { return "its-own-token", nil }})
@@ -97,7 +97,7 @@ func TestReconcileIsRefusedWithoutATokenToHoldAgainst(t *testing.T) {
 	}{
 		"none":       {nil, http.StatusUnauthorized},
 		"empty":      {func() (string, error) { return "", nil }, http.StatusUnauthorized},
-		"unreadable": {func() (string, error) { return "", errors.New("permission denied") }, http.StatusServiceUnavailable}, // not the caller's fault
+		"unreadable": {func() (string, error) { return "", errors.New("permission denied") }, http.StatusServiceUnavailable}, // not the client's fault
 	} {
 		s := NewServer(ServerOptions{Webhook: c.token, Reconcile: func(context.Context, ReconcileRequest) ReconcileReply {
 			t.Errorf("%s: passed on", name)
@@ -116,7 +116,7 @@ func TestReconcileIsRefusedWithoutATokenToHoldAgainst(t *testing.T) {
 	}
 }
 
-// A master that ends does not wait for a plan that will no longer be made.
+// A master that shuts down does not wait for a plan that will no longer be made.
 func TestReconcileEndsWithTheServer(t *testing.T) {
 	begun := make(chan struct{})
 	s, post := hooked(t, func(ctx context.Context, _ ReconcileRequest) ReconcileReply {

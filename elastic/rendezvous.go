@@ -7,35 +7,35 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Rendezvous gathers one job's members into worlds. It is stepped with events; what must be done about them
-// comes back as Ready: a world to write to the ledger, and members whose order changed.
+// Rendezvous forms worlds of one job's members. It is stepped with events; what they require comes back as Ready: a world to
+// write to the ledger, and members whose order changed.
 //
-// A member is one incarnation of a slot. At any time the newest incarnation that Wanted names is the only
-// one: news of older ones is refused, whichever order it comes in.
+// A member is one incarnation of a slot. Only the newest incarnation that Wanted names is valid: events of older ones are
+// refused, in whatever order they arrive.
 type Rendezvous struct {
-	now     time.Time // of the step under way
+	now     time.Time // of the current step
 	want    job.Want
 	nodes   map[string]map[string]string // see Desired.Nodes
-	started bool                         // Wanted came at least once
+	started bool                         // at least one Wanted was received
 	slots   map[job.Address]*slot
 	roles   []*role // the ranked ones, in declaration order
 
-	world      job.World // the newest formed; Broken unless it trains
-	generation int       // the largest number ever seen, here or in a report
+	world      job.World // the newest formed world; Broken unless it trains
+	generation int       // the highest number seen, here or in a report
 
-	// proposed waits for the ledger's answer. Nobody has been told of it.
+	// proposed awaits the ledger's answer. No member knows it yet.
 	proposed *job.World
-	failures int       // of the ledger in a row
+	failures int       // consecutive failures of the ledger
 	retryAt  time.Time // after a failure
 
 	claim      *claim
-	claimUntil time.Time // until when a world that the record does not know may be claimed by its members
+	claimUntil time.Time // until when members may claim a world that the record does not have
 
-	settleFrom time.Time // the last join, or the last change of who is wanted
-	settled    bool      // whoever was missing when the world was broken on purpose has been waited for already
-	asked      bool      // members that still run have been asked for a checkpoint
-	headUntil  time.Time // until when only rank 0 is told to run; zero once all are
-	settleAt   time.Time // when a world forms, or grows, without those who are missing; zero if it does not
+	settleFrom      time.Time // the last join, or the last change of the wanted slots
+	settled         bool      // missing members were already waited for when the world was broken on purpose
+	checkpointAsked bool      // members that still run have been asked for a checkpoint
+	headUntil       time.Time // until then only rank 0 is ordered to run; zero once all are
+	settleAt        time.Time // when a world forms, or grows, without missing slots; zero if it does not
 
 	form    bool // proposed is new
 	orders  []job.Address
@@ -43,43 +43,43 @@ type Rendezvous struct {
 	changes uint64
 }
 
-// slot is a desired slot with its member, if it has one.
+// slot is a desired slot and its member, if it has one.
 type slot struct {
-	DesiredSlot           // Rank is the last one it had, -1 if none
-	role        *role     // nil unless its role is ranked
-	named       bool      // among the slots wanted of its role
-	wanted      bool      // named, and not to leave: to be in the next world
-	unranked    *Place    // for one that has no rank but may start now: the ranks among its kind
-	here        bool      // its member is registered and has not been lost
-	awaited     bool      // its member is to register again with this master
-	ended       bool      // its incarnation is known to have ended
-	host, node  string    // as its member says
-	levels      []string  // its node's values of want.RankBy, widest first, when ranks were given last
-	report      Report    // the last; it outlives the member, as evidence
-	left        time.Time // when the report first said that it is leaving; zero if it does not
+	DesiredSlot           // Rank is its last rank, -1 if none
+	role        *role     // nil if its role is unranked
+	named       bool      // listed in its role's Want
+	wanted      bool      // named, and not to leave: part of the next world
+	unranked    *Place    // for an unranked slot that may start now: its ranks among its role
+	present     bool      // its member is registered and not lost
+	awaited     bool      // its member is expected to register with this master
+	ended       bool      // its incarnation is known to have exited
+	host, node  string    // as reported by its member
+	levels      []string  // its node's values of want.RankBy, widest first, when ranks were last assigned
+	report      Report    // the last report; kept after the member is lost, as evidence
+	left        time.Time // when it first reported leaving; zero if it does not
 	member      bool      // this incarnation is in r.world
-	rank        int       // the slot's in r.world, -1 if it is not in it
-	checkpoint  bool      // its last stop was planned; it stays so while it waits, or its order would change for nothing
-	place       *Place    // to run in; nil for none
+	rank        int       // the slot's rank in r.world, -1 if none
+	checkpoint  bool      // its last stop was planned; kept while it waits, so that its order does not change
+	place       *Place    // the place to run in; nil for none
 	class       class
 	order       Order
 	version     uint64
 }
 
-// role is a ranked role with the number of its wanted slots in each class.
+// role is a ranked role, and how many of its slots are in each class.
 type role struct {
 	job.WantRole
-	desired int // slots wanted, also those that have no incarnation yet
+	desired int // wanted slots, including those without an incarnation
 	count   [classes]int
 }
 
 // Event is one of the types below.
 type Event interface{ event() }
 
-// Wanted is what the plan wants now.
+// Wanted is the plan's desired state.
 type Wanted struct{ Desired }
 
-// Registered is a member making itself known.
+// Registered is a member's registration.
 type Registered struct {
 	Slot        job.Address
 	Incarnation int
@@ -94,13 +94,13 @@ type Reported struct {
 	Report      Report
 }
 
-// Gone is the provider being certain that nothing of an incarnation is running.
+// Gone reports that a provider is certain that nothing of an incarnation is running.
 type Gone struct {
 	Slot        job.Address
 	Incarnation int
 }
 
-// Expired is a lease that ran out.
+// Expired is an expired lease.
 type Expired struct {
 	Slot        job.Address
 	Incarnation int
@@ -112,10 +112,10 @@ type Formed struct {
 	Err        error
 }
 
-// Stalled is this process itself not having run for a while: nobody could be heard.
+// Stalled reports that this process did not run for a while and could not receive heartbeats.
 type Stalled struct{ For time.Duration }
 
-// Tick is the time passing.
+// Tick advances the time.
 type Tick struct{}
 
 func (Wanted) event()     {}
@@ -127,21 +127,20 @@ func (Formed) event()     {}
 func (Stalled) event()    {}
 func (Tick) event()       {}
 
-// Ready is what to do about the steps since the last Ready.
+// Ready is what to do after the steps since the last Ready.
 type Ready struct {
-	// Form is to be written to the ledger; the answer comes back as Formed. Nil if there is nothing to write.
+	// Form is a world to write to the ledger; the result comes back as Formed. Nil if there is none.
 	Form *job.World
-	// Orders are the slots whose order changed, or whose member was fenced or dropped: an open request of
-	// theirs is to be answered.
+	// Orders are the slots whose order changed, or whose member was fenced or dropped: answer their open requests.
 	Orders []job.Address
 }
 
-// NewRendezvous returns one that wants nothing and knows nobody.
+// NewRendezvous returns a Rendezvous without desired slots.
 func NewRendezvous() *Rendezvous {
 	return &Rendezvous{slots: map[job.Address]*slot{}}
 }
 
-// Step takes one event in. A refused event is an *Error and changes nothing.
+// Step applies one event. A refused event returns an *Error and changes nothing.
 func (r *Rendezvous) Step(now time.Time, e Event) error {
 	r.now = now
 	var err error
@@ -191,7 +190,7 @@ func (r *Rendezvous) Next() time.Time {
 	return next
 }
 
-// Order is what the slot's member is to do, and the version of that; 0 if the slot is not known.
+// Order is the order of the slot's member and its version; 0 if the slot is unknown.
 func (r *Rendezvous) Order(addr job.Address) (Order, uint64) {
 	s := r.slots[addr]
 	if s == nil {
@@ -200,14 +199,13 @@ func (r *Rendezvous) Order(addr job.Address) (Order, uint64) {
 	return s.order, s.version
 }
 
-// World is the newest world that was formed; zero before the first. Its members are no longer changed.
+// World is the newest world formed; zero before the first. Its members are immutable.
 func (r *Rendezvous) World() job.World { return r.world }
 
-// Changes counts the changes of what a plan depends on: states, exits, registrations, worlds. Steps, loads
-// and mere beats are not among it.
+// Changes counts changes that a plan depends on: states, exits, registrations, worlds. Steps, loads and beats do not count.
 func (r *Rendezvous) Changes() uint64 { return r.changes }
 
-// admit checks that an incarnation is the one that holds its slot.
+// admit checks that an incarnation holds its slot.
 func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 	s := r.slots[addr]
 	switch {
@@ -218,7 +216,7 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 	case incarnation < s.Incarnation:
 		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s was replaced by %d", incarnation, addr, s.Incarnation)}
 	case incarnation > s.Incarnation:
-		// The provider was faster than the plan's result reached us.
+		// The provider launched it before the plan's outcome reached us.
 		return nil, &Error{NotReady, fmt.Sprintf("incarnation %d of %s is not known yet", incarnation, addr)}
 	case s.ended:
 		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is considered to have ended", incarnation, addr)}
@@ -231,11 +229,11 @@ func (r *Rendezvous) registered(e Registered) error {
 	if err != nil {
 		return err
 	}
-	if !s.here {
+	if !s.present {
 		r.changes++
 	}
-	s.here, s.awaited, s.host, s.node = true, false, e.Host, e.Node
-	r.take(s, e.Report)
+	s.present, s.awaited, s.host, s.node = true, false, e.Host, e.Node
+	r.storeReport(s, e.Report)
 	return nil
 }
 
@@ -244,15 +242,15 @@ func (r *Rendezvous) reported(e Reported) error {
 	if err != nil {
 		return err
 	}
-	if !s.here {
+	if !s.present {
 		return &Error{RegisterFirst, fmt.Sprintf("%s is not registered", e.Slot)}
 	}
-	r.take(s, e.Report)
+	r.storeReport(s, e.Report)
 	return nil
 }
 
-// take enters a member's report and draws the consequences for the world.
-func (r *Rendezvous) take(s *slot, report Report) {
+// storeReport stores a member's report and updates the world accordingly.
+func (r *Rendezvous) storeReport(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
 		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) {
 		r.changes++
@@ -272,19 +270,19 @@ func (r *Rendezvous) take(s *slot, report Report) {
 	switch {
 	case s.member && r.trains() && r.leftWorld(report):
 		r.breakWorld(false)
-	case r.trains() && r.outgrows(s):
+	case r.trains() && r.isUnwantedMember(s):
 		r.breakWorld(true)
-	case s.member && r.asked && (report.State == job.MemberFailed || report.State == job.MemberLeaving):
+	case s.member && r.checkpointAsked && (report.State == job.MemberFailed || report.State == job.MemberLeaving):
 		r.abandonCheckpoint()
 	case s.member && s.rank == 0 && r.runsIn(report):
 		r.releaseAll()
 	}
-	r.takeClaim(s)
+	r.updateClaim(s)
 	r.refresh(s)
 }
 
-// leftWorld reports whether a member of the world that trains says that it no longer trains in it. A
-// report of an older generation comes from before the member heard of its world.
+// leftWorld reports whether a report says that a member of the training world no longer trains in it. A report of an older
+// generation was sent before the member learned of its world.
 func (r *Rendezvous) leftWorld(report Report) bool {
 	switch report.State {
 	case job.MemberRunning:
@@ -309,37 +307,37 @@ func (r *Rendezvous) gone(e Gone) {
 		return
 	}
 	s.ended = true
-	r.lose(s)
+	r.removeMember(s)
 }
 
 func (r *Rendezvous) expired(e Expired) {
 	s := r.slots[e.Slot]
-	if s == nil || e.Incarnation != s.Incarnation || !s.here && !s.awaited {
+	if s == nil || e.Incarnation != s.Incarnation || !s.present && !s.awaited {
 		return
 	}
-	r.lose(s)
+	r.removeMember(s)
 }
 
-// lose takes a slot's member out. A member that succeeded is not missed in its world, nor is one that was to
-// leave and never registered with this master.
-func (r *Rendezvous) lose(s *slot) {
+// removeMember removes a slot's member. Losing a member that succeeded does not break the world, nor does losing one that was to leave
+// and never registered with this master.
+func (r *Rendezvous) removeMember(s *slot) {
 	r.changes++
 	r.orders = append(r.orders, s.Address)
 	missed := s.report.State != job.MemberSucceeded && (s.wanted || !s.awaited)
-	s.here, s.awaited = false, false
+	s.present, s.awaited = false, false
 	r.settled = false
 	switch {
 	case !missed:
 	case s.member && r.trains():
 		r.breakWorld(false)
-	case s.member && r.asked && s.class == coming:
+	case s.member && r.checkpointAsked && s.class == coming:
 		r.abandonCheckpoint()
 	}
-	r.takeClaim(s)
+	r.updateClaim(s)
 	r.refresh(s)
 }
 
-// earlier is the earlier of two times of which zero stands for never.
+// earlier returns the earlier of two times; zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

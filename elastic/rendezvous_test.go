@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// fleet is a rendezvous with agents that do what real ones do, in any order and as late as they like.
+// fleet is a rendezvous with agents that behave like real ones, in any order and with any delay.
 type fleet struct {
 	r       *Rendezvous
 	now     time.Time
@@ -20,7 +20,7 @@ type fleet struct {
 	slots   map[job.Address]*DesiredSlot
 	dropped map[job.Address]int // last incarnation of slots that are not wanted at all
 	agents  map[job.Address]*obedient
-	forming *job.World // handed out by Ready and not answered yet
+	forming *job.World // returned by Ready and not answered yet
 	record  job.World
 	newest  int // generation in the record
 }
@@ -50,7 +50,7 @@ func (f *fleet) addresses() []job.Address {
 	return out
 }
 
-// draw makes a random want over up to 6 workers and 2 chiefs.
+// draw makes a random want of up to 6 workers and 2 chiefs.
 func (f *fleet) draw(t *rapid.T) {
 	f.want = job.Want{
 		Settle: job.Duration(rapid.IntRange(0, 5).Draw(t, "settle")) * job.Duration(time.Second),
@@ -103,7 +103,7 @@ func (f *fleet) step(t *rapid.T, e Event) error {
 	err := f.r.Step(f.now, e)
 	if ready := f.r.Ready(); ready.Form != nil {
 		if f.forming != nil {
-			t.Fatalf("world %d is to be written while %d is", ready.Form.Generation, f.forming.Generation)
+			t.Fatalf("world %d is to be written while %d is being written", ready.Form.Generation, f.forming.Generation)
 		}
 		f.forming = ready.Form
 		f.checkWorld(t, *ready.Form)
@@ -112,10 +112,10 @@ func (f *fleet) step(t *rapid.T, e Event) error {
 	return err
 }
 
-// checkWorld holds a proposed world against what is wanted at this moment.
+// checkWorld checks a proposed world against the current want.
 func (f *fleet) checkWorld(t *rapid.T, w job.World) {
 	if f.want.Hold && f.r.claim == nil {
-		t.Fatalf("world %d is formed while worlds are held", w.Generation)
+		t.Fatalf("world %d is formed although the want is on hold", w.Generation)
 	}
 	count := map[string]int{}
 	seen := map[job.Address]bool{}
@@ -124,7 +124,7 @@ func (f *fleet) checkWorld(t *rapid.T, w job.World) {
 			t.Fatalf("ranks are not dense: %v", w.Members)
 		}
 		if seen[m.Slot] {
-			t.Fatalf("%s is twice in a world", m.Slot)
+			t.Fatalf("%s is in a world twice", m.Slot)
 		}
 		seen[m.Slot] = true
 		count[m.Slot.Role]++
@@ -133,7 +133,7 @@ func (f *fleet) checkWorld(t *rapid.T, w job.World) {
 		}
 	}
 	if f.r.claim != nil {
-		return // it is what runs, whatever is wanted
+		return // an adopted world runs, whatever is wanted
 	}
 	for _, role := range f.want.Roles {
 		n := count[role.Role]
@@ -144,12 +144,12 @@ func (f *fleet) checkWorld(t *rapid.T, w job.World) {
 	last := f.r.World()
 	for _, m := range last.Members {
 		if m.Rank < len(w.Members) && seen[m.Slot] && f.slots[m.Slot].Incarnation == m.Incarnation && w.Members[m.Rank].Slot != m.Slot {
-			t.Fatalf("%s had rank %d in world %d, which is free, and got another in %v", m.Slot, m.Rank, last.Generation, w.Members)
+			t.Fatalf("%s had rank %d in world %d, which is free, but got another in %v", m.Slot, m.Rank, last.Generation, w.Members)
 		}
 	}
 }
 
-// check holds after every step.
+// check verifies the invariants after every step.
 func (f *fleet) check(t *rapid.T) {
 	for _, ro := range f.r.roles {
 		var count [classes]int
@@ -157,10 +157,10 @@ func (f *fleet) check(t *rapid.T) {
 			if a.Role == ro.Role {
 				count[s.class]++
 				if c := f.r.classOf(s); c != s.class {
-					t.Fatalf("%s is counted as %d and is %d", a, s.class, c)
+					t.Fatalf("%s counts as %d, but is %d", a, s.class, c)
 				}
 				if o := f.r.orderOf(s); !o.equal(s.order) {
-					t.Fatalf("%s is told %+v and should be told %+v", a, s.order, o)
+					t.Fatalf("%s has the order %+v, want %+v", a, s.order, o)
 				}
 			}
 		}
@@ -176,21 +176,21 @@ func (f *fleet) check(t *rapid.T) {
 			continue
 		}
 		if s.Leave || !f.wanted(a) {
-			t.Fatalf("%s is told to run and is not wanted", a)
+			t.Fatalf("%s is ordered to run, but is not wanted", a)
 		}
 		if f.r.claim != nil {
 			continue
 		}
 		p := o.World
 		if p.Generation != w.Generation || w.Broken || p.GroupSize != len(w.Members) || p.MasterAddr != w.MasterAddr {
-			t.Fatalf("%s is told to run %+v; the world is %+v", a, p, w)
+			t.Fatalf("%s is ordered to run %+v; the world is %+v", a, p, w)
 		}
 		if other, ok := running[p.GroupRank]; ok {
 			t.Fatalf("%s and %s have rank %d", a, other, p.GroupRank)
 		}
 		running[p.GroupRank] = a
 		if m := w.Members[p.GroupRank]; m.Slot != a || m.Incarnation != s.Incarnation {
-			t.Fatalf("rank %d is %s in the world, and %s is told that it is", p.GroupRank, m.Slot, a)
+			t.Fatalf("rank %d is %s in the world, but %s is ordered to be", p.GroupRank, m.Slot, a)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (f *fleet) register(t *rapid.T, a job.Address) {
 	}
 }
 
-// obey is an agent taking its order and saying what became of it.
+// obey lets an agent receive its order and report the result.
 func (f *fleet) obey(t *rapid.T, a job.Address) {
 	agent := f.agents[a]
 	if agent == nil || !agent.registered {
@@ -248,7 +248,7 @@ func (f *fleet) obey(t *rapid.T, a job.Address) {
 		r.State = job.MemberWaiting
 	case r.State == job.MemberWaiting && o.Do == Run:
 		if o.World.Generation <= r.Generation {
-			t.Fatalf("%s was in world %d and is told to run in %d", a, r.Generation, o.World.Generation)
+			t.Fatalf("%s was in world %d and is ordered to run in %d", a, r.Generation, o.World.Generation)
 		}
 		r.State, r.Generation, r.Rank, r.WorldSlots = job.MemberRunning, o.World.Generation, o.World.GroupRank, o.World.GroupSize
 	}
@@ -267,8 +267,8 @@ func (f *fleet) pass(t *rapid.T, d time.Duration) {
 	f.step(t, Tick{})
 }
 
-// TestRendezvousKeepsItsPromises throws everything at a rendezvous in random order. After each step the
-// invariants above hold; at the end, once nothing goes wrong anymore, everyone wanted trains in one world.
+// TestRendezvousKeepsItsPromises sends random events to a rendezvous. After each step the invariants above hold; at the end,
+// once nothing fails anymore, all wanted slots train in one world.
 func TestRendezvousKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet()
@@ -349,7 +349,7 @@ func TestRendezvousKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// calm lets everything go well until the world stands.
+// calm lets everything succeed until the world trains.
 func (f *fleet) calm(t *rapid.T) {
 	f.want.Hold = false
 	f.set(t)
@@ -388,7 +388,7 @@ func (f *fleet) calm(t *rapid.T) {
 	}
 	w := f.r.World()
 	if w.Broken || len(w.Members) < size {
-		t.Fatalf("all went well for long, and the world is %+v instead of one of %d", w, size)
+		t.Fatalf("without faults the world is %+v, want %d slots", w, size)
 	}
 	for _, m := range w.Members {
 		if r := f.agents[m.Slot].report; r.State != job.MemberRunning || r.Generation != w.Generation {
@@ -397,7 +397,7 @@ func (f *fleet) calm(t *rapid.T) {
 	}
 }
 
-// TestTopologyRanksAreContiguous: on every level, slots that share a value (and all wider ones) follow each other.
+// TestTopologyRanksAreContiguous: on every level, slots that share a value (and all wider ones) have contiguous ranks.
 func TestTopologyRanksAreContiguous(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 3).Draw(t, "depth")
@@ -427,7 +427,7 @@ func TestTopologyRanksAreContiguous(t *testing.T) {
 	})
 }
 
-// TestRanksStay: without topology whoever can keep its rank keeps it, and ranks are a permutation.
+// TestRanksStay: without topology slots keep their ranks where possible, and ranks are a permutation.
 func TestRanksStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).Draw(t, "ranks")
@@ -446,7 +446,7 @@ func TestRanksStay(t *testing.T) {
 			}
 			seated[s] = true
 			if s.rank >= 0 && s.rank < len(chosen) && rank != s.rank {
-				t.Fatalf("%s had %d of %d and has %d", s.Address, s.rank, len(chosen), rank)
+				t.Fatalf("%s had rank %d of %d, and has %d", s.Address, s.rank, len(chosen), rank)
 			}
 		}
 	})

@@ -15,22 +15,22 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// TestScenarios runs the conversations under testdata/scenarios. A command is what happens; under it is what
-// the coordinator has to say about it: worlds written to the ledger, orders that changed, refusals.
+// TestScenarios runs the scripts in testdata/scenarios. A command is an event; under it is the coordinator's
+// response: worlds written to the ledger, changed orders, refusals.
 //
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
-//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      of the node that the plan means
-//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [levels=(r1,s1)]      of the node that it is on
+//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
+//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [levels=(r1,s1)]      with its node's levels
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
 //	gone worker[1] [incarnation=1]
 //	disconnect worker[1]
-//	silence worker[1], speak worker[1]       from now on it does not beat, or does again
+//	silence worker[1], speak worker[1]       stops its beats, or resumes them
 //	pass 5s                                  time passes, members beat
 //	stall 20s                                the master itself does not run
 //	ledger fail|ok|mute|answer
-//	record                                   the planner stores the world as it is now
-//	restart [lost] [news=2m]                 a new master, with the record or without; how long until all know of it
+//	record                                   the planner stores the current world
+//	restart [lost] [news=2m]                 a new master, with the record or without; news is how long until all agents know it
 //	facts, members
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
@@ -41,7 +41,7 @@ func TestScenarios(t *testing.T) {
 
 const scenarioJob = "gpt"
 
-// scenario is a coordinator with a clock, a ledger, and agents that do nothing but beat.
+// scenario is a coordinator with a clock, a ledger, and agents that only beat.
 type scenario struct {
 	c       *Coordinator
 	now     time.Time
@@ -59,7 +59,7 @@ type scenario struct {
 	out     strings.Builder
 }
 
-// scriptedAgent is what the harness knows of a member.
+// scriptedAgent is what the harness knows about a member.
 type scriptedAgent struct {
 	incarnation int
 	report      Report
@@ -154,7 +154,7 @@ func (s *scenario) text() string {
 	return s.out.String()
 }
 
-// settle does what the coordinator wants done, and tells of it.
+// settle does the coordinator's work, and reports it.
 func (s *scenario) settle() {
 	for {
 		work := s.c.Ready()
@@ -204,7 +204,7 @@ func (s *scenario) tellOrders() {
 		a := s.agents[addr]
 		reply, err := s.c.Order(scenarioJob, "u1", addr, a.incarnation)
 		if err != nil {
-			continue // it learns of that when it speaks
+			continue // it learns of that with its next request
 		}
 		if reply.Version == a.seen {
 			continue
@@ -346,7 +346,7 @@ func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address)
 	s.slots[a] = slot
 }
 
-// node names a node that has these levels.
+// node returns the name of a node with these levels.
 func (s *scenario) node(levels []string) string {
 	name := strings.Join(levels, "-")
 	s.nodes[name] = levels
@@ -430,7 +430,7 @@ func (s *scenario) sync(a job.Address, incarnation, seq int) {
 	s.sayError(a.Short(), err)
 }
 
-// pass lets time go by in small steps: members beat, and Tick is called when it is due.
+// pass advances the time in small steps: members beat, and Tick is called when it is due.
 func (s *scenario) pass(d time.Duration) {
 	const step = 100 * time.Millisecond
 	for end := s.now.Add(d); s.now.Before(end); {

@@ -24,30 +24,29 @@ import (
 const (
 	maxHeader     = 8 << 10
 	headerTimeout = 5 * time.Second
-	// bodyTimeout bounds reading a request, from its first byte; it does not bound how long a sync is held.
+	// bodyTimeout bounds reading a request, from its first byte; a sync may be held open for longer.
 	bodyTimeout = 10 * time.Second
-	// idleTimeout closes connections of members that are gone without a word. An agent that lives has a
-	// request open nearly all the time.
+	// idleTimeout closes connections of members that vanished. A live agent has a request open nearly all the time.
 	idleTimeout = 2 * time.Minute
 )
 
-// ServerOptions are the parts of a Server.
+// ServerOptions configure a Server.
 type ServerOptions struct {
-	// Ledger is called by one goroutine, and without any lock of the server's held.
+	// Ledger is called by one goroutine, without any lock of the server.
 	Ledger Ledger
-	// CertFile and KeyFile turn TLS on. They are read again when they are replaced.
+	// CertFile and KeyFile enable TLS. They are read again when they are replaced.
 	CertFile, KeyFile string
-	// Renewed is called by one goroutine, with the CA certificates of the service from now on, in PEM, when the
-	// files have been replaced: first with those before, which are served until agents can have heard of the others, then
-	// without. After an error it is called again. nil is nobody.
+	// Renewed is called by one goroutine with the service's CA certificates, in PEM, after the files were replaced: first
+	// including the old ones, which are served until agents can have received the new ones, then without. After an error it is
+	// called again. It may be nil.
 	Renewed func(certificates []byte) error
-	// Reconcile answers POST /v1/reconcile, for whom Webhook gives the token. Without a Webhook nobody may ask.
+	// Reconcile answers POST /v1/reconcile for clients with Webhook's token. Without Webhook all are refused.
 	Reconcile func(context.Context, ReconcileRequest) ReconcileReply
 	Webhook   func() (token string, err error)
 	Log       *slog.Logger // nil discards
 }
 
-// Server is the HTTP face over a Coordinator. All methods are safe for concurrent use.
+// Server is the HTTP interface of a Coordinator. All methods are safe for concurrent use.
 type Server struct {
 	opts    ServerOptions
 	log     *slog.Logger
@@ -55,26 +54,26 @@ type Server struct {
 	http    *http.Server
 	traffic *traffic
 	wake    chan struct{}
-	sooner  chan struct{} // a Tick is due earlier than it was
-	writing chan struct{} // forming has something
+	sooner  chan struct{} // a Tick is due earlier than before
+	writing chan struct{} // forming is not empty
 	closing chan struct{} // closed by Close: open requests are answered
 	closed  sync.Once
 	running sync.WaitGroup
 	addr    net.Addr
 	cert    *certificate // nil without TLS
 
-	mu      sync.Mutex
-	c       *Coordinator
-	ready   bool
-	noticed uint64 // the Changes that wake was told of
-	polls   map[Told]*poll
-	forming []Forming
+	mu       sync.Mutex
+	c        *Coordinator
+	ready    bool
+	signaled uint64 // the Changes last signaled on wake
+	polls    map[Told]*poll
+	forming  []Forming
 }
 
 // poll is a member's open request.
 type poll struct {
 	incarnation int
-	answer      chan struct{} // capacity 1: there may be something to say
+	answer      chan struct{} // capacity 1: the order may have changed
 }
 
 // NewServer returns a server that does not listen yet.
@@ -98,7 +97,7 @@ func NewServer(opts ServerOptions) *Server {
 			renewed = func([]byte) error { return nil }
 		}
 		s.cert = &certificate{
-			certFile: opts.CertFile, keyFile: opts.KeyFile, look: certificateLook, news: certificateNews, log: opts.Log, renewed: renewed,
+			certFile: opts.CertFile, keyFile: opts.KeyFile, interval: certificateInterval, delay: certificateDelay, log: opts.Log, renewed: renewed,
 		}
 	}
 	s.traffic = newTraffic(s)
@@ -111,7 +110,7 @@ func NewServer(opts ServerOptions) *Server {
 		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelDebug),
 		Protocols:         new(http.Protocols),
 	}
-	// A member has one request open on one connection: HTTP/2 would add buffers and nothing else.
+	// A member has one request open on one connection: HTTP/2 would only add buffers.
 	s.http.Protocols.SetHTTP1(true)
 	return s
 }
@@ -131,7 +130,7 @@ func (s *Server) Start(addr string) error {
 			return err
 		}
 		listener = tls.NewListener(listener, &tls.Config{GetCertificate: s.cert.get, MinVersion: tls.VersionTLS12})
-		s.running.Go(func() { s.cert.keep(s.closing) })
+		s.running.Go(func() { s.cert.watch(s.closing) })
 	}
 	s.addr = listener.Addr()
 	s.running.Go(func() {
@@ -139,15 +138,15 @@ func (s *Server) Start(addr string) error {
 			s.log.Error("the service stopped listening", "error", err)
 		}
 	})
-	s.running.Go(s.keepTime)
-	s.running.Go(s.keepLedger)
+	s.running.Go(s.runTicks)
+	s.running.Go(s.writeWorlds)
 	return nil
 }
 
-// Addr is what the server listens on; nil before Start.
+// Addr is the address that the server listens on; nil before Start.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// URL is the server's address for members on this machine, or wherever the listening address is reached.
+// URL is the server's address for clients that can reach the listening address.
 func (s *Server) URL() string {
 	scheme := "http"
 	if s.cert != nil {
@@ -156,7 +155,7 @@ func (s *Server) URL() string {
 	return scheme + "://" + s.addr.String()
 }
 
-// Certificates vouch for the service, in PEM; nil without TLS, and before Start.
+// Certificates are the service's CA certificates, in PEM; nil without TLS, and before Start.
 func (s *Server) Certificates() []byte {
 	if s.cert == nil {
 		return nil
@@ -164,10 +163,10 @@ func (s *Server) Certificates() []byte {
 	return s.cert.certificates()
 }
 
-// Handler is what is served, for use without Start.
+// Handler is the server's handler, for use without Start.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Close answers open requests with the current order, and waits for everything to end, up to ctx.
+// Close answers open requests with the current order, and waits for all goroutines, up to ctx.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() { close(s.closing) })
 	err := s.http.Shutdown(ctx)
@@ -190,52 +189,52 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// SetReady opens the service: it is known what is wanted. Before it everything but health is answered 503.
+// SetReady opens the service: the desired state is known. Before, everything but health is answered with 503.
 func (s *Server) SetReady() {
 	s.mu.Lock()
 	s.ready = true
 	s.unlock()
 }
 
-// Set takes what the plan wants of a job.
+// Set updates the desired state of a job.
 func (s *Server) Set(jobName string, d Desired) {
 	s.mu.Lock()
 	s.c.Set(time.Now(), jobName, d)
 	s.unlock()
 }
 
-// Remove forgets a job.
+// Remove drops a job.
 func (s *Server) Remove(jobName string) {
 	s.mu.Lock()
 	s.c.Remove(jobName)
 	s.unlock()
 }
 
-// Gone says that nothing of an incarnation is running. The caller is certain of it.
+// Gone reports that nothing of an incarnation is running. The caller must be certain.
 func (s *Server) Gone(slot job.Address, incarnation int) {
 	s.mu.Lock()
 	s.c.Gone(time.Now(), slot, incarnation)
 	s.unlock()
 }
 
-// Changes differs once a fact has changed that a plan depends on.
+// Changes returns a different number once a fact that a plan depends on has changed.
 func (s *Server) Changes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.c.Changes()
 }
 
-// Observe returns what is known of all jobs.
+// Observe returns the facts about all jobs.
 func (s *Server) Observe() map[string]Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.c.Observe()
 }
 
-// Wake gets a value when a fact has changed that a plan depends on. Values coalesce.
+// Wake receives a value when a fact that a plan depends on has changed. Values coalesce.
 func (s *Server) Wake() <-chan struct{} { return s.wake }
 
-// unlock ends a section in which the coordinator was stepped: it passes on what to do about it.
+// unlock releases s.mu after the coordinator was stepped, and dispatches the resulting work.
 func (s *Server) unlock() {
 	work := s.c.Ready()
 	for _, t := range work.Told {
@@ -244,8 +243,8 @@ func (s *Server) unlock() {
 		}
 	}
 	s.forming = append(s.forming, work.Form...)
-	if changes := s.c.Changes(); changes != s.noticed {
-		s.noticed = changes
+	if changes := s.c.Changes(); changes != s.signaled {
+		s.signaled = changes
 		nudge(s.wake)
 	}
 	if work.Sooner {
@@ -264,8 +263,8 @@ func nudge(c chan<- struct{}) {
 	}
 }
 
-// keepTime calls Tick when it is due.
-func (s *Server) keepTime() {
+// runTicks calls Tick when it is due.
+func (s *Server) runTicks() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -283,8 +282,8 @@ func (s *Server) keepTime() {
 	}
 }
 
-// keepLedger writes worlds down, one after the other.
-func (s *Server) keepLedger() {
+// writeWorlds writes worlds to the ledger, one after the other.
+func (s *Server) writeWorlds() {
 	for {
 		select {
 		case <-s.closing:
@@ -322,15 +321,15 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// errHungUp: whoever asked is no longer there. It is counted as 499, nginx's number for that.
-var errHungUp = errors.New("the connection broke before the answer")
+// errClientGone: the client disconnected. It is counted as 499, nginx's status for that.
+var errClientGone = errors.New("the connection broke before the answer")
 
-const statusHungUp = 499
+const statusClientGone = 499
 
-// handler answers a request, or returns an *Error or errHungUp instead.
+// handler answers a request, or returns an *Error or errClientGone instead.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// route counts requests, checks the method and turns errors into replies. An empty method takes all.
+// route counts requests, checks the method and turns errors into replies. An empty method allows all.
 func (s *Server) route(name, method string, h handler) http.Handler {
 	count := s.traffic.of(name)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -344,8 +343,8 @@ func (s *Server) route(name, method string, h handler) http.Handler {
 			err = h(w, r)
 		}
 		switch {
-		case errors.Is(err, errHungUp):
-			status = statusHungUp
+		case errors.Is(err, errClientGone):
+			status = statusClientGone
 		case err != nil:
 			status = refuse(w, err)
 		}
@@ -353,7 +352,7 @@ func (s *Server) route(name, method string, h handler) http.Handler {
 	})
 }
 
-// statusOf returns the HTTP status of a refusal.
+// statusOf is the HTTP status of a refusal.
 var statusOf = map[Code]int{
 	Malformed:        http.StatusBadRequest,
 	Unauthorized:     http.StatusUnauthorized,
@@ -379,7 +378,7 @@ func refuse(w http.ResponseWriter, err error) int {
 	case NotReady:
 		w.Header().Set("Retry-After", "1")
 	case TooLarge:
-		w.Header().Set("Connection", "close") // the rest of the body is not worth reading
+		w.Header().Set("Connection", "close") // the rest of the body is not read
 	}
 	reply(w, status, ErrorReply{refusal.Code, refusal.Message})
 	return status
@@ -388,7 +387,7 @@ func refuse(w http.ResponseWriter, err error) int {
 func reply(w http.ResponseWriter, status int, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Sprintf("elastic: a reply does not encode: %v", err)) // our own types: cannot be
+		panic(fmt.Sprintf("elastic: a reply does not encode: %v", err)) // our own types always encode
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -407,7 +406,7 @@ func bearer(r *http.Request) string {
 	return token
 }
 
-// authorize checks the token for the job in the path, before anything of the body is read.
+// authorize checks the token for the job in the path, before reading the body.
 func (s *Server) authorize(r *http.Request) error {
 	token := bearer(r)
 	s.mu.Lock()
@@ -426,10 +425,10 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, into interface{
 	return readBody(w, r, into)
 }
 
-// readBody reads what an authorized request says.
+// readBody reads the body of an authorized request.
 func readBody(w http.ResponseWriter, r *http.Request, into interface{ check() error }) error {
 	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: a recorder in a test has none
+	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: a test's recorder has no deadlines
 	if err := decode(r.Body, into); err != nil {
 		return err
 	}
@@ -452,7 +451,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sync takes a member's report, and answers once there is an order that it has not seen, a newer request of it
+// sync records a member's report, and answers once there is an order that it has not seen, a newer request of the same member
 // came, the beat is due, or the server closes.
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	var req SyncRequest
@@ -504,7 +503,7 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	}
 	if gone {
 		s.unlock()
-		return errHungUp
+		return errClientGone
 	}
 	out, err = s.c.Order(name, req.UID, slot, req.Incarnation)
 	s.unlock()
@@ -515,7 +514,7 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// supersede has the open request of the same or an older incarnation answered. s.mu is held.
+// supersede answers the open request of the same or an older incarnation. s.mu is held.
 func (s *Server) supersede(t Told, incarnation int) {
 	if p := s.polls[t]; p != nil && p.incarnation <= incarnation {
 		nudge(p.answer)
@@ -537,7 +536,7 @@ func (s *Server) members(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// reconcile passes on that somebody wants a look at the files now.
+// reconcile passes on a request to read the files and plan now.
 func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 	if err := s.authorizeWebhook(r); err != nil {
 		return err
@@ -548,7 +547,7 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { // a server that closes waits for no plan
+	watching.Go(func() { // Close does not wait for a plan
 		select {
 		case <-s.closing:
 			cancel()
@@ -562,13 +561,13 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// authorizeWebhook checks the token of who asks to reconcile, before anything of the body is read.
+// authorizeWebhook checks the reconcile token, before reading the body.
 func (s *Server) authorizeWebhook(r *http.Request) error {
 	if s.opts.Webhook == nil {
 		return &Error{Unauthorized, "reconcile requests are disabled: service { reconcile_token_file } is not set, or no watch is running"}
 	}
 	want, err := s.opts.Webhook()
-	if err != nil { // the caller's token may well be right
+	if err != nil { // the client's token may be right
 		s.log.Warn("reconcile request refused: cannot read its token", "error", err)
 		return &Error{NotReady, "the token of service { reconcile_token_file } cannot be read or must not be used; the master's output says why"}
 	}
@@ -605,7 +604,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// spread makes members that were told something at the same moment not beat at the same moment ever after.
-func spread(beat time.Duration) time.Duration {
+// jitter keeps members that were notified at the same time from beating in step ever after.
+func jitter(beat time.Duration) time.Duration {
 	return beat - rand.N(beat/5+1)
 }

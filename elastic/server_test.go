@@ -48,14 +48,14 @@ type testServer struct {
 }
 
 func (s *testServer) Form(_, _ string, w job.World) error {
-	s.Observe() // a ledger may ask the service: no lock is held
+	s.Observe() // a ledger may call the service: no lock is held
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.worlds = append(s.worlds, w)
 	return nil
 }
 
-// startServer starts one with the job gpt, UID u1, token secret and two workers; tokens of other jobs may be given.
+// startServer starts a server with the job gpt, UID u1, token secret and two workers; tokens of other jobs may be given.
 func startServer(t testing.TB, otherJob string) *testServer {
 	t.Helper()
 	s := &testServer{}
@@ -82,7 +82,7 @@ func startServer(t testing.TB, otherJob string) *testServer {
 	return s
 }
 
-// desiredOf wants n workers, all at once.
+// desiredOf wants n workers at once.
 func desiredOf(name string, n int, lease time.Duration) Desired {
 	d := Desired{UID: "u1", Token: "secret"}
 	d.Want = job.Want{Settle: job.Duration(time.Minute), Lease: job.Duration(lease)}
@@ -95,7 +95,7 @@ func desiredOf(name string, n int, lease time.Duration) Desired {
 	return d
 }
 
-// send makes a raw request; the token is "secret" unless given. It returns the status and the body.
+// send makes a raw request; the default token is "secret". It returns the status and the body.
 func (s *testServer) send(t testing.TB, method, path, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
@@ -119,7 +119,7 @@ func (s *testServer) send(t testing.TB, method, path, token, body string) (int, 
 	return res.StatusCode, string(raw)
 }
 
-// testMember is one member over a Client, every exchange held against the description.
+// testMember is one member over a Client; every exchange is checked against the OpenAPI description.
 type testMember struct {
 	*Client
 	t       testing.TB
@@ -171,7 +171,7 @@ func (m *testMember) until(do Do) Order {
 	}
 }
 
-// say reports a state without waiting for more than the current order.
+// say reports a state without waiting for a new order.
 func (m *testMember) say(state job.MemberState, generation int) {
 	m.t.Helper()
 	m.request.State, m.request.Generation = state, generation
@@ -202,7 +202,7 @@ func TestMemberByCurl(t *testing.T) {
 	}
 	s := startServer(t, "")
 	s.Set("gpt", desiredOf("gpt", 1, 15*time.Second))
-	header := filepath.Join(t.TempDir(), "header") // so that the token is not in argv
+	header := filepath.Join(t.TempDir(), "header") // keeps the token out of argv
 	if err := os.WriteFile(header, []byte("Authorization: Bearer secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestMemberByCurl(t *testing.T) {
 	}
 }
 
-// unhurried is a lease of which a third, the beat, is far longer than what is to come at once takes on any machine.
+// unhurried is a lease whose beat, a third of it, is far longer than an immediate answer takes on any machine.
 const unhurried = 10 * time.Minute
 
 // TestSurvivorsAreToldAtOnce: the open request of a member returns when another one fails, long before its beat.
@@ -257,10 +257,10 @@ func TestSurvivorsAreToldAtOnce(t *testing.T) {
 	select {
 	case o := <-told:
 		if o.Checkpoint {
-			t.Error("asked for a checkpoint with a peer dead")
+			t.Error("asked for a checkpoint although a peer is dead")
 		}
 	case <-time.After(unhurried / 20):
-		t.Fatal("not told before the beat")
+		t.Fatal("no order before the beat")
 	}
 	f := s.Observe()["gpt"]
 	if !f.World.Broken || f.Members[1].Member.Exit == nil || f.Members[1].Member.Exit.Signal != "killed" {
@@ -297,7 +297,7 @@ func (s *testServer) awaitPolls(t testing.TB, n int) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("%d requests are never open", n)
+	t.Fatalf("there are never %d open requests", n)
 }
 
 // TestNewerSyncSupersedes: the open request of an incarnation is answered when it sends another one.
@@ -353,7 +353,7 @@ func TestFencedBeat(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is wrong is refused with its status and code, and changes nothing.
+// TestRefusals: invalid requests are refused with the right status and code, and change nothing.
 func TestRefusals(t *testing.T) {
 	s := startServer(t, "other")
 	who := `"uid": "u1", "slot": "worker[0]", "incarnation": 1`
@@ -417,14 +417,14 @@ func TestRefusals(t *testing.T) {
 	unknown, a := s.send(t, "GET", "/v1/jobs/nojob/members", "", "")
 	wrong, b := s.send(t, "GET", "/v1/jobs/gpt/members", "wrong", "")
 	if unknown != 401 || wrong != 401 || a != b {
-		t.Errorf("an unknown job is told apart from a wrong token: %d %s, %d %s", unknown, a, wrong, b)
+		t.Errorf("an unknown job is distinguishable from a wrong token: %d %s, %d %s", unknown, a, wrong, b)
 	}
 	if status, _ := s.send(t, "POST", "/v1/jobs/gpt/register", "", strings.Replace(ok, "}", `, "from_the_future": {"x": 1}}`, 1)); status != 200 {
 		t.Errorf("an unknown field is answered %d", status)
 	}
 }
 
-// TestHeadersAreBounded: a huge header is refused before anything is read into it.
+// TestHeadersAreBounded: a huge header is refused before it is read completely.
 func TestHeadersAreBounded(t *testing.T) {
 	s := startServer(t, "")
 	if status, _ := s.send(t, "GET", "/healthz", strings.Repeat("x", 64<<10), ""); status != http.StatusRequestHeaderFieldsTooLarge {
@@ -443,11 +443,11 @@ func TestExitIsBounded(t *testing.T) {
 		t.Errorf("%d lines, the last of %d bytes, a message of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message))
 	}
 	if strings.ContainsRune(e.Message, '\uFFFD') {
-		t.Error("a character was cut")
+		t.Error("a character was split")
 	}
 }
 
-// TestReadiness: before it is known what is wanted, members are put off, not refused permanently.
+// TestReadiness: until the desired state is known, members are told to retry, not refused permanently.
 func TestReadiness(t *testing.T) {
 	s := NewServer(ServerOptions{})
 	get := func(method, path string) int {
@@ -460,7 +460,7 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("%s is answered %d before it is ready, want %d", path, got, want)
 		}
 	}
-	s.Set("other", desiredOf("other", 1, time.Second)) // there may be more of them
+	s.Set("other", desiredOf("other", 1, time.Second)) // more jobs may follow
 	if got := get("POST", "/v1/jobs/gpt/register"); got != 503 {
 		t.Errorf("register is answered %d before all is known", got)
 	}
@@ -473,7 +473,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestWakesOnlyForFacts: a beat, a step or a load wakes nobody; a state, a broken connection does.
+// TestWakesOnlyForFacts: a beat, a step or a load does not wake the planner; a state or a broken connection does.
 func TestWakesOnlyForFacts(t *testing.T) {
 	s := startServer(t, "")
 	a, _ := s.train(t)
@@ -513,7 +513,7 @@ func TestWakesOnlyForFacts(t *testing.T) {
 	}
 }
 
-// TestLeaseRunsOut: with the real clock, a member that is not heard is gone after its lease and a survivor knows.
+// TestLeaseRunsOut: with the real clock, a silent member is lost after its lease, and a survivor is notified.
 func TestLeaseRunsOut(t *testing.T) {
 	s := startServer(t, "")
 	s.Set("gpt", desiredOf("gpt", 2, 5*time.Second))
@@ -525,7 +525,7 @@ func TestLeaseRunsOut(t *testing.T) {
 	}
 }
 
-// TestLedgerThatFails: nobody hears of a world that could not be written, and it is retried.
+// TestLedgerThatFails: a world that could not be written is not announced, and is retried.
 func TestLedgerThatFails(t *testing.T) {
 	ledger := &failingLedger{failures: 2}
 	s := &testServer{Server: NewServer(ServerOptions{Ledger: ledger})}
@@ -594,7 +594,7 @@ func TestPortTaken(t *testing.T) {
 	s := startServer(t, "")
 	err := NewServer(ServerOptions{}).Start(s.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), s.Addr().String()) || !strings.Contains(err.Error(), "another") {
-		t.Errorf("a port that is taken gives %v", err)
+		t.Errorf("a port in use gives %v", err)
 	}
 }
 
@@ -617,18 +617,18 @@ func TestTLS(t *testing.T) {
 		return err
 	}
 	if members(nil) == nil || members(x509.NewCertPool()) == nil {
-		t.Error("a certificate that nobody vouches for is taken")
+		t.Error("an untrusted certificate is accepted")
 	}
 	if err := members(pool); err != nil {
 		t.Error(err)
 	}
 	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
-		t.Error("a file that is no key is taken for one")
+		t.Error("a file without a key is accepted")
 	}
 }
 
-// Whoever renews the certificate replaces its files. Those who trust the one before continue until they can have heard of
-// the next.
+// A renewed certificate replaces the files. Agents that trust only the old one keep working until they can have received the
+// new one.
 func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	cert, key, before := selfSigned(t)
 	told := make(chan []byte, 8)
@@ -641,7 +641,7 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 		told <- certificates
 		return nil
 	}})
-	s.cert.look = time.Hour // the looks are the test's
+	s.cert.interval = time.Hour // the test triggers the reloads
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -666,36 +666,36 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 		}
 	}
 	rename(nextCert, cert)
-	s.cert.renew(now) // half of it is there
+	s.cert.renew(now) // only half of the renewal is written
 	if !trusts(before) || len(told) > 0 {
-		t.Fatal("half a renewal was taken up")
+		t.Fatal("half a renewal was applied")
 	}
 	rename(nextKey, key)
-	s.cert.renew(now) // and cannot be told of
-	s.cert.renew(now.Add(certificateNews))
+	s.cert.renew(now) // the announcement fails
+	s.cert.renew(now.Add(certificateDelay))
 	if !trusts(before) || trusts(after) {
-		t.Fatal("it is served before it was told of")
+		t.Fatal("it is served before it was announced")
 	}
 	both := pool(<-told)
-	s.cert.renew(now.Add(2*certificateNews - time.Second))
+	s.cert.renew(now.Add(2*certificateDelay - time.Second))
 	if !trusts(before) || !trusts(both) {
-		t.Fatal("it is served before all can have heard of it")
+		t.Fatal("it is served before all agents can have received it")
 	}
 	refusals = 1
-	s.cert.renew(now.Add(2 * certificateNews)) // that the one before is gone cannot be told
+	s.cert.renew(now.Add(2 * certificateDelay)) // the announcement without the old certificate fails
 	if trusts(before) || !trusts(after) || !trusts(both) {
 		t.Fatal("it is not served when its time has come")
 	}
-	s.cert.renew(now.Add(2*certificateNews + time.Second))
+	s.cert.renew(now.Add(2*certificateDelay + time.Second))
 	if len(told) == 0 {
-		t.Fatal("that the one before is gone is not told of again")
+		t.Fatal("the withdrawal of the old certificate is not retried")
 	}
 	if last := pool(<-told); !last.Equal(after) || !pool(s.Certificates()).Equal(after) {
-		t.Error("the one before is still vouched for")
+		t.Error("the old certificate is still announced")
 	}
-	s.cert.renew(now.Add(3 * certificateNews))
+	s.cert.renew(now.Add(3 * certificateDelay))
 	if len(told) > 0 {
-		t.Error("what has not changed was told of")
+		t.Error("an unchanged certificate was announced")
 	}
 	expired := s.cert.served.certificate.Leaf.NotAfter.Add(time.Second)
 	nextCert, nextKey, after = selfSigned(t)
@@ -703,11 +703,11 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	rename(nextKey, key)
 	s.cert.renew(expired)
 	if !trusts(after) {
-		t.Error("one that has expired is served on")
+		t.Error("an expired certificate is still served")
 	}
 }
 
-// The files are looked at without being asked for.
+// The files are reloaded periodically.
 func TestTheCertificateIsLookedAt(t *testing.T) {
 	cert, key, _ := selfSigned(t)
 	told := make(chan []byte, 1)
@@ -715,7 +715,7 @@ func TestTheCertificateIsLookedAt(t *testing.T) {
 		told <- certificates
 		return nil
 	}})
-	s.cert.look = time.Millisecond
+	s.cert.interval = time.Millisecond
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -729,7 +729,7 @@ func TestTheCertificateIsLookedAt(t *testing.T) {
 	select {
 	case <-told:
 	case <-time.After(10 * time.Second):
-		t.Error("nobody was told of the renewal")
+		t.Error("the renewal was not announced")
 	}
 }
 
@@ -764,7 +764,8 @@ func selfSigned(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return cert, key, pool
 }
 
-// TestClientTellsServicesFromOthers: a proxy's page, a redirect or an endless answer is no refusal of the service.
+// TestClientTellsServicesFromOthers: a proxy's page, a redirect or an endless answer does not count as a refusal of the
+// service.
 func TestClientTellsServicesFromOthers(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"a page":         func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>Gone fishing", http.StatusGone) },
@@ -783,7 +784,7 @@ func TestClientTellsServicesFromOthers(t *testing.T) {
 			_, err = c.Members(t.Context(), "gpt")
 			var refusal *Error
 			if err == nil || errors.As(err, &refusal) {
-				t.Errorf("it is taken for the service: %v", err)
+				t.Errorf("it counts as the service: %v", err)
 			}
 			if strings.Contains(fmt.Sprint(err), "secret") {
 				t.Errorf("the token is in the error: %v", err)
@@ -792,12 +793,12 @@ func TestClientTellsServicesFromOthers(t *testing.T) {
 	}
 	for _, bad := range []string{"", "127.0.0.1:80", "ftp://x", "http://", "::"} {
 		if _, err := NewClient(bad, "t", nil); err == nil {
-			t.Errorf("%q is taken for a URL", bad)
+			t.Errorf("%q is accepted as a URL", bad)
 		}
 	}
 }
 
-// TestNoTokenOpensNothing: a job that was given no token is closed, not open.
+// TestNoTokenOpensNothing: a job without a token is closed, not open.
 func TestNoTokenOpensNothing(t *testing.T) {
 	c := NewCoordinator()
 	d := desiredOf("gpt", 1, 15*time.Second)
@@ -807,11 +808,11 @@ func TestNoTokenOpensNothing(t *testing.T) {
 		t.Errorf("no token is answered %v", err)
 	}
 	if _, err := c.Owner(""); !errors.Is(err, ErrUnauthorized) {
-		t.Errorf("no token belongs to a job: %v", err)
+		t.Errorf("the empty token belongs to a job: %v", err)
 	}
 }
 
-// TestSameNameIsAnotherJob: a job that is recreated under an old name knows nothing of the old one's members.
+// TestSameNameIsAnotherJob: a job that is created again under an old name does not know the old one's members.
 func TestSameNameIsAnotherJob(t *testing.T) {
 	s := startServer(t, "")
 	a, _ := s.train(t)
@@ -826,7 +827,7 @@ func TestSameNameIsAnotherJob(t *testing.T) {
 	}
 }
 
-// TestMetrics: a job's token gives that job's figures and nobody else's; the figures are right.
+// TestMetrics: a job's token gives access to that job's metrics only, and they are right.
 func TestMetrics(t *testing.T) {
 	s := startServer(t, "other")
 	s.train(t)
@@ -862,7 +863,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// FuzzHandlers: whatever is sent, the answer is a JSON reply with a known status, and the coordinator stays whole.
+// FuzzHandlers: whatever is sent, the answer is a JSON reply with a known status, and the coordinator stays consistent.
 func FuzzHandlers(f *testing.F) {
 	f.Add("register", `{"uid":"u1","slot":"worker[0]","incarnation":1,"host":"h","state":"waiting"}`)
 	f.Add("sync", `{"uid":"u1","slot":"worker[0]","incarnation":1,"seen":9,"state":"running","generation":1,"world_slots":2,"exit":{"code":1,"tail":["x"]}}`)
@@ -873,7 +874,7 @@ func FuzzHandlers(f *testing.F) {
 		s := NewServer(ServerOptions{})
 		s.SetReady()
 		s.Set("gpt", desiredOf("gpt", 2, 15*time.Second))
-		close(s.closing) // nothing is held
+		close(s.closing) // no request is held open
 		for _, b := range []string{`{"uid":"u1","slot":"worker[0]","incarnation":1,"host":"h","state":"waiting"}`, body} {
 			for _, v := range []string{"register", verb} {
 				r := httptest.NewRequest("POST", "/v1/jobs/gpt/x", strings.NewReader(b))

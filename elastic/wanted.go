@@ -6,7 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// wanted records what the plan wants.
+// wanted applies the plan's desired state.
 func (r *Rendezvous) wanted(d Desired) {
 	first := !r.started
 	r.started = true
@@ -15,19 +15,19 @@ func (r *Rendezvous) wanted(d Desired) {
 	r.want, r.nodes = d.Want, d.Nodes
 	r.generation = max(r.generation, d.World.Generation)
 
-	torn := r.list(d.Slots)
+	lostMember := r.setSlots(d.Slots)
 	added, removed := r.assign()
 	if first {
 		r.claimUntil = r.now.Add(leaseOf(d.Want))
-		r.remember(d.World)
+		r.restoreWorld(d.World)
 	}
 	if first || added || removed || released {
 		r.settleFrom = r.now
 	}
 	switch {
-	case torn && r.trains():
+	case lostMember && r.trains():
 		r.breakWorld(false)
-	case r.trains() && r.outgrown():
+	case r.trains() && r.hasUnwantedMember():
 		r.breakWorld(true)
 		r.settled = waited && !added
 	case added:
@@ -38,9 +38,9 @@ func (r *Rendezvous) wanted(d Desired) {
 	}
 }
 
-// list makes r.slots what is desired. A newer incarnation starts with nothing known of it and fences the older.
-// It reports whether the world lost a member by that.
-func (r *Rendezvous) list(desired []DesiredSlot) (torn bool) {
+// setSlots updates r.slots to the desired slots. A newer incarnation starts without a report and fences the older. It reports
+// whether the world lost a member.
+func (r *Rendezvous) setSlots(desired []DesiredSlot) (lostMember bool) {
 	listed := make(map[job.Address]bool, len(desired))
 	for _, d := range desired {
 		listed[d.Address] = true
@@ -50,27 +50,27 @@ func (r *Rendezvous) list(desired []DesiredSlot) (torn bool) {
 			continue
 		}
 		if s.Rank >= 0 {
-			d.Rank = s.Rank // of a world that the record may not know yet
+			d.Rank = s.Rank // from a world that the record may not have yet
 		}
 		switch {
 		case d.Incarnation < s.Incarnation:
 			d.Incarnation, d.InPlace = s.Incarnation, s.InPlace
 		case d.Incarnation > s.Incarnation:
-			torn = r.dismiss(s) || torn
+			lostMember = r.dismiss(s) || lostMember
 		}
 		s.DesiredSlot = d
 	}
 	for addr, s := range r.slots {
 		if !listed[addr] {
-			torn = r.dismiss(s) || torn
+			lostMember = r.dismiss(s) || lostMember
 			delete(r.slots, addr)
 		}
 	}
-	return torn
+	return lostMember
 }
 
-// dismiss drops a slot's incarnation, and reports whether the world misses it. What the slot itself owns stays:
-// its rank, and the order that the next incarnation's has to differ from.
+// dismiss drops a slot's incarnation, and reports whether the world loses a member. It keeps what belongs to the slot: its
+// rank, and the order that the next incarnation's has to differ from.
 func (r *Rendezvous) dismiss(s *slot) (missed bool) {
 	missed = s.member && s.report.State != job.MemberSucceeded
 	r.changes++
@@ -82,7 +82,7 @@ func (r *Rendezvous) dismiss(s *slot) (missed bool) {
 	return missed
 }
 
-// assign gives every slot its role, and reports whether slots came to those wanted in the next world, or went.
+// assign sets every slot's role, and reports whether slots were added to those wanted in the next world, or removed.
 func (r *Rendezvous) assign() (added, removed bool) {
 	r.roles = nil
 	byName := make(map[string]*role, len(r.want.Roles))
@@ -110,7 +110,7 @@ func (r *Rendezvous) assign() (added, removed bool) {
 	return added, removed
 }
 
-// assignUnranked numbers the slots that may start without a rank, role by role.
+// assignUnranked numbers the unranked slots that may start, by role.
 func (r *Rendezvous) assignUnranked() {
 	byRole := map[string][]*slot{}
 	for _, addr := range r.want.Unranked {
@@ -131,9 +131,9 @@ func (r *Rendezvous) assignUnranked() {
 	}
 }
 
-// remember takes up the world that the record knows. It trains unless the record says otherwise or a member
-// of it was replaced; its members are awaited for as long as their lease would have held.
-func (r *Rendezvous) remember(w job.World) {
+// restoreWorld restores the recorded world. It trains unless the record says otherwise or one of its members was replaced; its
+// members are awaited for as long as their lease would have lasted.
+func (r *Rendezvous) restoreWorld(w job.World) {
 	if w.Generation == 0 {
 		return
 	}
@@ -142,7 +142,7 @@ func (r *Rendezvous) remember(w job.World) {
 			w.Broken = true
 		}
 	}
-	r.enter(w)
+	r.setWorld(w)
 	for _, m := range w.Members {
 		if s := r.slots[m.Slot]; s != nil {
 			s.awaited = s.member
@@ -150,18 +150,18 @@ func (r *Rendezvous) remember(w job.World) {
 	}
 }
 
-// outgrown reports whether a member of the world that trains is not to be in the next one.
-func (r *Rendezvous) outgrown() bool {
+// hasUnwantedMember reports whether the training world has a member that is not wanted in the next one.
+func (r *Rendezvous) hasUnwantedMember() bool {
 	for _, m := range r.world.Members {
-		if s := r.slots[m.Slot]; s != nil && r.outgrows(s) {
+		if s := r.slots[m.Slot]; s != nil && r.isUnwantedMember(s) {
 			return true
 		}
 	}
 	return false
 }
 
-// outgrows reports whether a slot is a reason for the world to end on purpose. One that succeeded may go without
-// the others noticing; one that is not here may have done so under the last master, and says so if it comes.
-func (r *Rendezvous) outgrows(s *slot) bool {
-	return s.member && s.role != nil && !s.wanted && s.here && s.report.State != job.MemberSucceeded
+// isUnwantedMember reports whether a slot requires a planned end of the world. A member that succeeded may leave without effect on the
+// others; an absent one may have succeeded under the previous master, and reports it when it registers.
+func (r *Rendezvous) isUnwantedMember(s *slot) bool {
+	return s.member && s.role != nil && !s.wanted && s.present && s.report.State != job.MemberSucceeded
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// headStart is how long the other members of a new world wait for rank 0's to say that its processes run.
-// A TCPStore client that comes before rank 0 listens waits a whole second before it tries again, so a
-// start some milliseconds later is a start a second earlier; and to wait longer than that second gains nothing.
+// headStart is how long the other members of a new world wait for rank 0 to report that its processes run. A TCPStore client
+// that connects before rank 0 listens retries only after a full second, so waiting a few milliseconds saves most of a second;
+// waiting longer than a second gains nothing.
 const headStart = time.Second
 
-// A world that the ledger did not take is proposed again after formRetry, twice as long each time up to formRetryMax.
+// A world that the ledger failed to write is proposed again after formRetry, doubling up to formRetryMax.
 const (
 	formRetry    = 100 * time.Millisecond
 	formRetryMax = 5 * time.Second
@@ -28,7 +28,7 @@ func (r *Rendezvous) tick() {
 	}
 }
 
-// advance forms a world, or breaks one that can grow, when its time has come.
+// advance forms a world, or breaks one that can grow, when it is time.
 func (r *Rendezvous) advance() {
 	r.settleAt = time.Time{}
 	if r.proposed != nil || r.retryAt.After(r.now) {
@@ -44,7 +44,7 @@ func (r *Rendezvous) advance() {
 		return
 	}
 	size, all, ok := r.outlook()
-	if !ok || r.trains() && size <= r.trainees() {
+	if !ok || r.trains() && size <= r.trainingCount() {
 		return
 	}
 	if !all && !(r.settled && !r.trains()) {
@@ -61,9 +61,9 @@ func (r *Rendezvous) advance() {
 	r.propose(r.nextWorld())
 }
 
-// outlook reports how many slots a world of those who are there would have, and whether that is everyone wanted.
-// It is not ok while somebody is bound to join or to start soon, when a role has too few, or once any slot
-// succeeded: a world without it would train its share again.
+// outlook reports the size in slots of a world formed now, and whether it has all wanted slots. It is not ok while a member is
+// about to join or start, when a role has too few, or once any slot succeeded: a world without that slot would train its share
+// again.
 func (r *Rendezvous) outlook() (size int, all, ok bool) {
 	all = true
 	for _, ro := range r.roles {
@@ -81,9 +81,9 @@ func (r *Rendezvous) outlook() (size int, all, ok bool) {
 	return size, all, size > 0
 }
 
-// trainees counts the wanted members of the world that run. One that was to leave and did not come back to this
-// master is not among them: the world may have another in its stead.
-func (r *Rendezvous) trainees() (n int) {
+// trainingCount counts the wanted members of the world that run. A member that was to leave and did not return to this master is
+// excluded: another may replace it in the world.
+func (r *Rendezvous) trainingCount() (n int) {
 	for _, ro := range r.roles {
 		n += ro.count[training]
 	}
@@ -94,8 +94,8 @@ func (r *Rendezvous) propose(w job.World) {
 	r.proposed, r.form = &w, true
 }
 
-// nextWorld is made of those who joined: of each role the largest legal number, members of the previous world
-// before others, then the lowest index.
+// nextWorld is formed from joined members: of each role the largest legal number, members of the previous world first, then the
+// lowest index.
 func (r *Rendezvous) nextWorld() job.World {
 	joiners := map[*role][]*slot{}
 	for _, s := range r.slots {
@@ -118,7 +118,7 @@ func (r *Rendezvous) nextWorld() job.World {
 	}
 	var byRank []*slot
 	if len(r.want.RankBy) > 0 {
-		r.find(chosen)
+		r.setLevels(chosen)
 		byRank = rankByTopology(chosen)
 	} else {
 		byRank = keepRanks(chosen)
@@ -140,8 +140,7 @@ func (r *Rendezvous) worldOf(generation int, byRank []*slot) job.World {
 	return w
 }
 
-// formed takes the ledger's answer. A world that lost a member meanwhile has used up its number, and nobody
-// is told of it.
+// formed handles the ledger's result. A world that lost a member meanwhile has used its number, and is not announced.
 func (r *Rendezvous) formed(e Formed) {
 	if r.proposed == nil || r.proposed.Generation != e.Generation {
 		return
@@ -154,7 +153,7 @@ func (r *Rendezvous) formed(e Formed) {
 		return
 	}
 	r.failures, r.retryAt = 0, time.Time{}
-	adopted := r.claim != nil // a claim keeps other worlds from being proposed
+	adopted := r.claim != nil // while there is a claim no other world is proposed
 	w.Broken = r.want.Hold && !adopted
 	for _, m := range w.Members {
 		s := r.slots[m.Slot]
@@ -162,7 +161,7 @@ func (r *Rendezvous) formed(e Formed) {
 		w.Broken = w.Broken || !ready
 	}
 	r.claim = nil
-	r.enter(w)
+	r.setWorld(w)
 	if !w.Broken && !adopted && len(w.Members) > 1 {
 		r.headUntil = r.now.Add(headStart)
 	}
@@ -171,12 +170,12 @@ func (r *Rendezvous) formed(e Formed) {
 	}
 }
 
-// enter makes w the newest world: ranks, and unless it is broken the places of its members.
-func (r *Rendezvous) enter(w job.World) {
+// setWorld makes w the newest world: it sets ranks, and unless w is broken, its members' places.
+func (r *Rendezvous) setWorld(w job.World) {
 	r.world = w
 	r.generation = max(r.generation, w.Generation)
 	r.changes++
-	r.settled, r.asked = false, false
+	r.settled, r.checkpointAsked = false, false
 	for _, s := range r.slots {
 		if s.role != nil {
 			s.rank, s.member, s.place = -1, false, nil
@@ -196,14 +195,14 @@ func (r *Rendezvous) enter(w job.World) {
 	}
 }
 
-// breakWorld ends the world that trains: every member of it is told to wait. A planned end asks for a
-// checkpoint first; any other does not, since peers may be gone that a checkpoint needs.
+// breakWorld ends the training world: all members are ordered to wait. A planned end asks for a checkpoint first; any other
+// does not, because peers that a checkpoint needs may be gone.
 func (r *Rendezvous) breakWorld(planned bool) {
 	r.world.Broken = true
 	if planned {
 		r.world.Ordered = r.now
 	}
-	r.asked = planned
+	r.checkpointAsked = planned
 	r.settled = false
 	r.headUntil = time.Time{}
 	r.changes++
@@ -217,9 +216,9 @@ func (r *Rendezvous) breakWorld(planned bool) {
 	}
 }
 
-// abandonCheckpoint is for a member that failed while the others were to write one: they stop at once.
+// abandonCheckpoint stops the members at once, because one failed while the others were to write a checkpoint.
 func (r *Rendezvous) abandonCheckpoint() {
-	r.asked, r.settled = false, false
+	r.checkpointAsked, r.settled = false, false
 	for _, m := range r.world.Members {
 		if s := r.slots[m.Slot]; s != nil && s.member && s.class != joined {
 			s.checkpoint = false

@@ -6,8 +6,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Import says that what runs under an ID is to be managed as the job To, or as a slot of it. The ID is the UID
-// of a job, or what the infrastructure calls one of its incarnations or what owns them all.
+// Import says that what runs under an ID is to be managed as the job To, or as a slot of it. The ID is the UID of a job, or the
+// infrastructure's name for one of its incarnations or for the owner of them all.
 type Import struct {
 	To job.Selector `json:"to"`
 	ID string       `json:"id"`
@@ -16,12 +16,11 @@ type Import struct {
 // names reports whether the import's ID is that of the incarnation, or of its whole job.
 func (i Import) names(inc *job.Incarnation) bool { return inc.Name == i.ID || i.whole(inc) }
 
-// whole reports whether the import's ID is that of the incarnation's job, or of what owns all of it.
+// whole reports whether the import's ID is that of the incarnation's job, or of the owner of all of it.
 func (i Import) whole(inc *job.Incarnation) bool { return inc.UID == i.ID || inc.Group == i.ID }
 
-// adopt finds what import blocks name. A job that is recorded was imported, or begun, before: its block says nothing
-// anymore. One for which nothing is found is refused and not begun: it was to be that one, and no other. Until it is
-// found nothing is stopped as a stray: it may be what was meant.
+// adopt resolves import blocks. A recorded job was imported or started before, so its block has no effect. A job whose import
+// is not found is refused and not started. As long as one is missing no stray is stopped: it may be the import.
 func (p *pass) adopt() {
 	for _, i := range p.in.Imports {
 		name := i.To.Job
@@ -35,7 +34,7 @@ func (p *pass) adopt() {
 		if why != nil {
 			p.refuse(*why)
 			p.elsewhere[name] = true
-			p.sought = true
+			p.importMissing = true
 			continue
 		}
 		p.imported[name] = adopted{uid: uid, id: i.ID}
@@ -50,17 +49,17 @@ func (p *pass) adopt() {
 		}
 		found.launched = p.launchedName(found.uid)
 		p.imported[name] = found
-		p.see(found.uid, name)
+		p.relabel(found.uid, name)
 	}
 }
 
-// adopted is a job that runs and gets its record in this pass.
+// adopted is a running job that gets its record in this pass.
 type adopted struct {
 	uid, id  string
 	launched string // the name by which its infrastructure knows it
 }
 
-// find returns the UID of what an import names, or why it cannot be had.
+// find returns the UID of what an import names, or why it cannot be imported.
 func (p *pass) find(i Import) (uid string, why *Refusal) {
 	to := i.To.String()
 	provider := p.providerOf(i.To.Job)
@@ -102,7 +101,7 @@ func (p *pass) providerOf(name string) string {
 	return p.in.Jobs[i].Provider
 }
 
-// launchedName is the name that what is seen of a job has there.
+// launchedName is the name under which a job is observed.
 func (p *pass) launchedName(uid string) string {
 	for i := range p.in.Snapshot.Incarnations {
 		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {

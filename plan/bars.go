@@ -7,14 +7,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// bars is where roles can never be, by role. Roles with the same nodes barred share one value, and with it the
+// bars are the nodes that roles can never use, by role. Roles with the same barred nodes share one value, and with it the
 // cursors of a space.
 type bars map[roleOf]*barred
 
-// roleOf names a role of a job. It is looked up for each slot that is placed, so it is no text to be made.
+// roleOf identifies a role of a job. A struct, because it is looked up for each slot that is placed.
 type roleOf struct{ job, role string }
 
-// barred is the nodes that some roles can never be on, with the reason. Nil bars nothing.
+// barred is the set of nodes that some roles can never use, with the reason. Nil bars nothing.
 type barred struct {
 	number  int // from 1
 	reasons map[string]string
@@ -38,7 +38,7 @@ func newBars(in map[string]map[string]string) bars {
 	return all
 }
 
-// of is what bars the slot; nil for most.
+// of is the bars of the slot; nil for most.
 func (b bars) of(s *job.Slot) *barred {
 	if len(b) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (b *barred) at(node string) string {
 	return b.reasons[node]
 }
 
-// id tells different bars apart; 0 is none.
+// id distinguishes bars; 0 is none.
 func (b *barred) id() int {
 	if b == nil {
 		return 0

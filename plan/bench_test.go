@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// cluster is jobs of the given number of slots each, a GPU a slot, on nodes of eight.
+// cluster is a number of jobs with as many slots each, one GPU per slot, on nodes with eight.
 func cluster(jobs, slots int) *world {
 	w := newWorld()
 	for i := range (jobs*slots + 7) / 8 {
@@ -21,7 +21,7 @@ func cluster(jobs, slots int) *world {
 	return w
 }
 
-// BenchmarkMakeAllNew plans slots that are all new. Wanted: 10,000 in 200 ms, linear in slots.
+// BenchmarkMakeAllNew plans slots that are all new. Target: 10,000 in 200 ms, linear in slots.
 func BenchmarkMakeAllNew(b *testing.B) {
 	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
 		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkMakeAllNew(b *testing.B) {
 // BenchmarkMakeAllNewBarred plans 10,000 new slots of a hundred jobs, each barred from half of the nodes.
 func BenchmarkMakeAllNewBarred(b *testing.B) {
 	in := cluster(100, 100).input()
-	in.Snapshot.Nodes = append(in.Snapshot.Nodes, cluster(100, 100).nodes...) // twice as many as are needed
+	in.Snapshot.Nodes = append(in.Snapshot.Nodes, cluster(100, 100).nodes...) // twice as many as needed
 	barred := map[string]string{}
 	for i := range in.Snapshot.Nodes {
 		in.Snapshot.Nodes[i].Name = fmt.Sprintf("n%05d", i)
@@ -59,7 +59,7 @@ func BenchmarkMakeAllNewBarred(b *testing.B) {
 	}
 }
 
-// BenchmarkMakeNoop plans slots that all run as they should. Wanted: 10,000 in 50 ms, linear in slots.
+// BenchmarkMakeNoop plans slots that all run as they should. Target: 10,000 in 50 ms, linear in slots.
 func BenchmarkMakeNoop(b *testing.B) {
 	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
 		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
@@ -75,8 +75,8 @@ func BenchmarkMakeNoop(b *testing.B) {
 	}
 }
 
-// settled is a cluster in which everything runs. It puts the outcome of a plan in place by itself: the world
-// of the scenarios looks each slot up in a list.
+// settled is a cluster in which everything runs. It applies a plan itself, because the scenarios' world looks each slot up in a
+// list.
 func settled(b *testing.B, jobs, slots int) *world {
 	w := cluster(jobs, slots)
 	p := plan.Make(w.input())
@@ -97,7 +97,7 @@ func settled(b *testing.B, jobs, slots int) *world {
 	return w
 }
 
-// BenchmarkMakePending plans with a full cluster and as much again that waits for it.
+// BenchmarkMakePending plans with a full cluster and as much again pending.
 func BenchmarkMakePending(b *testing.B) {
 	w := settled(b, 50, 100)
 	for i := range 50 {

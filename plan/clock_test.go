@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Times that were stored are another clock's. One that was set back past them must not make a slot, a verdict
-// or a notice wait for the difference.
+// Stored times may come from another clock. A clock that was set back past them must not make a slot, a verdict or a notice
+// wait for the difference.
 func TestAClockSetBackEndsAWait(t *testing.T) {
 	stored := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, test := range []struct {

@@ -2,31 +2,30 @@ package plan
 
 import "github.com/eltrain/eltrain/job"
 
-// The codes of the planner's reasons. docs/reasons.md says what each means, and with which arguments; cmd/view has their
-// sentences.
+// The codes of the planner's reasons. docs/reasons.md explains each and its arguments; cmd/view has the sentences.
 
 // Why a slot is started, stopped or replaced, or a job removed.
 const (
-	DeclarationChanged job.Code = "declaration_changed" // it is declared differently than it was started
+	DeclarationChanged job.Code = "declaration_changed" // its declaration differs from what it was started with
 	ReplaceRequested   job.Code = "replace_requested"   // a replacement was asked for
 	Edited             job.Code = "edited"              // somebody else edited it
-	EditedAttribute    job.Code = "edited_attribute"    // a part: one that was edited
+	EditedAttribute    job.Code = "edited_attribute"    // part of Edited: an attribute
 	Superseded         job.Code = "superseded"          // a newer incarnation has the slot
 	JobEnded           job.Code = "job_ended"           // its job has ended
 	AgentOutlivesJob   job.Code = "agent_outlives_job"  // its job succeeded, but its agent has not exited
 	StoppedBefore      job.Code = "stopped_before"      // it was stopped before, but still runs
-	EarlierDecision    job.Code = "earlier_decision"    // decided by an eltrain that did not record why
+	EarlierDecision    job.Code = "earlier_decision"    // decided by a version that did not record why
 	RoleSucceeded      job.Code = "role_succeeded"      // another slot of its role has succeeded
 	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
-	AboveMost          job.Code = "above_most"          // its role may not have so many slots
+	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
 	MakesRoom          job.Code = "makes_room"          // its role shrinks so that another job fits
 	Shrunk             job.Code = "shrunk"              // its role is made smaller
 	Scaled             job.Code = "scaled"              // its role is made larger within its bounds
 	MemoryEnlarged     job.Code = "memory_enlarged"     // it gets more memory after it ran out of it
-	NoRoomToReturn     job.Code = "no_room_to_return"   // it starts again once a node has room
+	NoRoomToReturn     job.Code = "no_room_to_return"   // no node has room for it; it starts again once one has
 	NodeDrained        job.Code = "node_drained"        // its node is drained
 	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than its slots need
 	JobLimits          job.Code = "job_limits"          // the job's limits allow no more
@@ -38,7 +37,7 @@ const (
 	MoreReasons        job.Code = "more_reasons"        // there are more than are listed
 )
 
-// How a slot was lost. The code is the cause, where there is one.
+// How a slot was lost. The code is the cause, if one is known.
 const (
 	LeaseLost     = job.Code(job.LeaseLost)     // its lease expired
 	NodeGone      = job.Code(job.NodeGone)      // its node was removed
@@ -47,38 +46,38 @@ const (
 	Deleted       = job.Code(job.Deletion)      // somebody else deleted it
 	NodeFailed    = job.Code(job.NodeFailed)    // its node could not start it
 	LaunchFailed  = job.Code(job.LaunchFailed)  // its agent did not register
-	AgentLeft     = job.Code(job.AgentLeft)     // its agent was told to stop
-	AgentGone     = job.Code(job.AgentGone)     // its agent ended
+	AgentLeft     = job.Code(job.AgentLeft)     // its agent was asked to stop
+	AgentGone     = job.Code(job.AgentGone)     // its agent exited
 	OutOfMemory   = job.Code(job.OutOfMemory)   // it ran out of memory
 	StartFailed   = job.Code(job.StartFailed)   // it could not be started
-	ProcessKilled = job.Code(job.ProcessKilled) // a process ended by a signal
-	ProcessFailed = job.Code(job.ProcessFailed) // a process ended with an exit code
+	ProcessKilled = job.Code(job.ProcessKilled) // a process was killed by a signal
+	ProcessFailed = job.Code(job.ProcessFailed) // a process exited with an exit code
 
 	PlaceLost job.Code = "place_lost" // it lost its place
 )
 
-// The evidence of an incident, or of what ended while nobody looked. NodeGone, Preempted, Evicted, Deleted, AgentLeft and
+// The evidence of an incident, or of what ended while no master ran. NodeGone, Preempted, Evicted, Deleted, AgentLeft and
 // AgentGone are evidence as well.
 const (
-	SilentForLease   job.Code = "silent_for_lease"  // no heartbeat for the whole lease
+	SilentForLease   job.Code = "silent_for_lease"  // no heartbeat for a whole lease
 	NotRegistered    job.Code = "not_registered"    // its agent is running but has not registered
 	NodeRemoved      job.Code = "node_removed"      // the named node was removed
 	NodeCannotStart  job.Code = "node_cannot_start" // the named node could not start it
 	CannotStart      job.Code = "cannot_start"      // its command could not be started
 	KilledForMemory  job.Code = "killed_for_memory" // the kernel killed it for memory
-	ExitSignal       job.Code = "exit_signal"       // a process ended by this signal
-	ExitCode         job.Code = "exit_code"         // a process ended with this code
+	ExitSignal       job.Code = "exit_signal"       // a process was killed by this signal
+	ExitCode         job.Code = "exit_code"         // a process exited with this code
 	ErrorFile        job.Code = "error_file"        // what a process wrote to its error file
 	Output           job.Code = "output"            // one of the last lines of its output
-	Reported         job.Code = "reported"          // what its infrastructure reports of it
-	NodeTrouble      job.Code = "node_trouble"      // what is known of its node
+	Reported         job.Code = "reported"          // what its infrastructure reports about it
+	NodeTrouble      job.Code = "node_trouble"      // what is known about its node
 	NoWorldFormed    job.Code = "no_world_formed"   // the rendezvous took too long
 	AgentNotThere    job.Code = "agent_not_there"   // the world waits for its agent to register
 	NoPlace          job.Code = "no_place"          // the world waits for it, and it has no place
 	NotStarting      job.Code = "not_starting"      // the world waits for it, and its infrastructure says why it does not start
 	EndedWell        job.Code = "ended_well"        // it succeeded
 	Gone             job.Code = "gone"              // nothing of it is left
-	NotRecorded      job.Code = "not_recorded"      // an incarnation runs that is not recorded
+	NotRecorded      job.Code = "not_recorded"      // an unrecorded incarnation runs
 	NewerIncarnation job.Code = "newer_incarnation" // a newer incarnation runs than is recorded
 )
 
@@ -91,35 +90,35 @@ const (
 	ReplacementTooLarge   job.Code = "replacement_too_large"    // what is to replace its slots does not fit
 	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts again once there is room
 	Queued                job.Code = "queued"                   // slots wait on their infrastructure
-	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and nobody has asked their agents how
-	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for what is on a drained one
+	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and no master has read from their agents how
+	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for slots on a drained node
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
 	ProviderRefuses       job.Code = "provider_refuses"         // its provider starts no job at the moment
 	NameInUse             job.Code = "name_in_use"              // a job of this name runs there under another state
 	ImageMissing          job.Code = "image_missing"            // a role has no image, and its provider needs one
 	ImageUnsupported      job.Code = "image_unsupported"        // a role has an image, and its provider runs none
 	PodUnsupported        job.Code = "pod_unsupported"          // a role has a pod overlay, and its provider has no pods
-	MoveBlocked           job.Code = "move_blocked"             // a job of the new name is there already
-	AtOtherSite           job.Code = "at_other_site"            // it runs elsewhere than its provider looks
+	MoveBlocked           job.Code = "move_blocked"             // a job of the new name already exists
+	AtOtherSite           job.Code = "at_other_site"            // it runs at another site than its provider looks at
 	NotPruned             job.Code = "not_pruned"               // it is no longer in the files, and jobs are not to be removed
 	EndsWhole             job.Code = "ends_whole"               // held back: a job ends as a whole
 	StartsWhole           job.Code = "starts_whole"             // held back: a job starts as a whole
 	RoleUpdatesWhole      job.Code = "role_updates_whole"       // held back: a role is updated as a whole
 	FailsWhole            job.Code = "fails_whole"              // held back: a failed job is stopped as a whole
-	NotRunningOutOfScope  job.Code = "not_running_out_of_scope" // held back: slots that do not run are not in scope
+	NotRunningOutOfScope  job.Code = "not_running_out_of_scope" // held back: slots out of scope do not run
 )
 
 // The parts of a shortage.
 const (
 	Wanted           job.Code = "wanted"             // how many slots of a role, and what each takes
 	NodeFree         job.Code = "node_free"          // what a node has free
-	NodeNothingFree  job.Code = "node_nothing_free"  // a node has nothing free
-	NodeFull         job.Code = "node_full"          // a node has as many slots as it may
-	NodeClosed       job.Code = "node_closed"        // a node takes nothing new
-	NodeBarred       job.Code = "node_barred"        // a node can never take the slots
-	NotForRole       job.Code = "not_for_role"       // a node can never take those of one role
+	NodeNothingFree  job.Code = "node_nothing_free"  // a node has no free resources
+	NodeFull         job.Code = "node_full"          // a node has its maximum number of slots
+	NodeClosed       job.Code = "node_closed"        // a node accepts no new slots
+	NodeBarred       job.Code = "node_barred"        // a node can never run the slots
+	NotForRole       job.Code = "not_for_role"       // a node can never run those of one role
 	MoreNodes        job.Code = "more_nodes"         // there are more nodes than are listed
-	MoreUselessNodes job.Code = "more_useless_nodes" // there are more nodes without use than are listed
+	MoreUselessNodes job.Code = "more_useless_nodes" // there are more unusable nodes than are listed
 )
 
 // Why a change is refused.
@@ -137,16 +136,16 @@ const (
 	ImportDuplicate          job.Code = "import_duplicate"           // it is already imported to another job
 )
 
-// What notices tell, and why a job failed.
+// What notices report, and why a job failed.
 const (
 	PhaseEntered      job.Code = "phase_entered"        // the job entered a phase
 	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts again
 	JobFailed         job.Code = "job_failed"           // the job failed
 	Incident          job.Code = "incident"             // an incident, and what is done about it
-	EventRejected     job.Code = "event_rejected"       // an event that a slot's phase does not take
+	EventRejected     job.Code = "event_rejected"       // an event that a slot's phase does not accept
 	SlotFailed        job.Code = "slot_failed"          // a slot failed permanently
 	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
-	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another one of its role succeeded
+	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another of its role succeeded
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
 	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// settle ends a job whose work is done, and stops what is left of one that ended.
+// settle ends a job whose work is done, and stops what is left of a job that ended.
 func (p *pass) settle(w *work) {
 	if w.active() {
 		p.closeRoles(w)
@@ -27,8 +27,7 @@ func (p *pass) settle(w *work) {
 	}
 }
 
-// closeRoles gives up what has not begun to train in a role of which a slot has succeeded: nothing starts in
-// it anymore.
+// closeRoles gives up slots that have not begun to train in a role with a slot that succeeded: no more starts in it.
 func (p *pass) closeRoles(w *work) {
 	if len(w.finished) == 0 {
 		return
@@ -49,13 +48,13 @@ func (p *pass) closeRoles(w *work) {
 	}
 }
 
-// aboutToRun reports whether the slot's incarnation is in the world that trains, and only has not been seen to run.
+// aboutToRun reports whether the slot's incarnation is in the world that trains but has not been observed running.
 func (w *work) aboutToRun(s *job.Slot) bool {
 	m, in := w.member(s.Address)
 	return in && m.Incarnation == s.Incarnation && s.Phase == job.Registered && !w.world.Broken
 }
 
-// done reports whether every slot that has to has succeeded: the ranked ones, or all if none is ranked.
+// done reports whether all required slots have succeeded: the ranked ones, or all if none is ranked.
 func (w *work) done() bool {
 	ranked := w.ranked()
 	any := false
@@ -77,7 +76,7 @@ func (w *work) broken() bool {
 	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Failed })
 }
 
-// end stops every slot that still lives.
+// end stops all live slots.
 func (p *pass) end(w *work, why job.Reason) {
 	w.ending = true
 	for _, s := range w.slots {
@@ -89,7 +88,7 @@ func (p *pass) end(w *work, why job.Reason) {
 	}
 }
 
-// cancel begins to stop a slot permanently. One of which nothing runs is stopped by that.
+// cancel begins to stop a slot permanently. If nothing of it runs, it is stopped at once.
 func (p *pass) cancel(w *work, s *job.Slot) {
 	if w.outside(s.Address) {
 		return
@@ -116,7 +115,7 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 	}
 }
 
-// remove takes out what is no longer declared: the job, a role, or slots beyond what a role may have.
+// remove stops what is no longer declared: the job, a role, or slots above a role's max.
 func (p *pass) remove(w *work) {
 	if !w.declared {
 		if p.in.Keep {
@@ -149,7 +148,7 @@ func (p *pass) remove(w *work) {
 	}
 }
 
-// revise applies what was edited: in place where no process is concerned, by replacing slots where one is.
+// revise applies edits: in place where they concern no process, else by replacing slots.
 func (p *pass) revise(w *work) {
 	if !w.declared {
 		return
@@ -164,12 +163,12 @@ func (p *pass) revise(w *work) {
 	diff := job.Diff(w.rec.Spec, *w.spec)
 	if len(diff) > 0 || !samePrograms(w.rec.Spec.Roles, w.spec.Roles) {
 		if w.rec.Spec.Provider != w.spec.Provider {
-			w.rec.Site = "" // it moves to where the other one is
+			w.rec.Site = "" // the new provider has its own site
 		}
 		w.rec.Spec = *w.spec
 		p.out.Dirty = true
 		for _, c := range diff {
-			if w.onlyWhereItBegan(c) {
+			if w.onlyInitialSize(c) {
 				continue
 			}
 			if c.Change == job.Update {
@@ -185,20 +184,20 @@ func (p *pass) revise(w *work) {
 			continue
 		}
 		if role != nil && startedPhase(s) && len(w.running(s)) > 0 && !w.finished[role.Name] && p.askedFor(w, s) {
-			w.renewed = append(w.renewed, s)
+			w.outdated = append(w.outdated, s)
 			continue
 		}
 		awaited := s.Phase == job.Pending && s.Recover
 		if role == nil || !startedPhase(s) && !awaited || s.Fingerprint == "" {
 			continue
 		}
-		if want := w.print(role, s.Address.Index); s.Fingerprint != want {
+		if want := w.fingerprint(role, s.Address.Index); s.Fingerprint != want {
 			p.renew(w, s, role, want)
 		}
 	}
 }
 
-// differ enters what replaces slots: those of the role that it is about, or of all.
+// differ records an edit that replaces slots: of the role that it concerns, or of all roles.
 func (w *work) differ(c job.FieldChange) {
 	if w.differs == nil {
 		w.differs = map[string][]job.FieldChange{}
@@ -211,7 +210,7 @@ func (w *work) differ(c job.FieldChange) {
 	}
 }
 
-// samePrograms reports whether no slot's own program was edited: Diff sees what all slots of a role share.
+// samePrograms reports whether no slot's own program was edited: Diff compares only what all slots of a role share.
 func samePrograms(a, b []job.Role) bool {
 	return slices.EqualFunc(a, b, func(x, y job.Role) bool {
 		if len(x.PerSlot) > 0 && len(x.PerSlot) == len(y.PerSlot) && &x.PerSlot[0] == &y.PerSlot[0] {
@@ -221,7 +220,7 @@ func samePrograms(a, b []job.Role) bool {
 	})
 }
 
-// startedPhase reports whether the slot has an incarnation that an edit can concern.
+// startedPhase reports whether the slot has an incarnation that an edit can affect.
 func startedPhase(s *job.Slot) bool {
 	switch s.Phase {
 	case job.Scheduling, job.Registered, job.Running, job.Suspect:
@@ -230,31 +229,31 @@ func startedPhase(s *job.Slot) bool {
 	return false
 }
 
-// print is the fingerprint that the slot should have.
-func (w *work) print(role *job.Role, index int) string {
-	f := w.prints[role.Name]
+// fingerprint is the fingerprint that the slot should have.
+func (w *work) fingerprint(role *job.Role, index int) string {
+	f := w.fingerprints[role.Name]
 	if f == nil {
 		f = job.Fingerprints(w.spec, role)
-		w.prints[role.Name] = f
+		w.fingerprints[role.Name] = f
 	}
 	return f(index)
 }
 
-// renew applies a changed declaration in one slot. What runs is replaced later, all of a job together and
-// only if it fits (see replaceAll); what never ran takes it up as it is.
-func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
+// renew applies an edit to one slot. Running slots are replaced later, all of a job together and only if they fit (see
+// replaceAll); a slot that never ran is updated directly.
+func (p *pass) renew(w *work, s *job.Slot, role *job.Role, fingerprint string) {
 	if w.finished[role.Name] {
-		return // nothing starts in it anymore
+		return // no more starts in it
 	}
 	if s.Phase != job.Pending && len(w.running(s)) > 0 {
-		w.renewed = append(w.renewed, s)
+		w.outdated = append(w.outdated, s)
 		return
 	}
 	p.out.Dirty = true
-	s.Fingerprint = print
+	s.Fingerprint = fingerprint
 	w.because(s, job.Because(DeclarationChanged))
 	if s.Phase == job.Scheduling && !w.on(s).unlaunched {
-		s.Incarnation++ // its launch may be under way: a number names one start
+		s.Incarnation++ // its launch may be under way: a number identifies one start
 	}
 	if !role.Resources.Fits(s.Reserved) && s.Node != "" {
 		w.on(s).prefer = s.Node
@@ -263,39 +262,39 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, print string) {
 	s.Reserved = role.Resources
 }
 
-// replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old
-// ones are or elsewhere. Otherwise the old ones keep running, and a Wait says so.
+// replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old ones are or
+// elsewhere. Otherwise the old ones keep running, and a Wait says so.
 func (p *pass) replaceAll(w *work) {
-	if len(w.renewed) == 0 {
+	if len(w.outdated) == 0 {
 		return
 	}
 	sp := p.space(w.spec.Provider)
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		sp.release(s)
 	}
 	t := &txn{sp: sp}
 	fits := true
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		role := w.spec.Role(s.Address.Role)
 		size := role.Resources
-		if s.Fingerprint == w.print(role, s.Address.Index) {
-			size = s.Reserved // it was asked for; what it has may have been enlarged
+		if s.Fingerprint == w.fingerprint(role, s.Address.Index) {
+			size = s.Reserved // replacement was requested; its reservation may have been enlarged
 		}
 		fits = fits && t.put(s, size, s.Node, nil, true)
 	}
 	found := t.taken
 	t.undo()
-	for _, s := range w.renewed {
+	for _, s := range w.outdated {
 		sp.holdSlot(s, false)
 	}
 	if !fits {
-		p.wait(w, "", job.Because(ReplacementTooLarge))
+		p.addWait(w, "", job.Because(ReplacementTooLarge))
 		return
 	}
 	w.total = nil
 	for _, x := range found {
 		why := DeclarationChanged
-		if x.slot.Fingerprint == w.print(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
+		if x.slot.Fingerprint == w.fingerprint(w.spec.Role(x.slot.Address.Role), x.slot.Address.Index) {
 			why = ReplaceRequested
 		}
 		w.because(x.slot, job.Because(why))
@@ -305,16 +304,16 @@ func (p *pass) replaceAll(w *work) {
 	}
 }
 
-// moveTo reserves the place that was found for a slot that is being replaced. If it is still in use, by others
-// that are replaced as well, the slot keeps what it has, and is placed once that has ended.
-func (p *pass) moveTo(sp *space, w *work, x taking) {
+// moveTo reserves the place that was found for a slot that is being replaced. If other slots that are being replaced still use
+// it, the slot keeps its place until they have stopped, and is placed then.
+func (p *pass) moveTo(sp *space, w *work, x placement) {
 	s := x.slot
 	sp.release(s)
 	if x.amount.fits(x.at.free) {
 		s.Node, s.Reserved = x.at.node.Name, x.size
 	}
 	sp.holdSlot(s, false)
-	for _, inc := range w.seen[s.Address] { // what still runs holds its own until it has ended
+	for _, inc := range w.seen[s.Address] { // what still runs holds its own resources until it has exited
 		p.measureRunning(sp, s, inc)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// drain moves slots off the nodes that are to be emptied: each is stopped with a checkpoint and started again where there
-// is room, all of a job's together, so that its world forms once. Where there is none, an elastic role gives up what it
-// has above its min; what is left stays, and a Wait says so.
+// drain moves slots off drained nodes: each is stopped with a checkpoint and started again where there is room, all of a job's
+// together, so that its world forms once. Without room, an elastic role gives up what it has above its min; the rest stays, and
+// a Wait says so.
 func (p *pass) drain() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		leaving := p.onDrained(w)
-		if len(leaving) == 0 || p.held(w) != "" {
+		if len(leaving) == 0 || p.heldReason(w) != "" {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
@@ -25,15 +25,15 @@ func (p *pass) drain() {
 		}
 		if t.now() {
 			p.move(w, t)
-		} // else the places are kept for them, and they go once these are free
+		} // else the places are reserved, and the slots move once these are free
 		if len(unplaced) > 0 {
-			p.wait(w, "", p.stuckOn(unplaced))
+			p.addWait(w, "", p.stuckOn(unplaced))
 		}
 	}
 }
 
-// onDrained lists the job's slots that are on drained nodes and may start again, those first that go first. One that is
-// not heard of cannot save what it has: its lease decides.
+// onDrained lists the job's slots that are on drained nodes and may start again, in the order in which they are given up. A
+// slot whose agent is silent cannot save a checkpoint: its lease decides.
 func (p *pass) onDrained(w *work) []*job.Slot {
 	sp := p.space(w.spec.Provider)
 	if !sp.drained {
@@ -53,7 +53,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 	return slots
 }
 
-// putSome places those of the slots that fit on what is or soon will be free, in their order, and returns the others.
+// putSome places the slots that fit on what is or soon will be free, in order, and returns the others.
 func (t *txn) putSome(slots []*job.Slot) (unplaced []*job.Slot) {
 	for _, s := range slots {
 		if !t.put(s, s.Reserved, "", nil, true) {
@@ -63,7 +63,7 @@ func (t *txn) putSome(slots []*job.Slot) (unplaced []*job.Slot) {
 	return unplaced
 }
 
-// giveUp shrinks elastic roles by the slots that fit nowhere, as far as their min allows. False if none can.
+// giveUp shrinks elastic roles by the slots that fit nowhere, as far as their min allows. False if none can shrink.
 func (p *pass) giveUp(w *work, unplaced []*job.Slot) bool {
 	shrunk := false
 	for _, v := range w.elastic() {
@@ -92,7 +92,7 @@ func (p *pass) isDrained(w *work, node string) bool {
 	return pl != nil && pl.node.Drained != ""
 }
 
-// drained says that a node of the job's provider is drained, and why; zero if it is not.
+// drained is the reason that a node of the job's provider is drained; zero if it is not.
 func (p *pass) drained(w *work, node string) job.Reason {
 	if !p.isDrained(w, node) {
 		return job.Reason{}
@@ -100,8 +100,8 @@ func (p *pass) drained(w *work, node string) job.Reason {
 	return p.why(NodeDrained, "node", node, "message", p.space(w.spec.Provider).byName[node].node.Drained)
 }
 
-// move begins the planned stop of the slots for which places were found. They are placed once they have stopped; until
-// then recover holds places for them.
+// move begins the planned stop of the slots for which places were found. They are placed once they have stopped; until then
+// recover holds places for them.
 func (p *pass) move(w *work, t *txn) {
 	for _, x := range t.taken {
 		s := x.slot
@@ -110,7 +110,7 @@ func (p *pass) move(w *work, t *txn) {
 		s.Avoid, s.Node = s.Avoid.And(s.Node), ""
 		w.on(s).promised = x.at.node.Name
 		p.out.Dirty = true
-		if len(w.running(s)) == 0 { // it is still to be launched
+		if len(w.running(s)) == 0 { // not launched yet
 			s.Recover = true
 			p.step(s, job.Evicted)
 			continue

@@ -7,11 +7,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// farewell is how long the agent of a slot that succeeded has to end by itself after its job has.
-const farewell = 10 * time.Second
+// exitGrace is how long the agent of a slot that succeeded may take to exit after its job has ended.
+const exitGrace = 10 * time.Second
 
-// emit writes the changes that lead from what is observed to what the records now say. It looks at the
-// records alone, not at which step decided, so a pass after a crash says the same again.
+// emit writes the changes that lead from what is observed to what the records now say. It reads the records alone, not which
+// step decided, so a pass after a crash emits the same changes.
 func (p *pass) emit(w *work) {
 	p.emitJob(w)
 	p.gate(w)
@@ -24,7 +24,7 @@ func (p *pass) emit(w *work) {
 		case s.Phase == job.Canceling, s.Phase == job.Failed, s.Phase == job.Canceled:
 			p.emitStop(w, s)
 		case w.promisedTo(s) != "" && !w.launched(s) && len(w.running(s)) > 0:
-			p.emitStop(w, s) // its next incarnation is a change of a later plan: a slot has one in each
+			p.emitStop(w, s) // its next incarnation comes in a later plan: a slot has one change per plan
 		case w.promisedTo(s) != "" && !w.launched(s):
 			c := Change{Action: Create, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.on(s).promised, Wave: 1,
 				Incarnation: s.Incarnation + 1, Reasons: w.on(s).reasons, Fields: w.fieldsOf(role, s, fields)}
@@ -33,17 +33,17 @@ func (p *pass) emit(w *work) {
 			}
 			p.out.Changes = append(p.out.Changes, c)
 		case s.Phase == job.Pending:
-			p.emitStop(w, s) // an incarnation that was given up, and still runs where it was
+			p.emitStop(w, s) // an incarnation that was given up and still runs at its previous place
 		case s.Phase == job.Succeeded && !w.rec.Phase.Ended():
 			p.emitLeftovers(w, s)
 		case s.Phase == job.Succeeded && w.rec.Phase.Ended() && len(w.running(s)) > 0:
-			// Its agent ends by itself once its success was heard. One that does not is ended.
-			if due := w.rec.Ended.Add(farewell); p.in.Now.Before(due) {
+			// Its agent exits by itself once its success was reported. If it does not, it is stopped.
+			if due := w.rec.Ended.Add(exitGrace); p.in.Now.Before(due) {
 				p.wakeAt(due)
 			} else {
 				p.emitStop(w, s)
 			}
-		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.held(w) == "":
+		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.heldReason(w) == "":
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
 		default:
 			p.emitLeftovers(w, s)
@@ -52,7 +52,7 @@ func (p *pass) emit(w *work) {
 	}
 }
 
-// scheduling counts the slots that have a place and no agent yet: most of the changes of a job that begins.
+// scheduling counts the slots that have a place and no agent yet: most of the changes of a job that starts.
 func (w *work) scheduling() int {
 	n := 0
 	for _, s := range w.slots {
@@ -63,8 +63,8 @@ func (w *work) scheduling() int {
 	return n
 }
 
-// gate finds the roles of which what is launched now waits for its gang: those that are part of it, until the first world
-// has formed. What comes later must not wait for a gang that is there.
+// gate finds the roles whose launches wait for their gang: those that are part of it, until the first world has formed. Later
+// launches must not wait for a gang that already runs.
 func (p *pass) gate(w *work) {
 	w.gated = map[string]bool{}
 	if !p.schedules(w) || w.started() {
@@ -76,14 +76,14 @@ func (p *pass) gate(w *work) {
 	}
 }
 
-// emitDrift repairs what somebody else edited: the same incarnation is launched again. While the role is declared
-// differently than the slot was started, the slot's own settings are no longer known; it is replaced anyway.
+// emitDrift repairs edits by others: the same incarnation is launched again. While the role's declaration differs from what the
+// slot was started with, the slot's own settings are unknown; it is replaced anyway.
 func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	inc := w.current(s)
 	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
 		return
 	}
-	if !w.active() || s.Fingerprint != w.print(role, s.Address.Index) {
+	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) {
 		return
 	}
 	edits := make([]job.Reason, len(inc.Drift))
@@ -95,7 +95,7 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 		Reasons: []job.Reason{job.Because(Edited).With(edits...)}})
 }
 
-// emitLeftovers stops what still runs of incarnations older than the one that has the slot.
+// emitLeftovers stops older incarnations that still run in the slot.
 func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 	stop := slices.DeleteFunc(w.running(s), func(n int) bool { return n >= s.Incarnation })
 	if len(stop) == 0 {
@@ -103,19 +103,19 @@ func (p *pass) emitLeftovers(w *work, s *job.Slot) {
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: slices.Max(stop), Stop: stop,
 		Reasons: []job.Reason{job.Because(Superseded)}, Provider: w.shownBy(s)}
-	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyForsaken(w, s) {
+	if role := w.spec.Role(s.Address.Role); role != nil && !p.anyUnreachable(w, s) {
 		c.Grace = role.StopGrace
 	}
 	p.out.Changes = append(p.out.Changes, c)
 }
 
-// emitStop ends what runs of a slot. It is a replacement if the slot has a place to come back to.
+// emitStop stops what runs in a slot. It is a replacement if the slot has a place to return to.
 func (p *pass) emitStop(w *work, s *job.Slot) {
 	stop := w.running(s)
 	if len(stop) == 0 {
 		return
 	}
-	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and still to be ended: a change of this plan does that
+	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and still to be stopped: a change of this plan does that
 		s.Stopped, p.out.Dirty = true, true
 	}
 	c := Change{Action: Delete, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: w.runsOn(s),
@@ -128,8 +128,8 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		p.out.Dirty = true
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
-		if s.Phase == job.Canceling && !p.anyForsaken(w, s) {
-			c.Grace = role.StopGrace // what was given up before is fenced: it gets none
+		if s.Phase == job.Canceling && !p.anyUnreachable(w, s) {
+			c.Grace = role.StopGrace // incarnations given up before are fenced: they get none
 		}
 		switch node, comes := w.comesTo(s, role); {
 		case comes && w.declared:
@@ -141,7 +141,7 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	p.out.Changes = append(p.out.Changes, c)
 }
 
-// whyStopping is why a slot is being stopped that an earlier pass decided to stop.
+// whyStopping is the reason of a stop that an earlier pass decided.
 func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
 	if why := p.drained(w, s.Avoid.Last()); s.Return && !why.IsZero() {
 		return why
@@ -157,27 +157,27 @@ func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
 		return job.Because(AgentOutlivesJob)
 	case s.Phase == job.Canceled:
 		return job.Because(StoppedBefore)
-	case s.Phase == job.Canceling: // the state is of a version that did not keep why
+	case s.Phase == job.Canceling: // written by a version that did not record the reason
 		return job.Because(EarlierDecision)
 	}
 	return p.why(lost(s))
 }
 
-// comesTo reports whether the slot, of which something is still to be stopped, has a place for its next incarnation, and
-// where: "" if that is found only once those have stopped that are replaced with it.
+// comesTo reports whether a slot that still has something to stop has a place for its next incarnation, and where: "" if it is
+// found only once the slots replaced with it have stopped.
 func (w *work) comesTo(s *job.Slot, role *job.Role) (node string, comes bool) {
 	switch {
 	case w.promisedTo(s) != "":
 		return w.promisedTo(s), true
 	case !s.Return || unplaced(s):
 		return "", false
-	case s.Fingerprint != w.print(role, s.Address.Index) && !role.Resources.Fits(s.Reserved):
-		return "", true // it has what it was started with, and renew gives that up
+	case s.Fingerprint != w.fingerprint(role, s.Address.Index) && !role.Resources.Fits(s.Reserved):
+		return "", true // it keeps its first reservation until renew releases it
 	}
 	return s.Node, true
 }
 
-// runsOn is the node of the slot, or else of what still runs of it.
+// runsOn is the slot's node, or else the node of what still runs in it.
 func (w *work) runsOn(s *job.Slot) string {
 	node := s.Node
 	for _, inc := range w.seen[s.Address] {
@@ -188,7 +188,7 @@ func (w *work) runsOn(s *job.Slot) string {
 	return node
 }
 
-// shownBy is the provider that has what runs of the slot: not the declared one if that was edited.
+// shownBy is the provider of what runs in the slot: not the declared one if that was edited.
 func (w *work) shownBy(s *job.Slot) string {
 	for _, inc := range w.seen[s.Address] {
 		if inc.State != job.Gone && inc.Provider != "" {
@@ -212,14 +212,14 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 		c.Reasons = []job.Reason{why}
 	}
 	if p.schedules(w) && w.leaving(s) {
-		c.Grace = role.StopGrace // it was told to stop, and saves what it can
+		c.Grace = role.StopGrace // it was asked to stop, and is saving what it can
 	}
 	c.Launch = w.launch(s, role)
 	p.out.Changes = append(p.out.Changes, c)
 }
 
-// comesBack reports whether the slot's next incarnation replaces one that was lost. One that was stopped has been counted, unless
-// there is room before that is over.
+// comesBack reports whether the slot's next incarnation replaces a lost one. A stopped incarnation was already counted, unless
+// there is room before it has exited.
 func (w *work) comesBack(s *job.Slot) bool {
 	return s.Recover && (!s.Stopped || len(w.running(s)) > 0)
 }
@@ -235,8 +235,7 @@ func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {
 	return l
 }
 
-// fieldsOf is what a created slot is made of. Slots of a role whose program does not depend on the slot
-// share one list.
+// fieldsOf are the attributes of a created slot. Slots of a role whose program does not depend on the slot share one list.
 func (w *work) fieldsOf(role *job.Role, s *job.Slot, shared map[string][]job.FieldChange) []job.FieldChange {
 	if role == nil {
 		return nil
@@ -252,11 +251,10 @@ func (w *work) fieldsOf(role *job.Role, s *job.Slot, shared map[string][]job.Fie
 	return job.Diff(job.Role{}, one)
 }
 
-// strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of jobs
-// that are gone.
+// strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of removed jobs.
 func (p *pass) strays() {
 	alive := map[string]bool{}
-	first := map[string]*job.Incarnation{} // of each UID
+	first := map[string]*job.Incarnation{} // by UID
 	var order []string
 	for i := range p.unseen {
 		inc := &p.unseen[i]
@@ -264,8 +262,8 @@ func (p *pass) strays() {
 			continue
 		}
 		unknown := p.byName[inc.Slot.Job] == nil
-		if unknown && (p.in.Keep || p.sought || p.in.Capabilities[inc.Provider].Shared) {
-			continue // of a job that is not declared, or somebody else's
+		if unknown && (p.in.Keep || p.importMissing || p.in.Capabilities[inc.Provider].Shared) {
+			continue // belongs to an undeclared job, or to somebody else
 		}
 		if first[inc.UID] == nil {
 			order = append(order, inc.UID)

@@ -2,8 +2,8 @@ package plan
 
 import "github.com/eltrain/eltrain/job"
 
-// extras is what each slot of a role takes of its node beside what it reserves: its pod's sidecars, for one. Roles
-// without are not in it.
+// extras is what each slot of a role takes of its node in addition to its reservation, such as its pod's sidecars. Roles
+// without extras are not in it.
 type extras map[roleOf]job.Resources
 
 func newExtras(in map[string]job.Resources) extras {
@@ -16,7 +16,7 @@ func newExtras(in map[string]job.Resources) extras {
 	return all
 }
 
-// of is what the next incarnation of a slot takes beside what it reserves.
+// of is the extra of the slot's next incarnation.
 func (e extras) of(a job.Address) job.Resources {
 	if len(e) == 0 {
 		return job.Resources{}
@@ -24,29 +24,29 @@ func (e extras) of(a job.Address) job.Resources {
 	return e[roleOf{a.Job, a.Role}]
 }
 
-// otherwise is a slot's incarnation that takes more or less than the next one would: its role was edited since.
-type otherwise struct {
+// actualExtra is the extra of a running incarnation that differs from that of the next one: its role was edited since.
+type actualExtra struct {
 	node  string
 	extra job.Resources
 }
 
-// asLaunched notes what the slot's incarnation takes where it is.
-func (sp *space) asLaunched(s *job.Slot, inc *job.Incarnation) {
+// noteExtra records the extra with which the slot's incarnation was launched, if it differs.
+func (sp *space) noteExtra(s *job.Slot, inc *job.Incarnation) {
 	if inc != nil && inc.State != job.Gone && inc.Node != "" && !inc.Extra.Equal(sp.extras.of(s.Address)) {
-		sp.others[s.Address] = otherwise{inc.Node, inc.Extra}
+		sp.actualExtras[s.Address] = actualExtra{inc.Node, inc.Extra}
 	}
 }
 
-// held is all that a slot takes of the node that it has.
+// held is all that a slot takes of its current node.
 func (sp *space) held(s *job.Slot) job.Resources {
-	if o, known := sp.others[s.Address]; known && o.node == s.Node {
+	if o, known := sp.actualExtras[s.Address]; known && o.node == s.Node {
 		return s.Reserved.Add(o.extra)
 	}
-	return sp.wants(s.Address, s.Reserved)
+	return sp.needs(s.Address, s.Reserved)
 }
 
-// wants is all that a slot that reserves r takes of a node that it is to come to.
-func (sp *space) wants(a job.Address, r job.Resources) job.Resources {
+// needs is all that a slot with reservation r takes of its next node.
+func (sp *space) needs(a job.Address, r job.Resources) job.Resources {
 	if extra, has := sp.extras[roleOf{a.Job, a.Role}]; has {
 		return r.Add(extra)
 	}

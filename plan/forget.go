@@ -8,11 +8,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// forgetting is Forget, and of the blocks and modules that are let go the jobs that there are: recorded, or, of modules, seen
-// to run. One that has another name now, or is declared, is not one of theirs.
+// forgetting is Forget, extended by the jobs that ForgetDeclared and ForgetWithin cover: recorded jobs and, for modules,
+// running ones. Jobs that are declared or were moved are excluded.
 //
-// A record says what its job was declared as. Where it does not (see job.Job.Address), and of what is seen without a record,
-// only the name tells.
+// A record has the address that its job was declared as. Where it does not (see job.Job.Address), and for what runs without a
+// record, only the name counts.
 func (in *Input) forgetting() map[string]bool {
 	if len(in.ForgetDeclared)+len(in.ForgetWithin) == 0 {
 		return in.Forget
@@ -39,15 +39,14 @@ func (in *Input) forgetting() map[string]bool {
 	return all
 }
 
-// Forgets reports whether a job is let go, should it be no longer declared. address is what it was declared as, "" if nobody
-// knows.
+// Forgets reports whether a job is forgotten once it is no longer declared. address is what it was declared as, "" if unknown.
 func (b *Blocks) Forgets(name, address string) bool {
 	return b.Forget[name] ||
 		slices.ContainsFunc(b.ForgetDeclared, func(of string) bool { return job.Selector{Declared: of}.Covers(address) }) ||
 		slices.ContainsFunc(b.ForgetWithin, func(m Module) bool { return m.has(name, address) })
 }
 
-// has reports whether a job is, or was, of the module.
+// has reports whether a job is, or was, in the module.
 func (m *Module) has(name, address string) bool {
 	if !strings.HasPrefix(name, m.Begins) || address == "" {
 		return strings.HasPrefix(name, m.Begins)
@@ -55,9 +54,9 @@ func (m *Module) has(name, address string) bool {
 	return job.Selector{Declared: m.Address}.Covers(address)
 }
 
-// forget takes the jobs out of the records that removed blocks let go. What of them is running keeps running: as long as it does
-// the plan remembers their UIDs, so that it neither stops that as a stray nor takes it for a job of the same name that
-// is declared later.
+// forget removes the jobs from the records that removed blocks name. What runs of them keeps running; meanwhile the plan
+// remembers their UIDs, so that it neither stops them as strays nor takes them for a job of the same name that is declared
+// later.
 func (p *pass) forget() {
 	for uid, released := range p.in.Released {
 		_, shown := p.in.Capabilities[released.Provider]
@@ -76,7 +75,7 @@ func (p *pass) forget() {
 			p.forgotten[name] = true
 			continue
 		}
-		// The state may have been lost, and it runs anyway.
+		// It may run without a record: the state may have been lost.
 		unrecorded := p.unrecorded(name)
 		for _, uid := range slices.Sorted(maps.Keys(unrecorded)) {
 			p.release(name, uid, job.Released{Name: unrecorded[uid].Slot.Job, Provider: unrecorded[uid].Provider})
@@ -87,26 +86,26 @@ func (p *pass) forget() {
 func (p *pass) release(name, uid string, as job.Released) {
 	p.out.Dirty = true
 	p.out.Changes = append(p.out.Changes, Change{Action: Forget, Job: name, UID: uid, Provider: as.Provider})
-	p.letGo[uid] = true
+	p.forgottenUIDs[uid] = true
 	if p.runs(uid) {
 		p.released[uid] = as
 	}
 }
 
-// isReleased reports whether a job was forgotten, before or in this pass: what is seen of it is nobody's.
+// isReleased reports whether a job was forgotten, before or in this pass: what runs of it is unmanaged.
 func (p *pass) isReleased(uid string) bool {
 	_, before := p.released[uid]
-	return before || p.letGo[uid]
+	return before || p.forgottenUIDs[uid]
 }
 
-// runs reports whether anything of a job is seen to run.
+// runs reports whether anything of a job is observed to run.
 func (p *pass) runs(uid string) bool {
 	return slices.ContainsFunc(p.in.Snapshot.Incarnations, func(inc job.Incarnation) bool {
 		return inc.UID == uid && inc.State != job.Gone
 	})
 }
 
-// unrecorded is what runs of a job of that name, by UID, and is of no recorded job.
+// unrecorded is what runs under a job's name and belongs to no recorded job, by UID.
 func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
 	recorded := map[string]bool{}
 	for _, rec := range p.in.Records {
@@ -115,7 +114,7 @@ func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
 	found := map[string]*job.Incarnation{}
 	for i := range p.in.Snapshot.Incarnations {
 		inc := &p.in.Snapshot.Incarnations[i]
-		is := inc.Slot.Job == name || inc.Slot.Job == apart(name, inc.UID)
+		is := inc.Slot.Job == name || inc.Slot.Job == suffixedName(name, inc.UID)
 		if is && inc.State != job.Gone && !recorded[inc.UID] && !p.isReleased(inc.UID) && p.ours(inc) {
 			found[inc.UID] = inc
 		}

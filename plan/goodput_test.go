@@ -8,8 +8,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// A world that went on from step 60 though 100 had been reached, at 20 steps a second, did two seconds of
-// work again. What is moved is never more than was spent, and the ledger still sums.
+// A world that resumed at step 60 after 100 had been reached, at 20 steps a second, repeated two seconds of work. At most the
+// time spent is moved, and the ledger's sum stays the same.
 func TestStepsDoneAgainAreLost(t *testing.T) {
 	at := job.Address{Job: "a", Role: "worker"}
 	for _, test := range []struct {
@@ -38,8 +38,8 @@ func TestStepsDoneAgainAreLost(t *testing.T) {
 	}
 }
 
-// A job may end while no master is there. What the ledger has as productive ends then, as those who saw it tell, and not when
-// the next master comes; what comes after it is lost, or no time of the job's anymore.
+// A job may end while no master runs. The ledger's productive time ends at the exits' times, not when the next master starts;
+// the time after that is lost, or no longer the job's.
 func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	now := start.Add(time.Minute)
@@ -80,7 +80,7 @@ func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 	}
 }
 
-// The newest checkpoint is in the record once its world is over: those who knew of it may be gone. That of a planned
+// The newest checkpoint is recorded once its world has ended: the members that knew it may be gone. A checkpoint of a planned
 // stop is written after that. While a world trains nothing is written.
 func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
 	at := job.Address{Job: "a", Role: "worker"}
@@ -90,7 +90,7 @@ func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
 	for _, test := range []struct {
 		what      string
 		broken    bool
-		seen      []job.Saved // by members; {} of one that told of none
+		seen      []job.Saved // by members; {} of a member without a checkpoint
 		want      job.Saved
 		wantDirty bool
 	}{
@@ -103,7 +103,7 @@ func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
 		{"and goes on", false, []job.Saved{{Step: 60, Generation: 2}}, next, false},
 	} {
 		w.world = job.World{Generation: 1, Broken: test.broken}
-		w.seen = map[job.Address][]*job.Incarnation{at: {{}}} // one that has not spoken
+		w.seen = map[job.Address][]*job.Incarnation{at: {{}}} // a member that has not reported
 		for _, saved := range test.seen {
 			w.seen[at] = append(w.seen[at], &job.Incarnation{Member: &job.Member{Saved: saved}})
 		}

@@ -8,15 +8,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// verdictGrace is how long a job that is about to be failed is held back from it: its last fault may prove
-// to be the echo of a lost agent, whose news arrives a moment later than those of its peers' broken connections.
+// verdictGrace delays failing a job: its last fault may prove to be the echo of a lost agent, whose report arrives a moment
+// later than those of its peers' broken connections.
 const verdictGrace = time.Second
 
-// attributionGrace is how much longer than its processes may take to stop an agent that was told to stop is waited for,
-// where its infrastructure says why with its end: for its last word, and for the second or two after which a kubelet tells.
+// attributionGrace is how much longer than its stop grace an agent that was asked to stop may take, where its infrastructure
+// gives the reason only with the exit: for its last report, and for the second or two until a kubelet reports.
 const attributionGrace = 5 * time.Second
 
-// crashBackoff spaces starts of an agent that keeps ending before it registers: doubling up to the most.
+// The crash backoff spaces starts of an agent that keeps exiting before it registers: doubling from first to most.
 const (
 	crashBackoffFirst = 500 * time.Millisecond
 	crashBackoffMost  = 30 * time.Second
@@ -30,12 +30,12 @@ type fault struct {
 	slot       *job.Slot
 	cause      job.Cause
 	exit       *job.Exit
-	generation int // of the world that it broke; 0 if it was in none
+	generation int // of the world that it broke; 0 if none
 	evidence   []job.Reason
 	early      bool // before its agent had registered
 }
 
-// fault enters that something is wrong with a slot. more is what else is known of it.
+// fault records a fault of a slot. more is further evidence.
 func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...job.Reason) {
 	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s)}
 	f.evidence = append(evidence(s.Address.Short(), s.Node, cause, exit), more...)
@@ -55,8 +55,8 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	w.faults = append(w.faults, f)
 }
 
-// brokenBefore is the generation of a world that has a successor by now, if the end of a member of it may be the echo of what
-// broke it: on a busy host that is heard when the others have formed the next one without it. 0 if it may not.
+// brokenBefore is the generation of a world that already has a successor, if the exit of a member may be the echo of what broke
+// it: on a busy host it may be reported after the others have formed the next world. 0 if it may not.
 func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
 	inc, n := w.current(s), len(w.rec.Incidents)
 	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || n == 0 || weight(cause, exit) > mostEcho {
@@ -68,8 +68,8 @@ func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
 	return 0
 }
 
-// endsEarly reports whether what ends before it has registered by this cause, without a word of how, may continue to end so: its
-// starts are spaced.
+// endsEarly reports whether an agent that exits before it registers by this cause, without an exit report, may keep doing so:
+// its starts are spaced.
 func endsEarly(c job.Cause) bool {
 	switch c {
 	case job.AgentGone, job.Preemption, job.Eviction, job.Deletion:
@@ -98,7 +98,7 @@ func (w *work) member(a job.Address) (job.WorldMember, bool) {
 	return m, in
 }
 
-// evidence is what is known of how a slot was lost, which was on node. slot is "" where that is clear.
+// evidence is what is known about how a slot was lost that was on node. slot is "" where it is clear from the context.
 func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
 	fact := func(code job.Code, args ...string) job.Reason {
 		return job.Because(code, append(args, "slot", slot)...)
@@ -146,7 +146,7 @@ func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
 	return facts
 }
 
-// reported is what the infrastructure says of how a slot ended.
+// reported is what the infrastructure says about how a slot ended.
 func reported(slot string, lines []string) []job.Reason {
 	facts := make([]job.Reason, len(lines))
 	for i, line := range lines {
@@ -155,11 +155,11 @@ func reported(slot string, lines []string) []job.Reason {
 	return facts
 }
 
-// mostEcho is the heaviest weight of what may be the echo of another end: a peer of a lost member exits by itself, or
+// mostEcho is the highest weight of an exit that may be the echo of another: a peer of a lost member exits by itself, or
 // aborts, because its connection broke.
 const mostEcho = 1
 
-// weight orders causes by how far they stand from being the echo of another.
+// weight orders causes by how unlikely they are to be the echo of another.
 func weight(c job.Cause, e *job.Exit) int {
 	switch c {
 	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.NodeFailed, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
@@ -175,10 +175,10 @@ func weight(c job.Cause, e *job.Exit) int {
 	return 0
 }
 
-// collateral reports whether a member's processes failed because its world was being ended on purpose: a peer had stopped
-// before this member heard of the order. What failed before the order is a fault of its own, whenever its news arrives, and
-// so is what no peer's end explains. The order is timed by the service's clock and the exit by its host's, or by that of its error file, so a skew between
-// them moves the line by as much; what was reported before the order is a fault whatever the clocks say.
+// collateral reports whether a member's processes failed because its world was being stopped on purpose: a peer had stopped
+// before this member received the order. What failed before the order is a fault of its own, whenever it is reported, and so is
+// what no peer's exit explains. The order's time is from the service's clock; the exit's is from its host's, or from its error
+// file. Clock skew shifts the boundary by as much, but what was reported before the order is always a fault.
 func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	ordered := w.world.Ordered
 	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
@@ -187,29 +187,29 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && weight(m.Exit.Cause(), m.Exit) <= mostEcho
 }
 
-// incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause,
-// and it is charged once, if at all. What may be the echo of a heavier one is not part of it; two that are faults of their
-// own are, and both slots are its culprits.
+// incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause, and it is charged at
+// most once. A fault that may be the echo of a heavier one is left out; two independent faults both count, and both slots are
+// culprits.
 func (p *pass) incident(w *work, f fault) {
 	p.out.Dirty = true
 	heavy := weight(f.cause, f.exit)
 	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w, w.rec.Incidents[n-1], f) {
-		inc := w.rec.Incidents[n-1] // a copy: the input is not ours
+		inc := w.rec.Incidents[n-1] // a copy: the input must not change
 		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
 		switch {
 		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
-			// What was heard first was its echo. By their hosts' clocks, as among those that are heard at once: see enterFaults.
+			// The one reported first was an echo of this one, by their hosts' clocks, as in recordFaults.
 			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
 		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
 			return // an echo
-		case heavy <= known && named && f.early && f.generation == 0: // a start later
+		case heavy <= known && named && f.early && f.generation == 0: // a later start
 			slot := f.slot.Address.Short()
 			others := slices.DeleteFunc(slices.Clone(inc.Evidence), func(r job.Reason) bool { return r.Args["slot"] == slot })
 			inc.Evidence = append(others, f.evidence...)
 		case heavy <= known && named:
-			return // its agent ended, since its node was removed
-		case heavy <= known: // two faults at once: no end of a peer explains this one
-			inc.Culprits = append(inc.Culprits, f.slot.Address) // open clipped them
+			return // its agent exited because its node was removed
+		case heavy <= known: // two faults at once: no peer's exit explains this one
+			inc.Culprits = append(inc.Culprits, f.slot.Address) // open clipped the slice
 			inc.Evidence = append(inc.Evidence, f.evidence...)
 			if inc.Told && (heavy > mostEcho || f.generation == 0) {
 				inc.Added = p.in.Now
@@ -222,7 +222,7 @@ func (p *pass) incident(w *work, f fault) {
 			inc.Told, inc.Added = false, time.Time{}
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
 			inc.Confidence = confidence(heavy)
-			if known > mostEcho || f.generation == 0 { // what was known is a fault of its own
+			if known > mostEcho || f.generation == 0 { // the earlier fault is independent
 				others := slices.DeleteFunc(slices.Clone(lighter.Culprits), func(a job.Address) bool { return a == f.slot.Address })
 				inc.Culprits = append(inc.Culprits, others...)
 				inc.Evidence = append(slices.Clone(f.evidence), lighter.Evidence...)
@@ -231,7 +231,7 @@ func (p *pass) incident(w *work, f fault) {
 		w.rec.Incidents[n-1] = inc
 		return
 	}
-	p.enter(w, job.Incident{
+	p.addIncident(w, job.Incident{
 		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
 		Generation: f.generation, Confidence: confidence(heavy),
 	})
@@ -240,7 +240,7 @@ func (p *pass) incident(w *work, f fault) {
 	}
 }
 
-// precedes reports whether a fault of a world came before the one end that is known of it.
+// precedes reports whether a fault of a world came before the only exit known so far.
 func precedes(w *work, f fault, known job.Incident) bool {
 	if f.generation == 0 || f.exit == nil || len(known.Culprits) != 1 {
 		return false
@@ -249,8 +249,8 @@ func precedes(w *work, f fault, known job.Incident) bool {
 	return first != nil && first.Exit != nil && f.exit.At.Before(first.Exit.At)
 }
 
-// sameIncident reports whether a fault belongs to the newest incident: it breaks the same world, or no world is concerned and
-// it is like it, and comes in the same pass or of the same round of starts.
+// sameIncident reports whether a fault belongs to the newest incident: it breaks the same world; or it concerns no world, has
+// the same cause, and comes in the same pass or the same round of starts.
 func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 	if i.Generation != f.generation {
 		return false
@@ -258,9 +258,9 @@ func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
 	return f.generation > 0 || i.Cause == f.cause && (i.Time.Equal(p.in.Now) || p.sameRound(w, i, f))
 }
 
-// sameRound reports whether a start failed as those of the newest incident did. Of a node's failures that is so while one of them
-// continues. Failures that are charged are one for as long as a rendezvous may take, and a second one of the same slot begins a
-// round of its own: what never comes up spends the budget.
+// sameRound reports whether a failed start belongs to the round of the newest incident. For node failures, that is while one of
+// them continues. For failures that are charged, it is as long as a rendezvous may take; a second failure of the same slot
+// begins a new round, so that a slot that never comes up spends the budget.
 func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	if !f.early || w.world.Formed.After(i.Time) {
 		return false
@@ -270,17 +270,17 @@ func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	}
 	return f.cause == job.NodeFailed && slices.ContainsFunc(i.Culprits, func(a job.Address) bool {
 		s := w.index[a.Role][a.Index]
-		if s == f.slot { // of which this failure is counted
+		if s == f.slot { // whose failure is already counted
 			return s.Crashes > 1
 		}
 		return s != nil && s.Crashes > 0 && s.Cause == job.NodeFailed
 	})
 }
 
-// enter adds an incident to the record. What is still to be told of the one before is told first.
-func (p *pass) enter(w *work, i job.Incident) {
+// addIncident adds an incident to the record. A pending report of the previous one is sent first.
+func (p *pass) addIncident(w *work, i job.Incident) {
 	if n := len(w.rec.Incidents); n > 0 && !w.rec.Incidents[n-1].Added.IsZero() {
-		p.tellNewest(w)
+		p.reportNewest(w)
 	}
 	w.rec.Incidents = append(w.rec.Incidents, i)
 	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
@@ -296,8 +296,8 @@ func causeWeight(i job.Incident) int {
 // confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
 func confidence(weight int) float64 { return float64(weight+1) / 5 }
 
-// enterFaults enters what was found wrong with the job's slots, the heaviest first.
-func (p *pass) enterFaults(w *work) {
+// recordFaults records the job's faults, the heaviest first.
+func (p *pass) recordFaults(w *work) {
 	slices.SortStableFunc(w.faults, func(a, b fault) int {
 		if d := weight(b.cause, b.exit) - weight(a.cause, a.exit); d != 0 {
 			return d
@@ -317,9 +317,9 @@ func (p *pass) enterFaults(w *work) {
 	p.out.Dirty = p.out.Dirty || len(w.rec.Charges) != charged
 }
 
-// heal decides about every failing slot of the job, from cheap to expensive.
+// heal decides about every failing slot of the job, from the cheapest action to the most expensive.
 func (p *pass) heal(w *work) {
-	p.enterFaults(w)
+	p.recordFaults(w)
 	var failing []*job.Slot
 	for _, s := range w.slots {
 		if w.outside(s.Address) {
@@ -343,14 +343,14 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if len(failing) == 0 || p.heldBack(w) {
+	if len(failing) == 0 || p.overBudget(w) {
 		return
 	}
 	action := job.Action("")
 	for _, s := range failing {
 		a := p.retry(w, s)
 		if a != "" {
-			w.mend(s)
+			w.noteRepair(s)
 		}
 		if action == "" || severity(a) > severity(action) {
 			action = a
@@ -361,8 +361,8 @@ func (p *pass) heal(w *work) {
 	}
 }
 
-// readmit lets the agents continue whose processes failed as collateral: they take part in the next world, as if they had
-// been stopped in time. Nothing is wrong with these slots, so nothing is counted.
+// readmit lets agents continue whose processes failed as collateral: they join the next world, as if they had been stopped in
+// time. These slots have no fault, so nothing is charged.
 func (p *pass) readmit(w *work) {
 	for _, s := range w.collateral {
 		s.InPlace++
@@ -383,8 +383,8 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	return job.Reason{}
 }
 
-// heldBack holds the verdict while the budget is overdrawn: for verdictGrace, then the job fails.
-func (p *pass) heldBack(w *work) bool {
+// overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
+func (p *pass) overBudget(w *work) bool {
 	budget := w.spec.Heal.Budget
 	if len(w.rec.Charges) <= budget.Restarts {
 		return false
@@ -397,7 +397,7 @@ func (p *pass) heldBack(w *work) bool {
 	return true
 }
 
-// failJob fails the job: what failed is Failed, settle stops the rest.
+// failJob fails the job: failing slots become Failed, settle stops the rest.
 func (p *pass) failJob(w *work, why job.Reason) {
 	if w.part != nil {
 		p.holdBack(w.name, "", job.Because(FailsWhole, "job", w.name).With(why))
@@ -405,18 +405,18 @@ func (p *pass) failJob(w *work, why job.Reason) {
 	}
 	for _, s := range w.slots {
 		if s.Phase == job.Failing {
-			w.mend(s)
+			w.noteRepair(s)
 			p.step(s, job.GiveUp)
 		}
 	}
 	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
 	p.out.Dirty = true
 	p.decided(w, job.FailJob)
-	p.tellIncident(w)
+	p.reportIncident(w)
 	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))
 }
 
-// retry starts a failing slot again and says how.
+// retry starts a failing slot again and returns the action.
 func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	if p.pending(s.Since, crashDelay(s.Crashes)) {
 		return ""
@@ -440,7 +440,7 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	elsewhere := drivesOff(s.Cause)
+	elsewhere := avoidsNode(s.Cause)
 	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
@@ -454,8 +454,8 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	return job.Replace
 }
 
-// drivesOff reports whether the cause lies in the node, or in what else is on it: the next start goes elsewhere.
-func drivesOff(c job.Cause) bool {
+// avoidsNode reports whether the cause lies in the node, or in something else on it: the next start goes elsewhere.
+func avoidsNode(c job.Cause) bool {
 	switch c {
 	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
 		return true
@@ -489,7 +489,7 @@ func (p *pass) enlarge(w *work, s *job.Slot) bool {
 	return false
 }
 
-// HowLost is how a slot came to be lost, by its cause and how its process ended.
+// HowLost is how a slot was lost, by its cause and how its process exited.
 func HowLost(s *job.Slot) job.Reason {
 	code, name, value := lost(s)
 	return job.Because(code, name, value)
@@ -512,23 +512,23 @@ func lost(s *job.Slot) (code job.Code, name, value string) {
 	}
 }
 
-// repair records that something is done about a slot, and so about the newest incident if it is a culprit of that.
-func (w *work) mend(s *job.Slot) {
+// noteRepair records whether a slot that is acted on is a culprit of the newest incident.
+func (w *work) noteRepair(s *job.Slot) {
 	if n := len(w.rec.Incidents); n > 0 && slices.Contains(w.rec.Incidents[n-1].Culprits, s.Address) {
-		w.mending = true
+		w.repairing = true
 	}
 }
 
-// decided enters what was done about the newest incident, the most expensive if several things were. An incident is over when a
-// world has formed since: what is done later is not about it, but for what is done to its culprits. A slot that waits for its
-// next start keeps the others from no world.
+// decided records what was done about the newest incident; of several actions the most expensive. An incident is over once a
+// world has formed since: later actions do not count for it, except those on its culprits, because other slots can form a world
+// while a culprit waits for its next start.
 func (p *pass) decided(w *work, a job.Action) {
 	n := len(w.rec.Incidents)
 	if n == 0 {
 		return
 	}
 	inc := w.rec.Incidents[n-1]
-	if w.world.Formed.After(inc.Time) && !w.mending {
+	if w.world.Formed.After(inc.Time) && !w.repairing {
 		return
 	}
 	if inc.Action != "" && severity(inc.Action) >= severity(a) {
@@ -539,11 +539,11 @@ func (p *pass) decided(w *work, a job.Action) {
 	p.out.Dirty = true
 }
 
-// tellIncident reports the newest incident once it was decided, at once: what follows from it (a restart, the next world,
-// the end of the job) is told after it, and the next incident of a program that fails early comes within milliseconds. If
-// it proves to be the echo of another fault it is reported again, with the heavier cause; and once more with all culprits when
-// no more have come for verdictGrace: a switch takes hundreds with it, one by one.
-func (p *pass) tellIncident(w *work) {
+// reportIncident reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of
+// the job) are reported after it, and the next incident of a program that fails early comes within milliseconds. If it proves
+// to be the echo of another fault it is reported again with the heavier cause; and once more with all culprits when no more
+// have come for verdictGrace: a failed switch takes down hundreds, one by one.
+func (p *pass) reportIncident(w *work) {
 	n := len(w.rec.Incidents)
 	if n == 0 || w.rec.Incidents[n-1].Action == "" {
 		return
@@ -552,11 +552,11 @@ func (p *pass) tellIncident(w *work) {
 	if inc.Told && (inc.Added.IsZero() || p.pending(inc.Added, verdictGrace)) {
 		return
 	}
-	p.tellNewest(w)
+	p.reportNewest(w)
 }
 
-// tellNewest reports the newest incident as it is.
-func (p *pass) tellNewest(w *work) {
+// reportNewest reports the newest incident as it is.
+func (p *pass) reportNewest(w *work) {
 	n := len(w.rec.Incidents)
 	inc := w.rec.Incidents[n-1]
 	inc.Told, inc.Added = true, time.Time{}

@@ -9,11 +9,11 @@ import (
 
 // judge sets the job's phase and counts.
 func (p *pass) judge(w *work) {
-	p.tellIncident(w)
+	p.reportIncident(w)
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name
-			n := len(w.of(name))
+			n := len(w.heldSlots(name))
 			if w.rec.Counts[name] != n {
 				w.rec.Counts[name] = n
 				p.out.Dirty = true
@@ -51,53 +51,53 @@ func (w *work) phase() job.JobPhase {
 	if !w.admitted() {
 		return job.JobPending
 	}
-	running, ill, all := 0, w.brokenByFault(), true
+	running, unhealthy, all := 0, w.brokenByFault(), true
 	for _, s := range w.slots {
 		switch {
 		case s.Phase == job.Running || s.Phase == job.Succeeded:
 			running++
 		case s.Phase == job.Failing || s.Phase == job.Suspect || s.Phase == job.Lost || s.Recover && holds(s):
-			ill, all = true, false
+			unhealthy, all = true, false
 		case holds(s):
-			all = all && w.spare(s) // on its way: started for the first time, or as the job grows
-			ill = ill || w.world.Broken && s.Phase != job.Registered
+			all = all && w.dispensable(s) // starting: for the first time, or because the job grows
+			unhealthy = unhealthy || w.world.Broken && s.Phase != job.Registered
 		}
 	}
 	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
 	switch {
 	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
-	case ill || w.missing(), w.rec.Phase == job.JobDegraded && w.ranked() && w.world.Broken: // until its next world has formed
+	case unhealthy || w.missing(), w.rec.Phase == job.JobDegraded && w.ranked() && w.world.Broken: // until its next world has formed
 		return job.JobDegraded
 	}
 	return job.JobRunning
 }
 
-// spare reports whether the job trains without the slot, which its infrastructure keeps waiting, maybe forever.
-func (w *work) spare(s *job.Slot) bool {
+// dispensable reports whether the job trains without a slot that its infrastructure keeps waiting, maybe forever.
+func (w *work) dispensable(s *job.Slot) bool {
 	role, inc := w.spec.Role(s.Address.Role), w.current(s)
 	trains := w.world.Generation > 0 && !w.world.Broken
 	return trains && s.Phase == job.Scheduling && role != nil && role.Scaling != nil && inc != nil && inc.Waiting != ""
 }
 
-// brokenByFault reports whether the world broke by an incident, and not as the job was scaled or edited.
+// brokenByFault reports whether an incident broke the world, rather than scaling or an edit.
 func (w *work) brokenByFault() bool {
 	n := len(w.rec.Incidents)
 	return w.world.Broken && n > 0 && w.rec.Incidents[n-1].Generation == w.world.Generation
 }
 
-// missing reports whether a fixed role has fewer slots than it is to have.
+// missing reports whether a fixed role has too few slots.
 func (w *work) missing() bool {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if least, _ := r.Bounds(); len(w.of(r.Name)) < least {
+		if least, _ := r.Bounds(); len(w.heldSlots(r.Name)) < least {
 			return true
 		}
 	}
 	return false
 }
 
-// account keeps the goodput ledger: the time since the last entry goes to what it was then.
+// account updates the goodput ledger: the time since the last entry counts for the mode of that entry.
 func (p *pass) account(w *work) {
 	mode := w.mode()
 	g := &w.rec.Goodput
@@ -109,7 +109,7 @@ func (p *pass) account(w *work) {
 	}
 	was, before := g.Mode, g.Productive
 	if end := w.worldEnd(); was == "productive" && end.After(g.At) && end.Before(p.in.Now) {
-		*g = g.Until(end) // there was no master; what came then was no training
+		*g = g.Until(end) // there was no master; the time after end was not training
 		g.Mode = mode
 	}
 	*g = g.Until(p.in.Now)
@@ -120,9 +120,8 @@ func (p *pass) account(w *work) {
 	p.out.Dirty = true
 }
 
-// worldEnd is when the job stopped training, as those who saw its processes end, or its error files, tell it: when the last slot of a job that
-// succeeded did, else when the first process failed of what was found to have failed in this pass. It is zero if nobody knows.
-// The hosts' clocks tell it.
+// worldEnd is when the job stopped training, by its hosts' clocks, from exit reports or error files: for a job that succeeded,
+// when the last slot did; else the first exit among this pass's faults. It is zero if unknown.
 func (w *work) worldEnd() (end time.Time) {
 	if w.rec.Phase != job.JobSucceeded {
 		for _, f := range w.faults {
@@ -146,7 +145,7 @@ func (w *work) worldEnd() (end time.Time) {
 	return end
 }
 
-// exitOf is how the slot's incarnation ended, according to its agent or else its provider; nil if it is not known.
+// exitOf is how the slot's incarnation exited, according to its agent or else its provider; nil if unknown.
 func (w *work) exitOf(s *job.Slot) *job.Exit {
 	inc := w.current(s)
 	switch {
@@ -158,8 +157,8 @@ func (w *work) exitOf(s *job.Slot) *job.Exit {
 	return inc.Exit
 }
 
-// keepSaved records the newest checkpoint that members know of. While a world trains they know it themselves, and
-// a steady state writes nothing.
+// keepSaved records the newest checkpoint that members report. While a world trains its members remember it, so that a steady
+// state writes nothing.
 func (p *pass) keepSaved(w *work) {
 	newest := w.rec.Goodput.Saved
 	for _, seen := range w.seen {
@@ -175,8 +174,8 @@ func (p *pass) keepSaved(w *work) {
 	}
 }
 
-// redo moves what a world spent on steps that had been done before out of the productive time that just
-// ended, spent seconds of it. Where it went on from is the first step that it printed.
+// redo moves time spent on steps that had been done before from productive to lost. spent is the productive time that just
+// ended, in seconds. A world resumed at the first step that it printed.
 func (w *work) redo(g *job.Goodput, spent float64) {
 	var first, last int64
 	var rate float64
@@ -201,7 +200,7 @@ func (w *work) mode() string {
 	switch w.rec.Phase {
 	case job.JobRunning:
 		if w.ranked() && w.world.Broken {
-			return "restart" // a planned one
+			return "restart" // a planned restart
 		}
 		return "productive"
 	case job.JobPending:
@@ -213,7 +212,7 @@ func (w *work) mode() string {
 		return "rendezvous"
 	case job.JobDegraded:
 		if w.world.Generation > 0 && !w.world.Broken {
-			return "productive" // it trains, with less than it should have
+			return "productive" // it trains, with fewer slots than it should have
 		}
 		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending }) {
 			return "scheduling"

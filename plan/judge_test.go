@@ -9,8 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job/jobtest"
 )
 
-// A job that was Degraded is Running once its next world has formed, not when the slots for it are there: "Running" is
-// told after the world. One that runs stays so while a planned world change is under way.
+// A Degraded job is Running once its next world has formed, not when the slots for it exist: "Running" is reported after the
+// world. A running job stays so during a planned world change.
 func TestADegradedJobRunsAgainWithItsNextWorld(t *testing.T) {
 	for _, test := range []struct {
 		was    job.JobPhase
@@ -30,7 +30,7 @@ func TestADegradedJobRunsAgainWithItsNextWorld(t *testing.T) {
 	}
 }
 
-// A slot whose processes ended while no master was there is named in a plan, until its agent has told how.
+// A plan names slots whose processes ended while no master ran, until their agents have reported how.
 func TestWhatEndedUnseenIsNamed(t *testing.T) {
 	w := &work{name: "a", declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}}, rec: &job.Record{}, seen: map[job.Address][]*job.Incarnation{}}
 	add := func(role string, index int, phase job.Phase, inc job.Incarnation) {
@@ -44,7 +44,7 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 	add("worker", 3, job.Running, job.Incarnation{Idle: true})
 	add("ps", 0, job.Registered, job.Incarnation{Idle: true}) // it waited for a world
 	p := &pass{}
-	p.tellIdle(w)
+	p.reportIdle(w)
 	if n := len(p.out.Waits); n != 1 {
 		t.Fatalf("%d waits", n)
 	}
@@ -54,12 +54,12 @@ func TestWhatEndedUnseenIsNamed(t *testing.T) {
 	}
 	w.declared = false
 	p = &pass{}
-	if p.tellIdle(w); len(p.out.Waits) > 0 {
-		t.Errorf("of a job that is to go %+v is told", p.out.Waits)
+	if p.reportIdle(w); len(p.out.Waits) > 0 {
+		t.Errorf("the job is to be destroyed, but has waits: %+v", p.out.Waits)
 	}
 }
 
-// A program of a slot's own is an edit of that slot, also where there was one for all before.
+// A program for one slot is an edit of that slot, even if all slots shared one before.
 func TestASlotThatGetsAProgramOfItsOwnIsEdited(t *testing.T) {
 	applied := jobtest.Job("a", jobtest.Role("worker", 2))
 	own := applied.Roles[0].Program
@@ -76,8 +76,8 @@ func TestASlotThatGetsAProgramOfItsOwnIsEdited(t *testing.T) {
 	}
 }
 
-// What a member of a broken world exits with is the echo of what broke it, also if it is heard when the others have formed the
-// next world without it. What is no echo, or of a world that nothing broke, is an incident of its own.
+// An exit in a broken world is the echo of what broke it, even if it is reported after the others have formed the next world.
+// What is no echo, or from a world that nothing broke, is an incident of its own.
 func TestALateEchoIsNoIncident(t *testing.T) {
 	for _, test := range []struct {
 		what       string
@@ -99,7 +99,7 @@ func TestALateEchoIsNoIncident(t *testing.T) {
 			seen: map[job.Address][]*job.Incarnation{at: {{Slot: at, Number: 1, Member: member}}}}
 		p := &pass{in: Input{Now: time.Unix(1000, 0)}}
 		p.fault(w, late, test.exit.Cause(), &test.exit)
-		p.enterFaults(w)
+		p.recordFaults(w)
 		if len(w.rec.Incidents) != test.incidents || len(w.rec.Charges) != test.charges || late.Phase != job.Lost && late.Phase != job.Failing {
 			t.Errorf("%s: %d incidents, %d charges, the slot is %s", test.what, len(w.rec.Incidents), len(w.rec.Charges), late.Phase)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Left are the jobs that are no longer declared and continue only because of Keep, each with that as its reason.
+// Left returns a Wait for each job that is no longer declared and continues only because of Keep.
 func Left(in *Input) []Wait {
 	if !in.Keep || in.Destroy || in.Refresh {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// followMoves gives jobs the names that moved blocks ask for: in the records, and in what is seen of them. From here on the
-// pass knows them by these alone. What runs keeps the name that it was launched under; see job.Record.Launched.
+// followMoves applies moved blocks: it renames jobs in the records and in the snapshot, and the rest of the pass uses the new
+// names only. What runs keeps the name that it was launched under; see job.Record.Launched.
 //
-// Where a job of the new name is there already, nobody can say which of the two is meant. Both continue as they are, and
-// a Wait tells: what runs is not destroyed because of a mistake in a name.
+// If a job of the new name already exists, the move is ambiguous. Both jobs continue as they are, and a Wait says so: nothing
+// is destroyed because of a mistake in a name.
 func (p *pass) followMoves() {
 	for _, from := range slices.Sorted(maps.Keys(p.in.Moved)) {
 		old, to := p.in.Records[from], p.in.Moved[from]
@@ -26,7 +26,7 @@ func (p *pass) followMoves() {
 	}
 }
 
-// rename gives a recorded job another name. The input is shared with others: what changes of it is copied.
+// rename renames a recorded job. The input is shared with others, so what changes is copied.
 func (p *pass) rename(from, to string) {
 	old := p.in.Records[from]
 	records := maps.Clone(p.in.Records)
@@ -44,16 +44,16 @@ func (p *pass) rename(from, to string) {
 		worlds[to] = world.Of(to)
 		p.in.Snapshot.Worlds = worlds
 	}
-	p.see(old.UID, to)
+	p.relabel(old.UID, to)
 	p.movedFrom[to] = from
 	p.out.Dirty = true
 }
 
-// see gives what is seen of a job the name that it is known by in this pass.
-func (p *pass) see(uid, name string) {
-	if !p.named { // the first time: the snapshot is the caller's
+// relabel renames a job's incarnations in the snapshot.
+func (p *pass) relabel(uid, name string) {
+	if !p.snapshotCopied { // the first time: the snapshot is the caller's
 		p.in.Snapshot.Incarnations = slices.Clone(p.in.Snapshot.Incarnations)
-		p.named = true
+		p.snapshotCopied = true
 	}
 	for i := range p.in.Snapshot.Incarnations {
 		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
@@ -62,19 +62,19 @@ func (p *pass) see(uid, name string) {
 	}
 }
 
-// launchName is the name under which a new job is launched, "" for its own: another one's agents may still be known by
-// that, of a job that was moved away from it or forgotten.
+// launchName is the name under which a new job is launched, "" for its own: a job that was moved away from the name, or
+// forgotten, may still run under it.
 func (p *pass) launchName(name, uid string) string {
 	if !p.nameInUse(name, uid) {
 		return ""
 	}
-	return apart(name, uid)
+	return suffixedName(name, uid)
 }
 
-// apart is the name under which a job is launched whose own is in use. Name and UID give it, so that what runs under it
-// is found again without the state.
-func apart(name, uid string) string {
-	const most, part = 63, 8 // bytes of a name (see job.ValidName), and of a UID to tell two jobs apart by
+// suffixedName is the launch name of a job whose own name is in use. It depends only on name and UID, so that what runs under it is
+// found again without the state.
+func suffixedName(name, uid string) string {
+	const most, part = 63, 8 // bytes: of a name (see job.ValidName), and of a UID to distinguish two jobs
 	return name[:min(len(name), most-part-1)] + "-" + uid[:min(len(uid), part)]
 }
 
@@ -92,7 +92,7 @@ func (p *pass) nameInUse(name, uid string) bool {
 	return false
 }
 
-// emitJob writes what happens to the job itself: its settings, its name, that it is managed from now on.
+// emitJob writes the change of the job itself: its settings, its name, its import.
 func (p *pass) emitJob(w *work) {
 	c := Change{Action: Update, Job: w.name, UID: w.rec.UID, Fields: w.changed, From: p.movedFrom[w.name], Import: w.imported}
 	if len(w.changed) == 0 || w.rec.Phase == "" || w.rec.Phase.Ended() {

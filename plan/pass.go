@@ -13,8 +13,8 @@ import (
 
 // Make decides. It never fails: what cannot be done is a Wait. The input is not modified.
 //
-// The order of the steps is the policy: facts first, then healing, then what has to go, then recovery of
-// what was running, then admission of what waits, and growth from what is left.
+// The order of the steps is the policy: facts first, then healing, then removal, then recovery of what was running, then
+// admission of what waits, and growth into what is left.
 func Make(in Input) Plan {
 	p := newPass(in)
 	if in.Refresh {
@@ -59,84 +59,84 @@ func Make(in Input) Plan {
 	return p.finish()
 }
 
-// pass is one run of Make: the input in the form in which the steps work on it.
+// pass is one run of Make: the input in the form that the steps work on.
 type pass struct {
-	in     Input
-	out    Plan
-	jobs   []*work // declared ones in order, then those only recorded or seen
-	byName map[string]*work
-	turn   []*work           // active jobs in the order in which they are served; from measure on
-	spaces map[string]*space // by provider
-	bars   bars
-	extras extras
-	unseen []job.Incarnation // of no known job
-	// owners are the states under which others run jobs, by provider and name.
+	in           Input
+	out          Plan
+	jobs         []*work // declared ones in order, then those only recorded or seen
+	byName       map[string]*work
+	servingOrder []*work           // active jobs in serving order; set by measure
+	spaces       map[string]*space // by provider
+	bars         bars
+	extras       extras
+	unseen       []job.Incarnation // incarnations of no known job
+	// owners are the other states that run jobs, by provider and name.
 	owners    map[runsAt]string
-	elsewhere map[string]bool // jobs that run where their provider does not look
+	elsewhere map[string]bool // jobs at a site that their provider does not look at
 
 	replacing map[job.Address]Replacement
-	frozen    map[string]bool    // recorded jobs of which nothing is in scope
-	parts     map[string]*extent // jobs of which only a part is
+	frozen    map[string]bool    // recorded jobs that are entirely out of scope
+	parts     map[string]*extent // jobs that are partly in scope
 
-	movedFrom   map[string]string       // the names that jobs had until this pass, by those that they have
-	named       bool                    // the snapshot is a copy with other names in it
-	imported    map[string]adopted      // by name
-	sought      bool                    // something is to be imported, and was not found
-	released    map[string]job.Released // forgotten jobs that run, by UID
-	letGo       map[string]bool         // UIDs of those forgotten in this pass
-	forgotten   map[string]bool         // the same by name, of those that were recorded
-	kept        map[string]bool         // not declared, and to continue
-	refusedJobs map[string]bool         // of which something must not be done
-	postponed   []Wait                  // jobs that failed, and for whose next try there is no room
-	reasons     map[string]job.Reason   // those of slots, of which many have the same; see why
+	movedFrom      map[string]string       // previous names of jobs moved in this pass, by new name
+	snapshotCopied bool                    // the snapshot is a copy with changed names
+	imported       map[string]adopted      // by name
+	importMissing  bool                    // an import was not found
+	released       map[string]job.Released // forgotten jobs that run, by UID
+	forgottenUIDs  map[string]bool         // UIDs of jobs forgotten in this pass
+	forgotten      map[string]bool         // names of recorded jobs forgotten in this pass
+	kept           map[string]bool         // not declared, but continue
+	refusedJobs    map[string]bool         // jobs with a refusal
+	postponed      []Wait                  // failed jobs without room for their next try
+	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
-// runsAt is a name under which somebody runs a job.
+// runsAt is a name under which another state runs a job.
 type runsAt struct{ provider, job string }
 
-// work is one job under decision.
+// work is one job and what this pass decides about it.
 type work struct {
 	name     string
 	declared bool
-	spec     *job.Job // as declared; as last applied if it is not anymore
+	spec     *job.Job // as declared; as last applied if it is no longer declared
 	rec      *job.Record
 	slots    []*job.Slot // by address
 	index    map[string]map[int]*job.Slot
 	seen     map[job.Address][]*job.Incarnation // by number, ascending
-	world    job.World                          // as the service has it; else as recorded
+	world    job.World                          // from the service, else as recorded
 	faults   []fault
-	// collateral are the slots whose processes failed only because the world was being ended.
-	collateral []*job.Slot
-	decisions  map[*job.Slot]*decision      // made in this pass, by slot; see on
-	changed    []job.FieldChange            // settings applied in place
-	differs    map[string][]job.FieldChange // what replaces slots, by role
-	renewed    []*job.Slot                  // running, and declared differently now
-	gone       bool                         // nothing of it is left: its record goes
-	prints     map[string]func(int) string
-	total      *job.Resources                  // of all that it holds; nil until asked for
-	freshFrom  map[string]int                  // by role: the first index that may be free, while growing
-	placeOf    map[job.Address]job.WorldMember // in world; nil until asked for
-	ending     bool                            // all its slots are to go
-	frozen     bool                            // nothing of it is in scope: it stays as it is
-	part       *extent                         // what of it is in scope; nil is all
-	imported   string                          // the ID by which an import block found it; "" if none did in this pass
-	retried    bool                            // it had failed, and starts again as it was
-	mending    bool                            // a culprit of the newest incident was dealt with in this pass
-	finished   map[string]bool                 // roles of which a slot has succeeded: no start follows in them
-	upCache    map[string]bool                 // by role, for ready
-	stopCache  map[string]bool                 // by role, for anyRunning
-	gated      map[string]bool                 // by role: what is launched waits for its gang
+	// collateral are the slots whose processes failed only because their world was being stopped.
+	collateral   []*job.Slot
+	decisions    map[*job.Slot]*decision      // made in this pass, by slot; see on
+	changed      []job.FieldChange            // settings applied in place
+	differs      map[string][]job.FieldChange // what replaces slots, by role
+	outdated     []*job.Slot                  // running, and declared differently now
+	gone         bool                         // nothing of it is left: its record is removed
+	fingerprints map[string]func(int) string
+	total        *job.Resources                  // of all that it holds; computed on demand
+	freshFrom    map[string]int                  // by role: the first index that may be free, while growing
+	placeOf      map[job.Address]job.WorldMember // in world; computed on demand
+	ending       bool                            // all its slots are to stop
+	frozen       bool                            // entirely out of scope: it stays as it is
+	part         *extent                         // what of it is in scope; nil is all
+	imported     string                          // the ID by which an import block found it in this pass; else ""
+	retried      bool                            // it had failed, and starts again unchanged
+	repairing    bool                            // a culprit of the newest incident was acted on in this pass
+	finished     map[string]bool                 // roles with a slot that succeeded: no more starts in them
+	upCache      map[string]bool                 // by role, for ready
+	stopCache    map[string]bool                 // by role, for anyRunning
+	gated        map[string]bool                 // by role: launches wait for their gang
 }
 
-// decision is what this pass has found about one slot, beside what its record says.
+// decision is what this pass has found about one slot, in addition to its record.
 type decision struct {
 	reasons    []job.Reason // why it changes
-	prefer     string       // node that it should come back to
-	promised   string       // node with a place that is still in use: given once it is free
-	unlaunched bool         // it got its incarnation's number in this pass
+	prefer     string       // node that it should return to
+	promised   string       // node whose place is still in use: given once it is free
+	unlaunched bool         // it got its incarnation number in this pass
 }
 
-// on is the slot's decision, to read or to add to.
+// on is the slot's decision, created if needed.
 func (w *work) on(s *job.Slot) *decision {
 	d := w.decisions[s]
 	if d == nil {
@@ -156,7 +156,7 @@ func (w *work) promisedTo(s *job.Slot) string {
 
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
-		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, letGo: map[string]bool{},
+		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
 		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
 	p.in.Forget = in.forgetting()
 	if in.Refresh {
@@ -166,13 +166,13 @@ func newPass(in Input) *pass {
 	p.followMoves()
 	p.forget()
 	p.adopt()
-	in = p.in // the same things under the names that they have now
+	in = p.in // the same input under the new names
 	p.out.Records = make(job.Records, len(in.Records))
 	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {
 		w := &work{
 			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
-			decisions: map[*job.Slot]*decision{}, prints: map[string]func(int) string{}, freshFrom: map[string]int{},
+			decisions: map[*job.Slot]*decision{}, fingerprints: map[string]func(int) string{}, freshFrom: map[string]int{},
 			finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{},
 			frozen: p.frozen[name], part: p.parts[name],
 		}
@@ -181,17 +181,17 @@ func newPass(in Input) *pass {
 		return w
 	}
 	for i := range in.Jobs {
-		if p.leave(in.Jobs[i].Name, true) || p.refusedJobs[in.Jobs[i].Name] {
+		if p.skipOtherSite(in.Jobs[i].Name, true) || p.refusedJobs[in.Jobs[i].Name] {
 			continue
 		}
 		w := add(in.Jobs[i].Name)
 		w.declared, w.spec = true, &in.Jobs[i]
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Records)) {
-		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.leave(name, in.Keep) {
+		if p.byName[name] != nil || p.elsewhere[name] || p.forgotten[name] || p.skipOtherSite(name, in.Keep) {
 			continue
 		}
-		// It continues as it was last applied, or ends.
+		// It continues as last applied, or stops.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
 	for _, w := range p.jobs {
@@ -207,10 +207,10 @@ func (p *pass) open(w *work) {
 	if old != nil && w.spec != nil {
 		declared := w.spec
 		w.spec = p.settled(declared, old)
-		if p.anew(w, old) {
+		if p.startsOver(w, old) {
 			p.note("job."+w.name, "job_phase", job.Because(StartsAnew, "phase", string(old.Phase)))
 			w.spec = declared
-			clear(w.prints)
+			clear(w.fingerprints)
 			old = nil
 		}
 	}
@@ -225,7 +225,7 @@ func (p *pass) open(w *work) {
 	}
 	rec.Charges = slices.Clone(old.Charges)
 	rec.Incidents = slices.Clone(old.Incidents)
-	if n := len(rec.Incidents); n > 0 { // more may come to it: what is the input's is not appended to in place
+	if n := len(rec.Incidents); n > 0 { // may be appended to: not in the input's array
 		newest := &rec.Incidents[n-1]
 		newest.Culprits, newest.Evidence = slices.Clip(newest.Culprits), slices.Clip(newest.Evidence)
 	}
@@ -248,8 +248,8 @@ func (p *pass) open(w *work) {
 	}
 }
 
-// settled is the declaration that holds: what the job's lifecycle ignores is as it was last applied, and all of it is
-// where taking it up would end a job that must not end.
+// settled is the effective declaration: attributes that the job's lifecycle ignores stay as last applied, and so does
+// everything if applying it would destroy a job that must not be destroyed.
 func (p *pass) settled(declared *job.Job, old *job.Record) *job.Job {
 	if p.preventedMove(declared, old) {
 		return &old.Spec
@@ -261,7 +261,7 @@ func (p *pass) settled(declared *job.Job, old *job.Record) *job.Job {
 	return &spec
 }
 
-// newRecord makes the record of a job that has none: one that runs and is adopted, or a new one.
+// newRecord makes the record of a job that has none: an adopted or imported one, or a new one.
 func (p *pass) newRecord(w *work) {
 	p.out.Dirty = true
 	found, imported := p.imported[w.name]
@@ -279,9 +279,9 @@ func (p *pass) newRecord(w *work) {
 	}
 }
 
-// anew reports whether a job that ended is another one now: its declaration changed in what its slots are
-// started from, or it failed and an explicit apply asks for another try.
-func (p *pass) anew(w *work, old *job.Record) bool {
+// startsOver reports whether a job that ended starts again as a new one: its declaration changed in what its slots are started from,
+// or it failed and an explicit apply asks for another try.
+func (p *pass) startsOver(w *work, old *job.Record) bool {
 	if !old.Phase.Ended() || slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Phase.Live() }) {
 		return false
 	}
@@ -293,24 +293,24 @@ func (p *pass) anew(w *work, old *job.Record) bool {
 	return w.retried
 }
 
-// editedSince reports whether a slot of a job that ended is declared differently by now in what it is started from. One that
-// ended by itself is held against what ran in it. One that was stopped may have been given up before an edit that the others
-// took up, so what ran in it says nothing: it is held against what was applied last, in what is its own.
+// editedSince reports whether what a slot of an ended job is started from was edited since. A slot that ended by itself is
+// compared with what ran in it. One that was stopped may have missed an edit that the others got, so its own settings are
+// compared with those last applied.
 func (w *work) editedSince(applied *job.Job, s *job.Slot) bool {
 	was, is, index := applied.Role(s.Address.Role), w.spec.Role(s.Address.Role), s.Address.Index
 	if is == nil {
 		return false
 	}
 	if s.Phase != job.Canceled {
-		return s.Fingerprint != "" && s.Fingerprint != w.print(is, index)
+		return s.Fingerprint != "" && s.Fingerprint != w.fingerprint(is, index)
 	}
 	return was != nil && !reflect.DeepEqual(was.For(index), is.For(index))
 }
 
-// adoptable is what runs already of a job that is not recorded, under its name or one that it had: the state was lost.
+// adoptable finds a running job that is not recorded, under its name or a previous one: the state was lost.
 func (p *pass) adoptable(name string) adopted {
 	if p.in.Records[name] != nil {
-		return adopted{} // an earlier job of the name ended: its remains are not the new one's
+		return adopted{} // an earlier job of the name ended: its remains do not belong to the new one
 	}
 	for _, launched := range p.namesOf(name) {
 		unrecorded := p.unrecorded(launched)
@@ -318,7 +318,7 @@ func (p *pass) adoptable(name string) adopted {
 			continue
 		}
 		uids := slices.SortedFunc(maps.Keys(unrecorded), func(a, b string) int {
-			// Its own name may be in use by one that was moved away from it; a name apart is nobody else's.
+			// A job moved away from this name may still run under it; a suffixed name (see suffixedName) is never shared.
 			longer := cmp.Compare(len(unrecorded[b].Slot.Job), len(unrecorded[a].Slot.Job))
 			if launched != name {
 				longer = -longer
@@ -327,14 +327,14 @@ func (p *pass) adoptable(name string) adopted {
 		})
 		found := adopted{uid: uids[0], launched: unrecorded[uids[0]].Slot.Job}
 		if found.launched != name {
-			p.see(found.uid, name)
+			p.relabel(found.uid, name)
 		}
 		return found
 	}
 	return adopted{}
 }
 
-// namesOf are the names under which a job that is not recorded may run already: its own, and those that it had.
+// namesOf are the names under which an unrecorded job may already run: its own, and its previous ones.
 func (p *pass) namesOf(name string) []string {
 	names := []string{name}
 	for _, from := range slices.Sorted(maps.Keys(p.in.Moved)) {
@@ -345,7 +345,7 @@ func (p *pass) namesOf(name string) []string {
 	return names
 }
 
-// ours reports whether an incarnation of no recorded job may be ours: it was launched under our state, or under none.
+// ours reports whether an unrecorded incarnation may be ours: launched under our state, or under none.
 func (p *pass) ours(inc *job.Incarnation) bool {
 	return inc.Owner == "" || inc.Owner == p.in.Capabilities[inc.Provider].Owner
 }
@@ -360,7 +360,7 @@ func (w *work) insert(s *job.Slot) {
 	w.slots = append(w.slots, s)
 }
 
-// assign hands each incarnation to its job. Slots that are not recorded are adopted.
+// assign attaches each incarnation to its job. Unrecorded slots are adopted.
 func (p *pass) assign() {
 	for i := range p.in.Snapshot.Incarnations {
 		inc := &p.in.Snapshot.Incarnations[i]
@@ -385,7 +385,7 @@ func (p *pass) assign() {
 	}
 }
 
-// step moves a slot. An event that its phase does not take is noted and changes nothing.
+// step changes a slot's phase. An event that the phase does not accept is noted and changes nothing.
 func (p *pass) step(s *job.Slot, e job.Event) bool {
 	next, err := s.Phase.Step(e)
 	if err != nil {
@@ -404,15 +404,15 @@ func (p *pass) note(address, kind string, what job.Reason) {
 	p.out.Notices = append(p.out.Notices, job.Notice{Time: p.in.Now, Type: kind, Address: address, Reason: what})
 }
 
-// wakeAt asks for another pass at t.
+// wakeAt requests another pass at t.
 func (p *pass) wakeAt(t time.Time) {
 	if p.out.Wake.IsZero() || t.Before(p.out.Wake) {
 		p.out.Wake = t
 	}
 }
 
-// pending reports whether d has not passed since t, and wakes when it has. A clock that was set back past t ends
-// the wait: times that were stored are another clock's.
+// pending reports whether less than d has passed since t, and if so requests a pass for when it has. A clock set back past t
+// ends the wait: a stored time may come from another clock.
 func (p *pass) pending(t time.Time, d time.Duration) bool {
 	passed := p.in.Now.Sub(t)
 	if passed < 0 || passed >= d {
@@ -422,7 +422,7 @@ func (p *pass) pending(t time.Time, d time.Duration) bool {
 	return true
 }
 
-// current is the slot's newest incarnation as observed; nil if it is not there.
+// current is the slot's newest incarnation as observed; nil if it was not observed.
 func (w *work) current(s *job.Slot) *job.Incarnation {
 	seen := w.seen[s.Address]
 	for i := len(seen) - 1; i >= 0; i-- {
@@ -433,7 +433,7 @@ func (w *work) current(s *job.Slot) *job.Incarnation {
 	return nil
 }
 
-// running lists the incarnations of the slot that are not gone.
+// running lists the slot's incarnations that are not gone.
 func (w *work) running(s *job.Slot) []int {
 	var numbers []int
 	for _, inc := range w.seen[s.Address] {
@@ -444,8 +444,8 @@ func (w *work) running(s *job.Slot) []int {
 	return numbers
 }
 
-// holds reports whether the slot counts as one of its role: it has a reservation, or lost it by a fault and
-// is to get it back.
+// holds reports whether the slot counts toward its role's size: it has a reservation, or lost it by a fault and is to get it
+// back.
 func holds(s *job.Slot) bool {
 	switch s.Phase {
 	case job.Pending:
@@ -458,8 +458,8 @@ func holds(s *job.Slot) bool {
 	return true
 }
 
-// of lists the slots of a role that hold, by index.
-func (w *work) of(role string) []*job.Slot {
+// heldSlots lists the role's slots that hold, by index.
+func (w *work) heldSlots(role string) []*job.Slot {
 	var held []*job.Slot
 	for _, s := range w.slots {
 		if s.Address.Role == role && holds(s) {
@@ -470,7 +470,7 @@ func (w *work) of(role string) []*job.Slot {
 	return held
 }
 
-// admitted reports whether the job has, or had and is owed, capacity.
+// admitted reports whether the job has capacity, or had it and is owed it.
 func (w *work) admitted() bool {
 	return slices.ContainsFunc(w.slots, holds)
 }
@@ -478,7 +478,7 @@ func (w *work) admitted() bool {
 // active reports whether the job is to run at all.
 func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.Ended() }
 
-// succeeded reports whether a slot of the role has succeeded: no start follows in it.
+// succeeded reports whether a slot of the role has succeeded: no more starts in it.
 func (w *work) succeeded(role string) bool {
 	return w.finished[role]
 }
@@ -488,7 +488,7 @@ func (w *work) ranked() bool {
 	return slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool { return r.Ranked })
 }
 
-// why is a reason of a slot. All slots that have the same one share it.
+// why is a reason, interned: slots with the same reason share it.
 func (p *pass) why(code job.Code, args ...string) job.Reason {
 	if len(args) == 0 {
 		return job.Because(code)

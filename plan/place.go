@@ -9,21 +9,21 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// space is one provider's nodes with what is free on each, while a plan is made.
+// space is one provider's nodes and what is free on each, while a plan is made.
 type space struct {
-	places []*place
-	byName map[string]*place
-	listed map[string]*job.Node
-	dims   map[string]int // device name -> position in an amount
-	bars   bars
-	extras extras
-	others map[job.Address]otherwise
-	// cursors remember, by slot size and bars, which nodes can still take one. They hold while free only shrinks.
+	places       []*place
+	byName       map[string]*place
+	listed       map[string]*job.Node
+	dims         map[string]int // device name -> position in an amount
+	bars         bars
+	extras       extras
+	actualExtras map[job.Address]actualExtra
+	// cursors remember, by slot size and bars, which nodes can take another. They are valid while free only shrinks.
 	cursors map[string]*cursor
 	key     []byte // scratch of cursorFor
-	empty   *space // the same nodes with nothing on them; nil until asked for
-	drained bool   // some of them are
-	// anyDevice: devices that no node names are there anyway, as many as are asked for.
+	empty   *space // the same nodes with nothing on them; computed on demand
+	drained bool   // some nodes are drained
+	// anyDevice: devices that no node lists are unlimited.
 	anyDevice bool
 }
 
@@ -31,19 +31,19 @@ type space struct {
 type place struct {
 	node *job.Node
 	free amount // now
-	soon amount // once what is being stopped permanently has gone
+	soon amount // once what is being stopped permanently has exited
 }
 
-// open reports whether new slots may come.
+// open reports whether new slots may be placed.
 func (pl *place) open() bool { return pl.node.Closed == "" && pl.node.Drained == "" }
 
-// takes reports whether a slot of a role with these bars may come.
+// takes reports whether a slot of a role with these bars may be placed.
 func (pl *place) takes(b *barred) bool { return pl.open() && b.at(pl.node.Name) == "" }
 
 // firstDevice is where the devices begin in an amount, after cpu, memory and slots.
 const firstDevice = 3
 
-// unlimited stands for the slots of a node that bounds them by nothing else than its resources.
+// unlimited is the slot count of a node that limits slots only by its resources.
 const unlimited = 1 << 40
 
 type amount []int64
@@ -83,7 +83,7 @@ func (p *pass) space(provider string) *space {
 	if sp := p.spaces[provider]; sp != nil {
 		return sp
 	}
-	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, others: map[job.Address]otherwise{}, cursors: map[string]*cursor{}}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, actualExtras: map[job.Address]actualExtra{}, cursors: map[string]*cursor{}}
 	p.spaces[provider] = sp
 	nodes := p.in.Snapshot.Nodes
 	for i := range nodes {
@@ -123,7 +123,7 @@ func (sp *space) capacity(n *job.Node) amount {
 	return a
 }
 
-// slot is what a slot with these resources takes. False: they include a device that no node has.
+// slot is the amount that a slot with these resources takes. False: they include a device that no node has.
 func (sp *space) slot(r job.Resources) (amount, bool) {
 	a, known := sp.amount(r)
 	a[2] = 1
@@ -146,17 +146,17 @@ func (sp *space) amount(r job.Resources) (amount, bool) {
 	return a, known
 }
 
-// measure fills the spaces with what is held: by slots, by incarnations that no slot accounts for.
+// measure subtracts from the spaces what is held: by slots, and by incarnations that no slot accounts for.
 func (p *pass) measure() {
-	p.turn = p.byTurn()
+	p.servingOrder = p.sortForServing()
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
-			sp.asLaunched(s, w.current(s))
+			sp.noteExtra(s, w.current(s))
 			if !w.active() || w.frozen || w.outside(s.Address) || !s.Phase.Live() || !p.hinted(w, s) {
 				p.measureSlot(sp, s)
 			}
-			for _, inc := range w.seen[s.Address] { // before any hint: it is there, whoever is served first
+			for _, inc := range w.seen[s.Address] { // before any hint: it already runs, whichever job is served first
 				p.measureRunning(sp, s, inc)
 			}
 		}
@@ -178,8 +178,8 @@ func (p *pass) measureSlot(sp *space, s *job.Slot) {
 	}
 }
 
-// measureRunning counts what an incarnation holds beyond its slot's reservation, until it has ended: all of it
-// elsewhere than on the slot's node, and there what it was started with more.
+// measureRunning counts what an incarnation holds beyond its slot's reservation, until it has exited: on other nodes than the
+// slot's, all of it; on the slot's node, what exceeds the reservation.
 func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
 	switch {
 	case inc.State == job.Gone:
@@ -191,7 +191,8 @@ func (p *pass) measureRunning(sp *space, s *job.Slot, inc *job.Incarnation) {
 	}
 }
 
-// measureAlone counts what the slot's reservation covered of what still runs on its node, before it loses that.
+// measureAlone counts the part of the slot's reservation that running incarnations use on its node, before the slot loses that
+// reservation.
 func (p *pass) measureAlone(w *work, sp *space, s *job.Slot) {
 	for _, inc := range w.seen[s.Address] {
 		if inc.State == job.Gone || inc.Node != s.Node {
@@ -204,19 +205,19 @@ func (p *pass) measureAlone(w *work, sp *space, s *job.Slot) {
 	}
 }
 
-// holdSlot takes what a slot has of its node.
+// holdSlot subtracts what a slot holds from its node.
 func (sp *space) holdSlot(s *job.Slot, leaving bool) {
 	a, _ := sp.slot(sp.held(s))
 	sp.hold(s.Node, a, leaving)
 }
 
-// holdRunning takes what an incarnation has of its node.
+// holdRunning subtracts what an incarnation holds from its node.
 func (sp *space) holdRunning(inc *job.Incarnation, leaving bool) {
 	a, _ := sp.slot(taken(inc))
 	sp.hold(inc.Node, a, leaving)
 }
 
-// hold takes an amount of a node; what leaves is free soon.
+// hold subtracts an amount from a node. What is leaving is free soon.
 func (sp *space) hold(node string, a amount, leaving bool) {
 	pl := sp.byName[node]
 	if pl == nil {
@@ -240,7 +241,7 @@ func (sp *space) release(s *job.Slot) {
 	clear(sp.cursors)
 }
 
-// leave marks what a slot holds as free soon.
+// leave counts what a slot holds as free soon.
 func (sp *space) leave(s *job.Slot) {
 	if pl := sp.byName[s.Node]; pl != nil {
 		a, _ := sp.slot(sp.held(s))
@@ -256,17 +257,17 @@ type cursor struct {
 	at    int
 }
 
-// total is what the slots take together.
+// total is the sum of what the slots take.
 func (sp *space) total(slots []*job.Slot) amount {
 	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, s := range slots {
-		need, _ := sp.slot(sp.wants(s.Address, s.Reserved))
+		need, _ := sp.slot(sp.needs(s.Address, s.Reserved))
 		sum.give(need)
 	}
 	return sum
 }
 
-// room is what soon will be free on the open nodes together: less than that is never enough.
+// room is the sum of what will soon be free on the open nodes: what exceeds it never fits.
 func (sp *space) room() amount {
 	sum := make(amount, len(sp.dims)+firstDevice)
 	for _, pl := range sp.places {
@@ -279,7 +280,7 @@ func (sp *space) room() amount {
 	return sum
 }
 
-// emptied is the same nodes, open and with nothing on them.
+// emptied is the same nodes, open and empty.
 func (sp *space) emptied() *space {
 	if sp.empty != nil {
 		return sp.empty
@@ -296,7 +297,7 @@ func (sp *space) emptied() *space {
 	return sp.empty
 }
 
-// levels of what counts as free.
+// The levels of what counts as free.
 func now(pl *place) amount  { return pl.free }
 func soon(pl *place) amount { return pl.soon }
 
@@ -319,7 +320,7 @@ func (sp *space) cursorFor(need amount, b *barred, soonToo bool) *cursor {
 	return c
 }
 
-// next is a node that can take one slot more, by level; nil if there is none. Those to avoid are skipped.
+// next is a node that can take one more slot, by level; nil if there is none. Nodes in avoid are skipped.
 func (sp *space) next(need amount, b *barred, soonToo bool, avoid job.Avoided) *place {
 	level := now
 	if soonToo {
@@ -337,7 +338,7 @@ func (sp *space) next(need amount, b *barred, soonToo bool, avoid job.Avoided) *
 	return nil
 }
 
-// order lists the open nodes that can take at least one, those first that can take the fewest.
+// order lists the open nodes that can take at least one, ascending by how many they can take.
 func (sp *space) order(need amount, b *barred, level func(*place) amount) []*place {
 	type fit struct {
 		pl *place
@@ -363,10 +364,10 @@ func (sp *space) order(need amount, b *barred, level func(*place) amount) []*pla
 // txn is a set of placements that are committed or undone together.
 type txn struct {
 	sp    *space
-	taken []taking
+	taken []placement
 }
 
-type taking struct {
+type placement struct {
 	slot   *job.Slot
 	at     *place
 	size   job.Resources
@@ -374,10 +375,10 @@ type taking struct {
 	now    bool // it fits what is free now
 }
 
-// put places one slot: on prefer if that fits, else on the next node, else on one to avoid, that which was left first. False if
-// nothing fits.
+// put places one slot: on prefer if it fits there, else on the next node, else on a node of avoid, in the order of avoid. False
+// if nothing fits.
 func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided, soonToo bool) bool {
-	need, known := t.sp.slot(t.sp.wants(s.Address, r))
+	need, known := t.sp.slot(t.sp.needs(s.Address, r))
 	if !known {
 		return false
 	}
@@ -398,7 +399,7 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided
 	if at == nil {
 		return false
 	}
-	t.taken = append(t.taken, taking{s, at, r, need, need.fits(at.free)})
+	t.taken = append(t.taken, placement{s, at, r, need, need.fits(at.free)})
 	at.free.take(need)
 	at.soon.take(need)
 	return true
@@ -427,5 +428,5 @@ func (t *txn) undo() {
 
 // now reports whether everything fits what is free now.
 func (t *txn) now() bool {
-	return !slices.ContainsFunc(t.taken, func(x taking) bool { return !x.now })
+	return !slices.ContainsFunc(t.taken, func(x placement) bool { return !x.now })
 }

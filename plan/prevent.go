@@ -6,8 +6,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Refusal is something that is asked for and must not be done. Whoever plans once does nothing then. Whoever watches
-// does all else, and the job stays as it is.
+// Refusal is a request that must not be carried out. A single plan then does nothing. A watching master does everything else,
+// and the job stays as it is.
 type Refusal struct {
 	Job    string     `json:"job"`
 	Reason job.Reason `json:"reason_code"`
@@ -22,8 +22,8 @@ func (p *pass) refuse(r Refusal) {
 	p.out.Refusals = append(p.out.Refusals, r)
 }
 
-// prevented reports whether a recorded job that is not to run anymore must not be ended, and refuses it. One that has
-// ended has nothing left that could be lost.
+// prevented reports whether a recorded job that is to stop must not be destroyed, and if so adds the refusal. An ended job has
+// nothing left to lose.
 func (p *pass) prevented(name string, rec *job.Record) bool {
 	prevent, said := p.in.Prevent[name]
 	if !said {
@@ -41,8 +41,8 @@ func (p *pass) prevented(name string, rec *job.Record) bool {
 	return true
 }
 
-// preventedMove reports whether a declared job would have to end where it runs, to start under another provider, and must
-// not; it refuses that.
+// preventedMove reports whether a declared job would have to be destroyed to start under another provider and must not be; if
+// so it adds the refusal.
 func (p *pass) preventedMove(spec *job.Job, rec *job.Record) bool {
 	if !spec.Lifecycle.PreventDestroy || spec.Provider == rec.Spec.Provider || isOver(rec) {
 		return false
@@ -51,7 +51,7 @@ func (p *pass) preventedMove(spec *job.Job, rec *job.Record) bool {
 	return true
 }
 
-// isOver reports whether the job has ended, and nothing of it is to run.
+// isOver reports whether the job has ended and none of its slots is live.
 func isOver(rec *job.Record) bool {
 	return rec.Phase.Ended() && !slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return s.Phase.Live() })
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// TestRandomClusters lets random things happen to random jobs on random nodes, and holds every plan on the way
-// against what no plan may do. In the end everything comes to rest, and stays there.
+// TestRandomClusters applies random events to random jobs on random nodes, and checks every plan against what no plan may do.
+// In the end everything comes to rest, and stays there.
 func TestRandomClusters(t *testing.T) {
 	for i := range 10 { // of 100 cases each, unless -rapid.checks says otherwise
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -27,8 +27,7 @@ func TestRandomClusters(t *testing.T) {
 	}
 }
 
-// TestRandomClustersWithAScheduler is the same where a scheduler places, in its own order, and roles are barred
-// from nodes.
+// TestRandomClustersWithAScheduler does the same where a scheduler places, in its own order, and roles are barred from nodes.
 func TestRandomClustersWithAScheduler(t *testing.T) {
 	for i := range 10 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -71,7 +70,7 @@ type checker struct {
 	*world
 	launched map[string]job.Launch // by UID, slot and number
 	newest   map[string]int        // incarnation by UID and slot
-	shown    string                // the plan under check
+	shown    string                // the plan being checked
 }
 
 func randomNode(t *rapid.T, i int) job.Node {
@@ -116,7 +115,7 @@ func randomJob(t *rapid.T, name string) job.Job {
 	j.Priority = rapid.IntRange(0, 2).Draw(t, "priority")
 	if rapid.IntRange(0, 3).Draw(t, "limits") == 0 {
 		c := job.CPU(1000 * rapid.IntRange(0, 4).Draw(t, "limit"))
-		for i := range j.Roles { // a job whose min is over its limits is refused before it comes here
+		for i := range j.Roles { // a job whose min exceeds its limits is rejected before planning
 			r := &j.Roles[i]
 			least, _ := r.Bounds()
 			c += r.Resources.CPU * job.CPU(r.Ceil(least))
@@ -132,7 +131,7 @@ func randomJob(t *rapid.T, name string) job.Job {
 	return j
 }
 
-// event is one thing that happens.
+// event applies one random event.
 func (c *checker) event(t *rapid.T) {
 	var live []*job.Incarnation
 	for _, inc := range c.incs {
@@ -165,7 +164,7 @@ func (c *checker) event(t *rapid.T) {
 	case "bars":
 		c.bars[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "barred")] = map[string]string{node.Name: "taint"}
 	case "extra":
-		c.extra = maps.Clone(c.extra) // of the plan before
+		c.extra = maps.Clone(c.extra) // the previous plan has the old map
 		c.extra[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "role")] = job.Resources{CPU: job.CPU(rapid.IntRange(0, 2).Draw(t, "halves") * 500)}
 	case "drained":
 		node.Drained = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
@@ -192,14 +191,14 @@ func (c *checker) event(t *rapid.T) {
 		j := randomJob(t, fmt.Sprint("j", i))
 		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == j.Name })
 		c.jobs = append(c.jobs, j)
-		delete(c.moved, j.Name) // what is moved from is not declared
+		delete(c.moved, j.Name) // the old name of a move is not declared
 		delete(c.removed, j.Name)
 	case "undeclare":
 		i := rapid.IntRange(0, 2).Draw(t, "job")
 		c.jobs = slices.DeleteFunc(c.jobs, func(old job.Job) bool { return old.Name == fmt.Sprint("j", i) })
 	case "forget":
 		c.lose()
-		clear(c.launched) // with the records goes what was planned and not carried out
+		clear(c.launched) // lost with the records: what was planned and not carried out
 		clear(c.newest)
 	case "rerun":
 		c.rerun = true
@@ -215,7 +214,7 @@ func (c *checker) event(t *rapid.T) {
 	}
 }
 
-// blockEvent is an edit of what the files say of names.
+// blockEvent is a random edit of the moved, removed and import blocks.
 func (c *checker) blockEvent(t *rapid.T, what string) {
 	if what == "block" || len(c.jobs) == 0 {
 		clear(c.moved)
@@ -231,7 +230,7 @@ func (c *checker) blockEvent(t *rapid.T, what string) {
 		if slices.ContainsFunc(c.jobs, func(j job.Job) bool { return j.Name == to }) {
 			return
 		}
-		for from, last := range c.moved { // chains are followed before
+		for from, last := range c.moved { // chains are resolved beforehand
 			if last == name {
 				c.moved[from] = to
 			}
@@ -305,11 +304,11 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	before := asJSON(t, in)
 	p := plan.Make(in)
 	if after := asJSON(t, in); !bytes.Equal(before, after) {
-		t.Fatalf("the input was modified:\n%s\n%s", before, after) // a bug of the worst kind: show it all
+		t.Fatalf("the input was modified:\n%s\n%s", before, after) // the worst kind of bug: show everything
 	}
 	c.shown = render(p)
 	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
-		t.Fatalf("planned twice, and differently:\n%s\n%s", a, b)
+		t.Fatalf("the same input gives two different plans:\n%s\n%s", a, b)
 	}
 	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released); same == p.Dirty {
 		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, c.status(), c.shown)
@@ -334,7 +333,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	return p
 }
 
-// held is what holds, as the planner counts it.
+// held reports whether the slot holds, as the planner counts it.
 func held(s job.Slot) bool {
 	switch s.Phase {
 	case job.Pending:
@@ -347,8 +346,8 @@ func held(s job.Slot) bool {
 	return true
 }
 
-// reserved is what counts towards the limits: a slot that succeeded holds nothing anymore, and one that lost its place, or
-// was edited, nothing until it has one that the limits allow.
+// reserved is what counts towards the limits. A slot that succeeded holds nothing anymore; one that lost its place, or was
+// edited, holds nothing until it has a place that the limits allow.
 func reserved(s job.Slot) job.Resources {
 	if !s.Phase.Live() || s.Phase == job.Pending {
 		return job.Resources{}
@@ -358,8 +357,8 @@ func reserved(s job.Slot) job.Resources {
 
 func reserves(s job.Slot) bool { return s.Phase.Live() && s.Node != "" }
 
-// checkReplacements: a slot that is replaced counts once, and comes to a node that may take it; one that has no place to come
-// back to is not said to be replaced.
+// checkReplacements: a slot that is replaced counts once, and goes to a node that may take it; a slot without a place to return
+// to is not shown as replaced.
 func (c *checker) checkReplacements(t *rapid.T, p plan.Plan) {
 	type slotOf struct {
 		uid  string
@@ -372,22 +371,22 @@ func (c *checker) checkReplacements(t *rapid.T, p plan.Plan) {
 		made[at] = made[at] || change.Action == plan.Create || change.Action == plan.Replace
 		gone[at] = gone[at] || change.Action == plan.Delete
 		if made[at] && gone[at] {
-			t.Fatalf("%s is both made and destroyed:\n%s", change.Slot, c.shown)
+			t.Fatalf("%s is both created and deleted:\n%s", change.Slot, c.shown)
 		}
 		if change.Action != plan.Replace || change.Launch != nil || !c.can.Places {
 			continue
 		}
 		s := p.Records[change.Job].Slot(change.Slot.Role, change.Slot.Index)
 		if n := c.node(change.Node); n == nil && (change.Node != "" || s == nil || s.Node == "") {
-			t.Fatalf("%s is replaced on %q, which is not there:\n%s", change.Slot, change.Node, c.shown)
+			t.Fatalf("%s is replaced on %q, which does not exist:\n%s", change.Slot, change.Node, c.shown)
 		}
 	}
 }
 
-// checkPlaces: no new placement makes a node hold more than it has, whatever holds it.
+// checkPlaces: no new placement overloads a node, whatever holds its resources.
 func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 	type key struct {
-		uid, role string // a UID is one job's, whatever its name
+		uid, role string // a UID belongs to one job, whatever its name
 		index     int
 	}
 	keyOf := func(uid string, a job.Address) key { return key{uid, a.Role, a.Index} }
@@ -399,7 +398,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			}
 		}
 	}
-	for _, inc := range in.Snapshot.Incarnations { // adopted with the place that they have
+	for _, inc := range in.Snapshot.Incarnations { // adopted with their places
 		if k := keyOf(inc.UID, inc.Slot); inc.State != job.Gone && before[k] == "" {
 			before[k] = inc.Node
 		}
@@ -412,7 +411,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 	}
 	sums := map[string]job.Resources{}
 	fresh := map[string]job.Address{}
-	taken := map[string]job.Resources{} // by what is fresh
+	taken := map[string]job.Resources{} // by new placements
 	places := map[key]string{}
 	for _, rec := range p.Records {
 		for _, s := range rec.Slots {
@@ -429,7 +428,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			}
 			sums[s.Node] = sums[s.Node].Add(s.Reserved).Add(extra)
 			if there[k] == s.Node {
-				continue // it is there, whoever chose it
+				continue // it runs, whoever placed it
 			}
 			if !c.lookedAt(in, p, s.Address) {
 				continue
@@ -448,7 +447,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 	for name, a := range fresh {
 		n := c.node(name)
 		if n == nil {
-			t.Fatalf("%s was placed on %s, which is not there", a, name)
+			t.Fatalf("%s was placed on %s, which does not exist", a, name)
 		}
 		if n.Closed != "" || n.Drained != "" {
 			t.Fatalf("%s was placed on %s, which is closed or drained", a, name)
@@ -456,14 +455,14 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 		if why := in.Bars[fmt.Sprintf("job.%s.%s", a.Job, a.Role)][name]; why != "" {
 			t.Fatalf("%s was placed on %s, which is barred to it: %s", a, name, why)
 		}
-		// A node that came back without the devices of what still ends on it may take what needs none.
+		// A node that lost the devices of slots still stopping on it may take slots that need no devices.
 		if r := ofKinds(sums[name], taken[name]); !r.Fits(n.Capacity.Sub(n.Foreign)) {
 			t.Fatalf("with %s, %s holds %s of %s (others %s):\n%s%s", a, name, r, n.Capacity, n.Foreign, c.status(), c.shown)
 		}
 	}
 }
 
-// ofKinds is what r has of the kinds of which taken has any.
+// ofKinds is the part of r of the kinds that taken has any of.
 func ofKinds(r, taken job.Resources) job.Resources {
 	if taken.CPU == 0 {
 		r.CPU = 0
@@ -527,7 +526,7 @@ func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
 	}
 }
 
-// checkNumbers: a number names one start, and numbers only grow.
+// checkNumbers: a number identifies one start, and numbers only grow.
 func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 	for _, ch := range p.Changes {
 		if ch.Launch == nil || ch.Wave > 0 {
@@ -536,7 +535,7 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 		l := *ch.Launch
 		key := fmt.Sprintf("%s %s %d", l.UID, l.Slot, l.Incarnation)
 		if old, known := c.launched[key]; known && (c.can.Places && old.Node != l.Node || old.Fingerprint != l.Fingerprint) {
-			t.Fatalf("%s is to be launched again, on %s instead of %s", key, l.Node, old.Node)
+			t.Fatalf("%s is launched again, on %s instead of %s", key, l.Node, old.Node)
 		}
 		c.launched[key] = l
 		slot := l.UID + " " + l.Slot.String()
@@ -547,8 +546,8 @@ func (c *checker) checkNumbers(t *rapid.T, p plan.Plan) {
 	}
 }
 
-// checkSpared: what was let go, or must not be destroyed, is not stopped permanently; what was moved has the same UID and
-// the same incarnations as before.
+// checkSpared: forgotten jobs, and those that must not be destroyed, are not stopped permanently; moved jobs keep their UID and
+// incarnations.
 func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 	spared := map[string]bool{}
 	for uid := range p.Released {
@@ -561,17 +560,17 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 	}
 	for _, ch := range p.Changes {
 		if spared[ch.UID] && (len(ch.Stop) > 0 || ch.Launch != nil || ch.Action == plan.Delete) {
-			t.Fatalf("%s of %s, which was let go:\n%s", ch.Action, ch.UID, c.shown)
+			t.Fatalf("%s of %s, which was forgotten:\n%s", ch.Action, ch.UID, c.shown)
 		}
 		if ch.From == "" {
 			continue
 		}
 		before, after := in.Records[ch.From], p.Records[ch.Job]
 		if after == nil && !declares(in, ch.Job) && !runs(in, before.UID) {
-			continue // declared no more under either name, it ends, and nothing of it must be waited for
+			continue // declared under neither name, it is destroyed, and nothing may wait for it
 		}
 		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
-			t.Fatalf("%s was moved to %s, and is another job:\n%s", ch.From, ch.Job, c.shown)
+			t.Fatalf("%s was moved to %s, but has another UID:\n%s", ch.From, ch.Job, c.shown)
 		}
 	}
 }
@@ -586,8 +585,8 @@ func runs(in plan.Input, uid string) bool {
 
 func isOver(rec *job.Record) bool { return rec != nil && rec.Phase.Ended() }
 
-// checkQueued: what a scheduler has not placed yet costs nothing. It may be withdrawn, but no other one takes
-// its slot while its declaration is the same.
+// checkQueued: what a scheduler has not placed yet costs nothing. It may be withdrawn, but no other incarnation takes its slot
+// while its declaration stays the same.
 func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
 	if c.can.Places {
 		return
@@ -602,13 +601,13 @@ func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
 			continue
 		}
 		if after.Incarnation != before.Incarnation {
-			t.Fatalf("%s was queued, and is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
+			t.Fatalf("%s was queued, but is started again as %d:\n%s", inc.Slot, after.Incarnation, c.shown)
 		}
 	}
 }
 
-// checkHeard: where a scheduler places, what is heard of on a node that is not listed stays what it is, unless its
-// declaration or its job ended it.
+// checkHeard: where a scheduler places, an incarnation in contact on a node that is not listed is kept, unless its declaration
+// or its job ended it.
 func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 	if c.can.Places {
 		return
@@ -627,22 +626,22 @@ func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 			continue
 		}
 		if after.Cause == job.NodeGone && after.Incarnation != before.Incarnation {
-			t.Fatalf("%s is heard of, and was taken for gone with its node:\n%s", inc.Slot, c.shown)
+			t.Fatalf("%s is in contact, but counts as gone with its node:\n%s", inc.Slot, c.shown)
 		}
 	}
 }
 
-// rest lets time continue with nothing more happening. In the end no plan has a change or anything to store, and
-// no number of passes and hours brings one.
+// rest lets time pass without events. Eventually no plan has a change or anything to store, and no number of passes and hours
+// brings one.
 func (c *checker) rest(t *rapid.T) {
 	c.slowStop = false
 	c.scope = plan.Scope{}
 	c.stopped()
-	c.kind = true // where it disagrees with the planner forever, jobs that do not come up are tried forever
+	c.kind = true // an unkind scheduler would disagree with the planner forever, and jobs would be retried forever
 	quiet := 0
 	for pass := 0; quiet < 4; pass++ {
 		if pass == 120 {
-			t.Fatalf("no rest:\n%s%s", render(c.plan(t)), c.status())
+			t.Fatalf("plans do not come to rest:\n%s%s", render(c.plan(t)), c.status())
 		}
 		p := c.plan(t)
 		before := c.fingerprint()

@@ -6,9 +6,9 @@ import (
 
 func unplaced(s *job.Slot) bool { return s.Node == "" }
 
-// recover places what lost its place, ahead of all new work: first where it was, else elsewhere.
+// recover places slots that lost their place, ahead of all new work: first where they were, else elsewhere.
 func (p *pass) recover() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if w.outside(s.Address) {
@@ -37,7 +37,7 @@ func (p *pass) recover() {
 			s.Node = t.taken[0].at.node.Name
 			p.out.Dirty = true
 			if w.launched(s) {
-				continue // it has another hint now, and stays what it is
+				continue // only its hint has changed
 			}
 			if s.Phase == job.Pending {
 				p.begin(s)
@@ -47,7 +47,7 @@ func (p *pass) recover() {
 	}
 }
 
-// keepPlace holds a place for a slot that comes back, once it has stopped or its next start is due: nobody else gets it
+// keepPlace holds a place for a slot that returns once it has stopped or its next start is due: no other slot gets it
 // meanwhile.
 func (p *pass) keepPlace(w *work, sp *space, s *job.Slot) {
 	if w.succeeded(s.Address.Role) {
@@ -63,18 +63,18 @@ func (p *pass) begin(s *job.Slot) {
 	if !p.step(s, job.Granted) {
 		return
 	}
-	s.Incarnation++ // a number is used once, also if what it named may never have run
+	s.Incarnation++ // a number is used once, even if its incarnation may never have run
 	s.InPlace = 0
 }
 
-// placed reports whether a slot that holds has a place, or needs none yet: its next start is held back. One that is still
-// being stopped needs one already, so that a plan says what happens to it. One that is heard of has one: where the
-// scheduler bound it is seen in a moment.
+// placed reports whether a slot that holds has a place, or needs none yet because its next start is delayed. A slot that is
+// still being stopped already needs one, so that a plan says what happens to it. A slot whose agent is in contact has one: the
+// scheduler's binding is observed in a moment.
 func (w *work) placed(s *job.Slot) bool {
-	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && heard(w.current(s))
+	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && inContact(w.current(s))
 }
 
-// makeRoom shrinks others, as for a new job, for the slots that a role lacks to its min; or it waits.
+// makeRoom shrinks other jobs, as for a new job, for the slots that a role needs to reach its min; otherwise it waits.
 func (p *pass) makeRoom(w *work, r *job.Role, unplaced []*job.Slot, lacking int) {
 	t := &txn{sp: p.space(w.spec.Provider)}
 	if lacking > 0 && p.fitByShrinking(t, w, unplaced[:min(lacking, len(unplaced))]) {
@@ -86,6 +86,6 @@ func (p *pass) makeRoom(w *work, r *job.Role, unplaced []*job.Slot, lacking int)
 	if lacking > 0 {
 		unplaced = unplaced[:min(lacking, len(unplaced))]
 	}
-	p.wait(w, r.Name, p.shortage(w, unplaced))
+	p.addWait(w, r.Name, p.shortage(w, unplaced))
 	p.decided(w, job.WaitCapacity)
 }

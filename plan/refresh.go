@@ -8,15 +8,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// refresh brings the records up to what is seen, and decides nothing: what is wrong is entered and left for a later
-// plan. Jobs are looked at as they were last applied.
+// refresh updates the records from the snapshot and decides nothing: faults are recorded and left for a later plan. Jobs count
+// as they were last applied.
 func (p *pass) refresh() Plan {
 	for _, w := range p.jobs {
 		if w.frozen {
 			continue
 		}
 		p.track(w)
-		p.enterFaults(w)
+		p.recordFaults(w)
 		if w.active() && w.done() {
 			w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
 			p.out.Dirty = true
@@ -27,13 +27,13 @@ func (p *pass) refresh() Plan {
 	return p.finish()
 }
 
-// asLastApplied declares every recorded job as it was last applied, and nothing else.
+// asLastApplied replaces the declarations by the recorded jobs as last applied.
 func (p *pass) asLastApplied() {
 	p.in.Jobs, p.in.Keep, p.in.Rerun, p.in.Blocks = nil, true, nil, Blocks{}
 	p.in.Scope.Replace = nil
 }
 
-// Drift is one object that runs differently than it was last applied, and by nothing that a plan has decided.
+// Drift is one object that differs from what was last applied, not because of a plan.
 type Drift struct {
 	Slot     job.Address `json:"slot"`
 	UID      string      `json:"uid"`
@@ -41,19 +41,19 @@ type Drift struct {
 	// Action is Update if it was changed, Delete if it is gone, Create if it runs and is not recorded.
 	Action  Action       `json:"action"`
 	Reasons []job.Reason `json:"reasons,omitempty"`
-	// Fields are what of it was changed: Before as it was applied, After as it is now.
+	// Fields are the changed attributes: Before as applied, After as it is now.
 	Fields []job.FieldChange `json:"fields,omitempty"`
 }
 
-// Drifted lists what runs differently than the records say, by address: what is seen of recorded jobs against what was
-// last applied. It reads facts and decides nothing.
+// Drifted compares what is observed of recorded jobs with what was last applied, and lists the differences by address. It only
+// reads.
 func Drifted(in *Input) []Drift {
 	type at struct {
 		uid  string
 		slot job.Address
 	}
 	seen := map[at][]*job.Incarnation{}
-	byUID := map[string]string{} // the names that recorded jobs have
+	byUID := map[string]string{} // current names of recorded jobs
 	for name, rec := range in.Records {
 		byUID[rec.UID] = name
 	}
@@ -82,7 +82,7 @@ func Drifted(in *Input) []Drift {
 	for name, rec := range in.Records {
 		site := in.Capabilities[rec.Spec.Provider]
 		if _, shown := in.Capabilities[rec.Spec.Provider]; !shown || rec.Site != "" && site.Site != "" && rec.Site != site.Site {
-			continue // nothing is known of it
+			continue // nothing is known about it
 		}
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
@@ -93,7 +93,7 @@ func Drifted(in *Input) []Drift {
 			delete(seen, key)
 		}
 	}
-	for key, incs := range seen { // of slots that no record has
+	for key, incs := range seen { // slots without a record
 		for _, inc := range incs {
 			if inc.State != job.Gone && included(key.slot) {
 				out = append(out, Drift{Slot: key.slot, UID: key.uid, Provider: inc.Provider, Action: Create,
@@ -105,7 +105,7 @@ func Drifted(in *Input) []Drift {
 	return out
 }
 
-// driftOf holds what is seen of a slot against its record. places: the planner chose its node.
+// driftOf compares what is observed of a slot with its record. places: the planner chose its node.
 func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool) (d Drift, drifted bool) {
 	d = Drift{Slot: s.Address, UID: rec.UID, Provider: rec.Spec.Provider, Action: Update}
 	if s.Incarnation == 0 || !s.Phase.Live() || s.Phase == job.Canceling || s.Phase == job.Failing || s.Phase == job.Pending {
@@ -130,7 +130,7 @@ func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool)
 		d.Reasons = []job.Reason{job.Because(NewerIncarnation, "incarnation", runs, "recorded", recorded)}
 	case current == nil:
 		d.Action, d.Reasons = Delete, []job.Reason{job.Because(Gone)}
-		return d, s.Phase != job.Scheduling // else it is still to be started
+		return d, s.Phase != job.Scheduling // in Scheduling it is still to be started
 	case current.State == job.Gone && current.Ended == job.EndFinished:
 		changed("phase", string(s.Phase), string(job.Succeeded))
 		d.Reasons = []job.Reason{job.Because(EndedWell)}
@@ -150,12 +150,12 @@ func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool)
 	return d, true
 }
 
-// endOf says how an incarnation ended that nobody of ours had stopped.
+// endOf says how an incarnation ended that we did not stop.
 func endOf(s *job.Slot, inc *job.Incarnation) []job.Reason {
 	return append(evidence("", s.Node, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit), reported("", inc.Evidence)...)
 }
 
-// endedBy is the cause of an end of which the infrastructure names none.
+// endedBy is the cause of an end for which the infrastructure gives none.
 func endedBy(inc *job.Incarnation) job.Cause {
 	switch {
 	case inc.Exit != nil && inc.Exit.NotStarted != "":
@@ -164,7 +164,7 @@ func endedBy(inc *job.Incarnation) job.Cause {
 		return job.OutOfMemory
 	case inc.Ended == job.EndLeft:
 		return job.AgentLeft
-	case inc.Ended == job.EndFailed: // its processes had ended before their agent did, and it could still say how
+	case inc.Ended == job.EndFailed: // its processes ended before their agent, which could still report how
 		return inc.Exit.Cause()
 	}
 	return job.AgentGone

@@ -6,18 +6,18 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// A job that failed and is declared as before starts again with an explicit apply, where there is room. It takes places from
-// jobs of a lower priority, and not, as a new one does, from those of its own: a job whose program ends at once would make
-// them shrink and grow again with every apply, and train nothing itself.
+// A job that failed and is declared as before starts again with an explicit apply, if there is room. It takes places from jobs
+// of a lower priority but, unlike a new job, not from those of its own: a job whose program exits at once would make them
+// shrink and grow again with every apply, and train nothing itself.
 
-// postpone notes that there is no room for a job to start again, which therefore stays as it ended.
+// postpone notes that there is no room for a job to start again. It stays ended.
 func (p *pass) postpone(w *work, gang []*job.Slot) {
 	why := job.Because(RetryWaits, "job", w.name, "phase", string(p.in.Records[w.name].Phase)).With(p.shortage(w, gang))
 	p.postponed = append(p.postponed, Wait{Job: w.name, Reasons: []job.Reason{why}})
 }
 
-// withoutPostponed is the plan in which the jobs that are postponed were not asked for to start again: their records, with
-// the evidence of why they failed, stay. in is what this pass was made with.
+// withoutPostponed plans again with in, the input of this pass, but without rerunning the postponed jobs: their records, with
+// the evidence of why they failed, stay.
 func (p *pass) withoutPostponed(in Input) Plan {
 	in.Rerun = maps.Clone(in.Rerun)
 	for _, w := range p.postponed {

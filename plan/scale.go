@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// unload shrinks elastic roles on nodes that hold more than they have, the most fulfilled first; never below min. Where a
-// scheduler places, what is bound fits by its word: a node shows less for a moment while a device plugin restarts.
+// unload shrinks elastic roles on overloaded nodes, the most fulfilled first; never below min. Where a scheduler places, what
+// is bound is assumed to fit: a node shows less capacity for a moment while a device plugin restarts.
 func (p *pass) unload() {
 	for _, provider := range slices.Sorted(maps.Keys(p.spaces)) {
 		sp := p.spaces[provider]
@@ -20,14 +20,14 @@ func (p *pass) unload() {
 			continue
 		}
 		for _, pl := range sp.places {
-			for over(pl) {
+			for overloaded(pl) {
 				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
 					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, sp, pl) != nil
 				})
 				if w == nil {
 					break
 				}
-				goal := role.Floor(len(w.of(role.Name)) - 1)
+				goal := role.Floor(len(w.heldSlots(role.Name)) - 1)
 				last := w.onNode(role.Name, sp, pl)
 				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, job.Because(NodeOverloaded, "node", pl.node.Name))
 			}
@@ -35,11 +35,11 @@ func (p *pass) unload() {
 	}
 }
 
-func over(pl *place) bool {
+func overloaded(pl *place) bool {
 	return slices.ContainsFunc(pl.soon, func(n int64) bool { return n < 0 })
 }
 
-// relieves reports whether the node holds less than too much of something without these resources.
+// relieves reports whether freeing these resources reduces the node's overload.
 func (sp *space) relieves(pl *place, r job.Resources) bool {
 	a, _ := sp.slot(r)
 	for i, n := range pl.soon {
@@ -50,10 +50,10 @@ func (sp *space) relieves(pl *place, r job.Resources) bool {
 	return false
 }
 
-// onNode is the role's slot on the overloaded node that would go first, of those that relieve it; nil if there is none.
+// onNode is the role's slot on the overloaded node to give up first, of those that relieve it; nil if there is none.
 func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	var last *job.Slot
-	for _, s := range w.of(role) {
+	for _, s := range w.heldSlots(role) {
 		if s.Node == pl.node.Name && sp.relieves(pl, sp.held(s)) && s.Phase != job.Canceling && (last == nil || victimOrder(s, last) < 0) {
 			last = s
 		}
@@ -61,19 +61,18 @@ func (w *work) onNode(role string, sp *space, pl *place) *job.Slot {
 	return last
 }
 
-// mostFulfilled is the elastic role above its min that has the most of what it may have; of equals the one
-// whose turn is last.
+// mostFulfilled is the most fulfilled elastic role above its min; among equals the last in serving order.
 func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.Role) {
 	var best *work
 	var bestRole *job.Role
 	var most float64
-	for _, w := range slices.Backward(p.turn) {
+	for _, w := range slices.Backward(p.servingOrder) {
 		for i := range w.spec.Roles {
 			r := &w.spec.Roles[i]
-			if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
+			if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 				continue
 			}
-			count := len(w.of(r.Name))
+			count := len(w.heldSlots(r.Name))
 			if r.Floor(count-1) == 0 || !eligible(w, r) {
 				continue
 			}
@@ -85,12 +84,12 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 	return best, bestRole
 }
 
-// nobody goes before others.
+// nobody prefers no slot.
 func nobody(*job.Slot) bool { return false }
 
-// shrinkTo takes a role down to goal slots. Those that are to go first do, whatever their rank.
+// shrinkTo shrinks a role to goal slots. Slots that first selects are given up first, whatever their rank.
 func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bool, why job.Reason) {
-	held := w.of(r.Name)
+	held := w.heldSlots(r.Name)
 	slices.SortStableFunc(held, func(a, b *job.Slot) int {
 		switch before, after := first(a), first(b); {
 		case before && !after:
@@ -119,9 +118,9 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 	}
 }
 
-// shrink gives up what cannot be placed, where the role may do with less, and brings counts to legal sizes.
+// shrink gives up slots that cannot be placed, where the role allows fewer, and brings counts to legal sizes.
 func (p *pass) shrink() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if !w.admitted() {
 			continue
 		}
@@ -129,7 +128,7 @@ func (p *pass) shrink() {
 			p.shrinkRole(w, &w.spec.Roles[i])
 		}
 		for !w.within(nil) {
-			v := mostOf(w.elastic())
+			v := mostFulfilledVictim(w.elastic())
 			if v == nil {
 				break
 			}
@@ -139,10 +138,10 @@ func (p *pass) shrink() {
 }
 
 func (p *pass) shrinkRole(w *work, r *job.Role) {
-	if w.succeeded(r.Name) || !w.sizable(r.Name) {
+	if w.succeeded(r.Name) || !w.resizable(r.Name) {
 		return
 	}
-	held := w.of(r.Name)
+	held := w.heldSlots(r.Name)
 	least, most := r.Bounds()
 	unplaced := slices.DeleteFunc(slices.Clone(held), w.placed)
 	goal := r.Floor(len(held) - len(unplaced))
@@ -192,11 +191,11 @@ func (u *units) Pop() any {
 	return last
 }
 
-// grow gives one legal step at a time to the least fulfilled, by planned counts, until nothing fits. What
-// did not fit once is not asked again: what is free only shrinks here.
+// grow gives one legal step at a time to the least fulfilled role, by planned counts, until nothing fits. A role that did not
+// fit once is not tried again: what is free only shrinks here.
 func (p *pass) grow() {
 	var queue units
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if !w.admitted() || w.short() {
 			continue
 		}
@@ -205,9 +204,9 @@ func (p *pass) grow() {
 			if r.Scaling == nil || w.succeeded(r.Name) {
 				continue
 			}
-			u := &unit{w, r, len(w.of(r.Name)), r.Scaling.Max}
+			u := &unit{w, r, len(w.heldSlots(r.Name)), r.Scaling.Max}
 			if !w.started() || p.in.Once {
-				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // where it begins; the policy owns it afterwards
+				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // initial size; afterwards its scaling owns the number
 			}
 			if u.count < u.most {
 				queue = append(queue, u)
@@ -242,19 +241,18 @@ func (w *work) short() bool {
 	})
 }
 
-// regrowAfter is how long a slot whose pod was withdrawn before a scheduler had bound it stays so, before its role
-// grows into it again: where the scheduler sees room and the planner does not, or the other way around, pods come and go no
-// faster than that.
+// regrowAfter is the minimum time before a role grows again into a slot whose pod was withdrawn unbound. It limits how fast
+// pods are created and deleted while the planner and the scheduler disagree about what fits.
 const regrowAfter = 30 * time.Second
 
-// rests reports whether it is too early to grow into the slot again.
-func (p *pass) rests(w *work, s *job.Slot) bool {
+// coolingDown reports whether it is too early to grow into the slot again.
+func (p *pass) coolingDown(w *work, s *job.Slot) bool {
 	return s.Unbound && s.Phase == job.Canceled && p.pending(s.Since, regrowAfter)
 }
 
 func (p *pass) growStep(u *unit, n int) bool {
 	slots := p.fresh(u.w, u.role, n)
-	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.rests(u.w, s) }) {
+	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
 		return false
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}
@@ -265,7 +263,7 @@ func (p *pass) growStep(u *unit, n int) bool {
 		}
 	}
 	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
-	if u.w.world.Generation > 0 { // before that it is where the job starts, and needs no reason
+	if u.w.world.Generation > 0 { // before that it is the initial size, and needs no reason
 		why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
 			"from", strconv.Itoa(u.count), "to", strconv.Itoa(u.count+n))
 		for _, s := range slots {

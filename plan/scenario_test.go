@@ -21,53 +21,53 @@ import (
 
 // TestScenarios plays the files of testdata: events in, plans out. Each command is one of
 //
-//	nodes          one a line: NAME cpu=4 mem=8GiB gpu=2 foreign=1 closed=cordoned (a known one is changed)
+//	nodes          one per line: NAME cpu=4 mem=8GiB gpu=2 foreign=1 closed=cordoned (changes a known node)
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
-//	job NAME       declares a job, again if it is there: a role a line, and lines for the job itself
-//	undeclare NAME takes a job out of the files
-//	fault          one a line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
+//	job NAME       declares a job, or changes it: one role per line, and lines for the job itself
+//	undeclare NAME removes a job from the files
+//	fault          one per line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
-//	deaf SLOT      its agent does not hear that its world has ended, until a process of it fails
+//	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
-//	incidents      what is recorded of each job's
-//	plan           plans and shows, and does nothing
-//	sizes          plans, and shows what it says of the sizes of elastic roles
+//	incidents      the recorded incidents of each job
+//	plan           plans, and shows the plan without carrying it out
+//	sizes          plans, and shows the plan's sizes of elastic roles
 //	pass           one pass: plan, carry out; the service does nothing
-//	run            passes, with the service between them, until nothing more happens
+//	run            passes, with the service in between, until nothing more happens
 //	advance 5s     lets time pass
 //	forget         loses the state
 //	rerun          the next pass is an explicit apply
-//	once, watch    plans are those of a run that ends, from now on; of one that continues, as they are to begin with
-//	slow, stopped  stops take until "stopped"
+//	once, watch    from now on plans are for a run that ends; for one that continues, the default
+//	slow, stopped  stops are not completed until "stopped"
 //	lag, seen      what is launched is not in the snapshots until "seen"
 //	keep           the jobs that are no longer declared continue
 //	status         what runs
 //
-// and with a scheduler that places:
+// and for a provider with a scheduler:
 //
-//	capabilities   what the provider can, instead of placing: scheduler, needs-image, shared, nodes-unknown, owner=, site=
+//	capabilities   the provider's capabilities, instead of placing: scheduler, needs-image, shared, nodes-unknown, owner=, site=
 //	schedule       binds what fits, in the scheduler's own order
-//	bind           one a line: SLOT NODE [starting] (it is bound, and not up yet)
-//	registers      one a line: SLOT: its agent has registered, and where it is bound is not seen yet
-//	waiting        one a line: SLOT TEXT: why it is not up yet
-//	drift          one a line: SLOT PATH BEFORE AFTER: somebody edited it
-//	held           one a line: JOB TEXT: why nothing of it may be launched yet; without a line, of none anymore
-//	stray          one a line: JOB UID [OWNER]: a slot of a job of that UID runs
-//	extra ROLE     cpu=, mem=, gpu=: what a pod of it takes beside what it reserves; without them nothing
-//	bars           one a line: ROLE NODE REASON; "open ROLE" takes them away
-//	groups         what the provider is told of the jobs
-//	away, back     the provider shows another site; it shows this one again
-//	graces         plans, and shows how long what it stops may take
-//	gated          which of what runs was launched to wait for its gang
-//	moved FROM TO, removed NAME, removed-declared ADDRESS, removed-module NAME, import SELECTOR ID    what the files say of names; blocks takes it all away
-//	named SLOT NAME   what the infrastructure calls a slot's incarnation
-//	released       what is remembered of jobs that were forgotten
+//	bind           one per line: SLOT NODE [starting] (bound, but not up yet)
+//	registers      one per line: SLOT: its agent has registered, but its node is not observed yet
+//	waiting        one per line: SLOT TEXT: why it is not up yet
+//	drift          one per line: SLOT PATH BEFORE AFTER: somebody edited it
+//	held           one per line: JOB TEXT: why nothing of it may be launched yet; without lines, no job is held
+//	stray          one per line: JOB UID [OWNER]: a slot of a job of that UID runs
+//	extra ROLE     cpu=, mem=, gpu=: what a pod of it takes in addition to its reservation; nothing if empty
+//	bars           one per line: ROLE NODE REASON; "open ROLE" removes them
+//	groups         what the provider is told about the jobs
+//	away, back     the provider shows another site; it shows the first one again
+//	graces         plans, and shows the grace of each stop
+//	gated          which running slots were launched to wait for their gang
+//	moved FROM TO, removed NAME, removed-declared ADDRESS, removed-module NAME, import SELECTOR ID    blocks of the files; blocks removes them all
+//	named SLOT NAME   sets the infrastructure's name of a slot's incarnation
+//	released       what is remembered of forgotten jobs
 //	destroy        everything, from now on
-//	avoided        which slots are to go elsewhere
-//	target, exclude, replace   one address a line, from now on; unscoped takes all of that away. "references" are lines
-//	               of target: ROLE < ROLE is made of values of the other
-//	refresh        brings the records up to what is seen; drifted shows what that would be
+//	avoided        which nodes slots avoid
+//	target, exclude, replace   one address per line, from now on; unscoped removes them all. "references" are lines
+//	               of target: ROLE < ROLE takes values from the other
+//	refresh        updates the records from the snapshot; drifted shows what would change
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -252,7 +252,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 	return "", nil
 }
 
-// name gives the newest incarnation of a slot its name, and what owns it that of its job.
+// name sets the name of a slot's newest incarnation, and its owner's from its job.
 func (w *world) name(slot, name string) error {
 	a, err := job.ParseAddress("job." + slot)
 	if err != nil {
@@ -611,7 +611,7 @@ func (w *world) hurt(words []string) error {
 	if inc == nil || inc.Member == nil && words[1] != "agent" && key != "unstarted" && key != "init" && cause == "" {
 		return fmt.Errorf("%s does not run", a)
 	}
-	if cause != "" { // what the infrastructure ends was told to stop first, and exits with some code
+	if cause != "" { // what the infrastructure stops was asked to stop first, and exits with some code
 		w.end(inc, job.EndLeft, &job.Exit{Code: 143, Signal: "terminated"})
 		inc.Cause = cause
 		if len(words) > 2 {
@@ -690,7 +690,7 @@ func (w *world) run() (string, error) {
 	return b.String(), err
 }
 
-// status is a line a job, and a line for each of its slots that has a place or a future.
+// status is a line per job, and a line per slot that has a place or a future.
 func (w *world) status() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.records)) {
@@ -731,7 +731,7 @@ func (w *world) status() string {
 	return b.String()
 }
 
-// render is a plan in short: like changes of a role are folded.
+// render is a plan in short: equal changes of a role are folded.
 func render(p plan.Plan) string {
 	var b strings.Builder
 	for _, n := range p.Notices {

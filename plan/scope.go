@@ -9,25 +9,25 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Scope bounds a plan to a part of the jobs, or asks for more than they need. The zero Scope does neither.
+// Scope limits a plan to a part of the jobs, or asks for more than they need. The zero Scope does neither.
 //
-// What is out of scope is as it was afterwards: on its infrastructure and in the records. It keeps what it holds, so
-// nothing in scope is given its places. A scope never splits what has to go together: a Wait that is Held says what is
-// held back, and why. Jobs are in scope by the names that they are to have: moved blocks are followed first.
+// What is out of scope stays as it is, on its infrastructure and in the records. It keeps its resources, so nothing in scope is
+// given its places. A scope never splits what goes together: a Held Wait says what is held back, and why. Jobs are matched by
+// their new names: moved blocks are applied first.
 type Scope struct {
-	// Targets are what may be changed, together with the roles that it depends on: by depends_on, and by the values that
-	// it is made of. In a plan to destroy it is together with those that depend on it. None is everything.
+	// Targets are what may be changed, together with the roles that it depends on: by depends_on, and by the values that it
+	// references. In a plan to destroy, together with the roles that depend on it. Empty is everything.
 	Targets []job.Selector `json:"targets,omitempty"`
-	// Excludes are what may not be changed, together with the roles that depend on it; in a plan to destroy with those
-	// that it depends on.
+	// Excludes are what may not be changed, together with the roles that depend on it; in a plan to destroy, together with
+	// those that it depends on.
 	Excludes []job.Selector `json:"excludes,omitempty"`
-	// Replace are slots that start again though nothing is wrong with them.
+	// Replace are slots to start again although they are healthy.
 	Replace []Replacement `json:"replace,omitempty"`
-	// References are the roles that a role takes values of, by its address ("job.mnist.ps").
+	// References are the roles that a role takes values from, by its address ("job.mnist.ps").
 	References map[string][]string `json:"references,omitempty"`
 }
 
-// Replacement asks for the next incarnation of a slot. It is done once another one has the slot.
+// Replacement requests the next incarnation of a slot. It is done once the slot has another incarnation.
 type Replacement struct {
 	Slot        job.Address `json:"slot"`
 	UID         string      `json:"uid"`
@@ -44,7 +44,7 @@ func (s *Scope) Touches(name string) bool {
 	return (len(s.Targets) == 0 || slices.ContainsFunc(s.Targets, ofJob)) && !slices.ContainsFunc(s.Excludes, all)
 }
 
-// Replacements are what selectors name of recorded jobs, as far as it was ever started.
+// Replacements are the slots of recorded jobs that the selectors match and that were ever started.
 func Replacements(records job.Records, selectors []job.Selector) []Replacement {
 	var out []Replacement
 	for _, name := range slices.Sorted(maps.Keys(records)) {
@@ -59,10 +59,10 @@ func Replacements(records job.Records, selectors []job.Selector) []Replacement {
 	return out
 }
 
-// Named are the selectors with each that stands for several jobs, declared or recorded, replaced by those of the jobs: a
-// module, and a job without its keys.
+// Named expands selectors that stand for several declared or recorded jobs, a module or a job without its keys, to one selector
+// per job.
 func Named(selectors []job.Selector, jobs []job.Job, records job.Records) []job.Selector {
-	declared := map[string][]string{} // addresses by name: a record may be of another one than the declaration
+	declared := map[string][]string{} // addresses by name: the record's may differ from the declaration's
 	for i := range jobs {
 		declared[jobs[i].Name] = append(declared[jobs[i].Name], jobs[i].Address)
 	}
@@ -85,13 +85,13 @@ func Named(selectors []job.Selector, jobs []job.Job, records job.Records) []job.
 	return out
 }
 
-// Named is the scope with Targets and Excludes as the function Named gives them.
+// Named expands Targets and Excludes, as the function Named does.
 func (s Scope) Named(jobs []job.Job, records job.Records) Scope {
 	s.Targets, s.Excludes = Named(s.Targets, jobs, records), Named(s.Excludes, jobs, records)
 	return s
 }
 
-// Absent are the slots that a selector names by their numbers and that the job neither has nor may have.
+// Absent are the indices in a selector that are neither slots of the job nor allowed by its declaration.
 func (in *Input) Absent(sel job.Selector) []int {
 	there := map[int]bool{}
 	for _, spec := range in.specs(sel.Job) {
@@ -109,20 +109,20 @@ func (in *Input) Absent(sel job.Selector) []int {
 			}
 		}
 	}
-	return besides(sel, there)
+	return notIn(sel, there)
 }
 
-// Unreplaced are the slots that a selector names by their numbers and that cannot start again, because they do not run.
+// Unreplaced are the indices in a selector that cannot start again, because they do not run.
 func (in *Input) Unreplaced(sel job.Selector) []int {
 	there := map[int]bool{}
 	for _, r := range Replacements(in.Records, []job.Selector{sel}) {
 		there[r.Slot.Index] = true
 	}
-	return besides(sel, there)
+	return notIn(sel, there)
 }
 
-// besides are the numbers that a selector names and that are not there.
-func besides(sel job.Selector, there map[int]bool) []int {
+// notIn are the indices in a selector that are not in there.
+func notIn(sel job.Selector, there map[int]bool) []int {
 	var out []int
 	for _, r := range sel.Ranges {
 		for i := r[0]; i <= r[1]; i++ {
@@ -139,11 +139,11 @@ func matchesAny(selectors []job.Selector, a job.Address) bool {
 	return slices.ContainsFunc(selectors, func(sel job.Selector) bool { return sel.Matches(a) })
 }
 
-// Knows reports whether a selector names anything that is declared or recorded. Otherwise known are the addresses that
-// could have been meant.
+// Knows reports whether a selector matches anything that is declared or recorded. If not, known are the addresses that could
+// have been meant.
 func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
 	if sel.Job == "" {
-		return in.modules(), false // Named finds the jobs of one that has any
+		return in.modules(), false // Named has expanded those that exist
 	}
 	rec := in.Records[sel.Job]
 	specs := in.specs(sel.Job)
@@ -179,7 +179,7 @@ func (in *Input) Knows(sel job.Selector) (known []string, ok bool) {
 	return slices.Compact(known), false
 }
 
-// modules are those that jobs are in, as they are declared.
+// modules are those that contain jobs, declared or recorded.
 func (in *Input) modules() []string {
 	known := map[string]bool{}
 	add := func(address string) {
@@ -196,7 +196,7 @@ func (in *Input) modules() []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// specs are a job as declared and as last applied, those that there are.
+// specs are a job's declaration and its last applied one, as far as they exist.
 func (in *Input) specs(name string) []*job.Job {
 	var out []*job.Job
 	if i := slices.IndexFunc(in.Jobs, func(j job.Job) bool { return j.Name == name }); i >= 0 {
@@ -208,7 +208,7 @@ func (in *Input) specs(name string) []*job.Job {
 	return out
 }
 
-// recorded is the record of a job that is declared, with the name that it has had until now.
+// recorded is the record of a declared job, with its name before moved blocks are applied.
 func (in *Input) recorded(name string) (from string, rec *job.Record) {
 	if rec := in.Records[name]; rec != nil {
 		return name, rec
@@ -221,7 +221,7 @@ func (in *Input) recorded(name string) (from string, rec *job.Record) {
 	return name, nil
 }
 
-// nameToBe is the name that a recorded job is to have, which is the one that a scope knows it by.
+// nameToBe is the name of a recorded job after moved blocks are applied, which scopes match.
 func (in *Input) nameToBe(name string) string {
 	to, moved := in.Moved[name]
 	if from, _ := in.recorded(to); moved && from == name {
@@ -230,17 +230,17 @@ func (in *Input) nameToBe(name string) string {
 	return name
 }
 
-// extent is what of one job is in scope.
+// extent is the part of one job that is in scope.
 type extent struct {
 	whole, none bool
 	has         func(job.Address) bool
-	roles       map[string]bool // those that are wholly in scope, with every slot that they may have
-	touched     map[string]bool // those of which any slot is
-	ill         []string        // slots out of scope that do not run as they are to
+	roles       map[string]bool // roles entirely in scope, with every slot that they may have
+	touched     map[string]bool // roles with any slot in scope
+	notRunning  []string        // slots out of scope that do not run as they should
 }
 
-// extent finds what of a job is in scope. specs are the job as declared and as last applied, slots those that it has:
-// they may be of roles that neither declares anymore.
+// extent finds the part of a job that is in scope. specs are the job as declared and as last applied. slots are those that it
+// has, including those of roles that neither declares anymore.
 func (s *Scope) extent(name string, specs []*job.Job, slots []job.Address, destroy bool) *extent {
 	needs, needed := s.dependencies(specs)
 	if destroy {
@@ -298,7 +298,7 @@ func rolesOf(specs []*job.Job, slots []job.Address) []string {
 	return names
 }
 
-// running are the slots of which something runs, by UID, under the names that they are seen by.
+// running are the slots in which something runs, by UID, under the names that they are observed by.
 func (in *Input) running() map[string][]job.Address {
 	slots := map[string][]job.Address{}
 	for i := range in.Snapshot.Incarnations {
@@ -309,7 +309,7 @@ func (in *Input) running() map[string][]job.Address {
 	return slots
 }
 
-// slotsOf are the slots of a recorded job, and those of which something runs and that are not recorded.
+// slotsOf are the slots of a recorded job, and its unrecorded ones in which something runs.
 func slotsOf(rec *job.Record, running map[string][]job.Address) []job.Address {
 	var slots []job.Address
 	for i := range rec.Slots {
@@ -318,7 +318,7 @@ func slotsOf(rec *job.Record, running map[string][]job.Address) []job.Address {
 	return append(slots, running[rec.UID]...)
 }
 
-// slotsToBe are the slots that a job without a record takes over, if it is imported or adopted.
+// slotsToBe are the slots that a job without a record gets if it is imported or adopted.
 func (p *pass) slotsToBe(name string, running map[string][]job.Address) []job.Address {
 	var slots []job.Address
 	for i := range p.in.Snapshot.Incarnations {
@@ -337,7 +337,7 @@ func (p *pass) slotsToBe(name string, running map[string][]job.Address) []job.Ad
 	return slots
 }
 
-// dependencies are the roles that each role of a job depends on, and those that depend on it.
+// dependencies are the roles that each role of a job depends on, and the roles that depend on each.
 func (s *Scope) dependencies(specs []*job.Job) (needs, needed map[string][]string) {
 	needs, needed = map[string][]string{}, map[string][]string{}
 	for _, spec := range specs {
@@ -352,7 +352,7 @@ func (s *Scope) dependencies(specs []*job.Job) (needs, needed map[string][]strin
 	return needs, needed
 }
 
-// closure are the selectors of a job, and its roles that those lead to.
+// closure are a job's selectors and, transitively, the roles that they lead to.
 func closure(name string, selectors []job.Selector, leads map[string][]string) []job.Selector {
 	var out []job.Selector
 	for _, sel := range selectors {
@@ -361,7 +361,7 @@ func closure(name string, selectors []job.Selector, leads map[string][]string) [
 		}
 	}
 	led := map[string]bool{}
-	for i := 0; i < len(out); i++ { // it grows
+	for i := 0; i < len(out); i++ { // out grows
 		for _, role := range leads[out[i].Role] {
 			if !led[role] {
 				led[role] = true
@@ -372,7 +372,7 @@ func closure(name string, selectors []job.Selector, leads map[string][]string) [
 	return out
 }
 
-// starts reports whether all of the job that starts together or not at all is in scope.
+// starts reports whether all of the job that starts together is in scope.
 func (e *extent) starts(j *job.Job) bool {
 	for i := range j.Roles {
 		r := &j.Roles[i]
@@ -386,7 +386,7 @@ func (e *extent) starts(j *job.Job) bool {
 	return true
 }
 
-// Effective is the input as a plan takes it: with what is out of scope as it was last applied.
+// Effective is the input with everything out of scope as it was last applied.
 func (in Input) Effective() Input {
 	p := &pass{in: in, elsewhere: map[string]bool{}}
 	if in.Refresh {
@@ -396,9 +396,8 @@ func (in Input) Effective() Input {
 	return p.in
 }
 
-// narrow makes of what is out of scope what stays as it is: a recorded job continues as it was last applied and is not
-// looked at, a new one is left out. Of a job that is partly in scope the declaration holds for the roles that are
-// wholly.
+// narrow freezes what is out of scope: a recorded job continues as last applied and is not tracked, a new one is left out. Of a
+// job partly in scope, the declaration applies only to the roles that are entirely in scope.
 func (p *pass) narrow() {
 	p.replacing = map[job.Address]Replacement{}
 	for _, r := range p.in.Scope.Replace {
@@ -447,7 +446,7 @@ func (p *pass) narrow() {
 	}
 }
 
-// narrowJob enters a declared job as far as it is in scope.
+// narrowJob adds a declared job as far as it is in scope.
 func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
 	begun := rec != nil && !isOver(rec) && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return holds(&s) || s.Phase == job.Canceling })
 	switch {
@@ -455,7 +454,7 @@ func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
 		p.in.Jobs = append(p.in.Jobs, *j)
 		return
 	case e.none && rec == nil:
-		p.elsewhere[j.Name] = true // what has its name is left alone as well
+		p.elsewhere[j.Name] = true // anything that runs under its name is left alone as well
 		return
 	case e.none:
 		p.freeze(from, rec)
@@ -477,7 +476,7 @@ func (p *pass) narrowJob(j *job.Job, from string, rec *job.Record, e *extent) {
 	p.holdBack(j.Name, "", job.Because(StartsWhole, "job", j.Name))
 }
 
-// partOf is the declaration that holds of a job of which only a part is in scope: of the roles that are wholly.
+// partOf is the effective declaration of a job partly in scope: as declared for roles entirely in scope, else as last applied.
 func (p *pass) partOf(j *job.Job, rec *job.Record, e *extent) job.Job {
 	spec := rec.Spec
 	spec.Name, spec.Address, spec.Secrets, spec.Source, spec.Roles = j.Name, j.Address, j.Secrets, j.Source, nil
@@ -506,7 +505,7 @@ func (p *pass) partOf(j *job.Job, rec *job.Record, e *extent) job.Job {
 	return spec
 }
 
-// freeze leaves a recorded job as it is.
+// freeze keeps a recorded job as it is.
 func (p *pass) freeze(name string, rec *job.Record) {
 	delete(p.in.Moved, name)
 	delete(p.in.Rerun, name)
@@ -514,12 +513,12 @@ func (p *pass) freeze(name string, rec *job.Record) {
 	p.frozen[name] = true
 }
 
-// holdBack says what is not done though it is in scope.
+// holdBack reports what is in scope and not done.
 func (p *pass) holdBack(name, role string, why job.Reason) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: name, Role: role, Reasons: []job.Reason{why}, Held: true})
 }
 
-// spared reports whether what is of no job that is known, or of an earlier one of its name, is left alone.
+// spared reports whether strays under a name are left alone because of the scope.
 func (p *pass) spared(name string) bool {
 	return p.frozen[name] || p.parts[name] != nil || p.in.Scope.Limited() && p.byName[name] == nil
 }
@@ -527,16 +526,16 @@ func (p *pass) spared(name string) bool {
 // outside reports whether the slot is out of scope.
 func (w *work) outside(a job.Address) bool { return w.part != nil && !w.part.has(a) }
 
-// sizable reports whether the number of the role's slots is the plan's to decide.
-func (w *work) sizable(role string) bool { return w.part == nil || w.part.roles[role] }
+// resizable reports whether the plan may change the number of the role's slots.
+func (w *work) resizable(role string) bool { return w.part == nil || w.part.roles[role] }
 
-// askedFor reports whether the slot is to start again though nothing is wrong with it.
+// askedFor reports whether a replacement of the slot was requested and is not done.
 func (p *pass) askedFor(w *work, s *job.Slot) bool {
 	r, asked := p.replacing[s.Address]
 	return asked && r.UID == w.rec.UID && s.Incarnation <= r.Incarnation
 }
 
-// allAskedFor reports whether a job that ended is to start again: all slots that it had are.
+// allAskedFor reports whether an ended job is to start again because replacement of all its slots was requested.
 func (p *pass) allAskedFor(rec *job.Record) bool {
 	for i := range rec.Slots {
 		s := &rec.Slots[i]
@@ -547,27 +546,27 @@ func (p *pass) allAskedFor(rec *job.Record) bool {
 	return len(p.replacing) > 0 && len(rec.Slots) > 0
 }
 
-// lookOutside notes a slot out of scope that does not run as it is to: the job's world may wait for it.
+// lookOutside notes a slot out of scope that does not run as it should: the job's world may wait for it.
 func (w *work) lookOutside(s *job.Slot) {
 	inc := w.current(s)
 	ended := inc == nil && s.Phase != job.Scheduling || inc != nil && (inc.State == job.Gone || inc.Member != nil && (inc.Member.Expired || inc.Member.State == job.MemberFailed))
 	if s.Phase.Live() && (!startedPhase(s) && holds(s) || startedPhase(s) && ended) {
-		w.part.ill = append(w.part.ill, s.Address.Short())
+		w.part.notRunning = append(w.part.notRunning, s.Address.Short())
 	}
 }
 
-// illNamed bounds how many slots are named.
-const illNamed = 4
+// notRunningNamed is how many slots out of scope are named.
+const notRunningNamed = 4
 
-// thaw gives back what is out of scope as it was.
+// thaw restores the records of frozen jobs, and reports slots out of scope that do not run.
 func (p *pass) thaw() {
 	for _, w := range p.jobs {
-		if w.part == nil || len(w.part.ill) == 0 {
+		if w.part == nil || len(w.part.notRunning) == 0 {
 			continue
 		}
-		named, more := w.part.ill, ""
-		if left := len(named) - illNamed; left > 0 {
-			named, more = named[:illNamed], strconv.Itoa(left)
+		named, more := w.part.notRunning, ""
+		if left := len(named) - notRunningNamed; left > 0 {
+			named, more = named[:notRunningNamed], strconv.Itoa(left)
 		}
 		p.holdBack(w.name, "", job.Because(NotRunningOutOfScope, "job", w.name, "slots", strings.Join(named, ", "), "more", more))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// scopeCommand is a command of a scenario about the scope of plans.
+// scopeCommand is a scenario command about the scope of plans.
 func (w *world) scopeCommand(d *datadriven.TestData) (string, error) {
 	var selectors []job.Selector
 	for _, line := range lines(d.Input) {
@@ -72,7 +72,7 @@ func driftText(drifts []plan.Drift) string {
 	return b.String()
 }
 
-// randomScope bounds the plans that follow.
+// randomScope limits the plans that follow.
 func (c *checker) randomScope(t *rapid.T) {
 	var selectors []job.Selector
 	for range rapid.IntRange(1, 2).Draw(t, "selectors") {
@@ -95,7 +95,7 @@ func (c *checker) randomScope(t *rapid.T) {
 	}
 }
 
-// refresh records what is seen. It changes nothing, and once it is done there is nothing more to record.
+// refresh updates the records. It changes nothing else, and a second one finds nothing more to record.
 func (c *checker) refresh(t *rapid.T) {
 	in := c.input()
 	in.Refresh = true
@@ -104,19 +104,19 @@ func (c *checker) refresh(t *rapid.T) {
 	if !bytes.Equal(before, asJSON(t, in)) {
 		t.Fatalf("refreshing modified the input:\n%s", before)
 	}
-	// What is remembered of a job that was let go is a record too: it goes when nothing of it is running.
+	// What is remembered of a forgotten job is a record too: it is dropped once nothing of the job runs.
 	same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released)
 	if len(p.Changes) > 0 || same == p.Dirty {
 		t.Fatalf("refreshing is dirty=%v and would do:\n%s", p.Dirty, render(p))
 	}
 	in.Records, in.Released = p.Records, p.Released
 	if again := plan.Make(in); again.Dirty {
-		t.Fatalf("refreshed twice, there is something to record:\n%s\n%s", asJSON(t, in.Records), asJSON(t, again.Records))
+		t.Fatalf("a second refresh has something to record:\n%s\n%s", asJSON(t, in.Records), asJSON(t, again.Records))
 	}
 	c.records, c.released = p.Records, p.Released
 }
 
-// checkScope: nothing is changed outside of what the scope names and what that depends on.
+// checkScope: nothing is changed outside of the scope and what it depends on.
 func (c *checker) checkScope(t *rapid.T, in plan.Input, p plan.Plan) {
 	if !in.Scope.Limited() {
 		return
@@ -124,7 +124,7 @@ func (c *checker) checkScope(t *rapid.T, in plan.Input, p plan.Plan) {
 	may := func(a job.Address) bool { return c.inScope(in, a) }
 	for _, ch := range p.Changes {
 		switch {
-		case ch.Action == plan.NoOp && ch.From != "": // names are followed whatever the scope: nothing that runs changes
+		case ch.Action == plan.NoOp && ch.From != "": // renames are followed whatever the scope: nothing that runs changes
 		case ch.Slot != (job.Address{}) && !may(ch.Slot):
 			t.Fatalf("%s is not in the scope %+v:\n%s", ch.Slot, in.Scope, c.shown)
 		case !in.Scope.Touches(ch.Job):
@@ -155,8 +155,8 @@ func (c *checker) lookedAt(in plan.Input, p plan.Plan, a job.Address) bool {
 	return !in.Scope.Limited() || c.inScope(in, a) && !held
 }
 
-// nameToBe is the name that a job is to have. A scope knows a job by that, also before it was moved. Of several that are
-// to have one name the first gets it.
+// nameToBe is the name of a job after moved blocks are applied, which scopes match even before the move. If several are to have
+// one name, the first gets it.
 func nameToBe(in plan.Input, name string) string {
 	to := in.Moved[name]
 	if to == "" || in.Records[to] != nil {
@@ -179,8 +179,8 @@ func (c *checker) inScope(in plan.Input, a job.Address) bool {
 		!slices.ContainsFunc(in.Scope.Excludes, func(sel job.Selector) bool { return c.reaches(in, sel, a, true) })
 }
 
-// reaches reports whether a selector names the slot, or a slot that depends on its role, or that its role depends on, back
-// being the other way around. Random jobs have two roles at most.
+// reaches reports whether a selector names the slot, or a slot that depends on its role, or that its role depends on; back
+// reverses the direction. Random jobs have two roles at most.
 func (c *checker) reaches(in plan.Input, sel job.Selector, a job.Address, back bool) bool {
 	if sel.Matches(a) {
 		return true

@@ -9,8 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// byTurn lists the active jobs in the order in which they are served: priority, then age, then name.
-func (p *pass) byTurn() []*work {
+// sortForServing lists the active jobs in serving order: priority, then age, then name.
+func (p *pass) sortForServing() []*work {
 	var turn []*work
 	for _, w := range p.jobs {
 		if w.active() && !w.frozen {
@@ -25,8 +25,8 @@ func ahead(a, b *work) int {
 	return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), a.rec.Created.Compare(b.rec.Created), cmp.Compare(a.name, b.name))
 }
 
-// victimOrder puts those first that go first: without a place, without a rank, then the highest rank, so
-// that rank 0 goes last; then the highest index.
+// victimOrder sorts the slots to give up first to the front: without a place, without a rank, then the highest rank, so that
+// rank 0 goes last; then the highest index.
 func victimOrder(a, b *job.Slot) int {
 	rank := func(s *job.Slot) int {
 		if s.Rank < 0 {
@@ -52,10 +52,10 @@ func fulfilment(count int, r *job.Role) float64 {
 	return float64(count-least) / float64(most-least)
 }
 
-// admit starts pending jobs: all of min, or nothing. Others are shrunk only if the job then fits. What is
-// promised a place that is still in use waits for it, and nobody else gets it.
+// admit starts pending jobs: all of min, or nothing. Others are shrunk only if the job then fits. A job that is promised a
+// place still in use waits for it, and no other job gets it.
 func (p *pass) admit() {
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if why := p.refused(w); !why.IsZero() {
 			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []job.Reason{why}, Never: !w.admitted() && !p.siteRefuses(w)})
 			continue
@@ -68,26 +68,26 @@ func (p *pass) admit() {
 		gang, missing := p.gang(w)
 		switch {
 		case missing > 0:
-			p.wait(w, "", stillStopping(len(gang)+missing))
+			p.addWait(w, "", stillStopping(len(gang)+missing))
 		case p.fit(t, w, gang):
 			p.grant(w, t)
-		case p.never(w, gang):
+		case p.neverFits(w, gang):
 		case p.fitByShrinking(t, w, gang):
 			p.grant(w, t)
 		case w.retried:
 			p.postpone(w, gang)
 		default:
-			p.wait(w, "", p.shortage(w, gang))
+			p.addWait(w, "", p.shortage(w, gang))
 		}
 	}
 }
 
-// siteRefuses reports whether the job's provider can start no job at the moment: a queue is closed, or there is no
-// namespace. That passes, and no declaration has to change for it.
+// siteRefuses reports whether the job's provider can start no job at the moment: its queue is closed, or its namespace is
+// missing. That can pass without a change of the declaration.
 func (p *pass) siteRefuses(w *work) bool { return p.in.Capabilities[w.spec.Provider].Refused != "" }
 
-// refused says why the job cannot be started: its provider starts none, or does not do what this one asks of it. It is zero
-// if it can.
+// refused says why the job cannot be started: its provider starts no jobs, or lacks something that this one needs. It is zero
+// if the job can be started.
 func (p *pass) refused(w *work) job.Reason {
 	c, known := p.in.Capabilities[w.spec.Provider]
 	if !known {
@@ -114,8 +114,8 @@ func (p *pass) refused(w *work) job.Reason {
 	return job.Reason{}
 }
 
-// gang is the job's min: the slots that start together or not at all, the largest first, so that small ones
-// do not take the room that only a large one needs. Those that are still being stopped are missing.
+// gang is the job's min: the slots that start together or not at all. The largest come first, so that small ones do not take
+// the room that only a large one needs. missing counts those that are still being stopped.
 func (p *pass) gang(w *work) (gang []*job.Slot, missing int) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
@@ -139,8 +139,8 @@ func larger(a, b job.Resources) int {
 	return cmp.Or(cmp.Compare(devices(b), devices(a)), cmp.Compare(b.CPU, a.CPU), cmp.Compare(b.Memory, a.Memory))
 }
 
-// fresh returns the n lowest slots of a role that hold nothing, made if they are new; fewer if others are
-// still being stopped. They are entered in the job only when they are granted.
+// fresh returns the n lowest slots of a role that hold nothing, created if they are new; fewer if others are still being
+// stopped. They are added to the job only when they are granted.
 func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 	_, most := r.Bounds()
 	var slots []*job.Slot
@@ -154,8 +154,8 @@ func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 		case holds(s) || s.Phase == job.Canceling || s.Phase == job.Failed:
 			continue
 		}
-		if print := w.print(r, i); s.Fingerprint != print || !s.Reserved.Equal(r.Resources) {
-			s.Reserved, s.Fingerprint = r.Resources, print
+		if fingerprint := w.fingerprint(r, i); s.Fingerprint != fingerprint || !s.Reserved.Equal(r.Resources) {
+			s.Reserved, s.Fingerprint = r.Resources, fingerprint
 			p.out.Dirty = p.out.Dirty || w.index[r.Name][i] == s
 		}
 		slots = append(slots, s)
@@ -163,12 +163,12 @@ func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 	return slots
 }
 
-// fit places the slots, whole or not at all, on what is or soon will be free, and within the job's limits.
+// fit places the slots, all or none, on what is or soon will be free, within the job's limits.
 func (p *pass) fit(t *txn, w *work, slots []*job.Slot) bool {
 	return w.within(slots) && t.putAll(slots)
 }
 
-// within reports whether the job stays inside its limits with the slots added.
+// within reports whether the job stays within its limits with the slots added.
 func (w *work) within(added []*job.Slot) bool {
 	if w.spec.Limits == nil {
 		return true
@@ -176,7 +176,7 @@ func (w *work) within(added []*job.Slot) bool {
 	if w.total == nil {
 		w.total = &job.Resources{}
 		for _, s := range w.slots {
-			if holds(s) && s.Phase.Live() { // one that succeeded holds nothing anymore
+			if holds(s) && s.Phase.Live() { // one that succeeded no longer holds anything
 				*w.total = w.total.Add(s.Reserved)
 			}
 		}
@@ -188,12 +188,12 @@ func (w *work) within(added []*job.Slot) bool {
 	return sum.Within(w.spec.Limits)
 }
 
-// fitByShrinking places the slots with elastic roles of jobs that do not go before this one shrunk, one legal
-// step at a time in a scratch copy. It commits only if they then fit.
+// fitByShrinking places the slots after shrinking elastic roles of jobs that are not served before this one, one legal step at
+// a time, tentatively. It commits only if the slots then fit.
 func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 	victims := p.victims(w)
 	need := t.sp.total(gang)
-	for v := mostOf(victims); v != nil; v = mostOf(victims) {
+	for v := mostFulfilledVictim(victims); v != nil; v = mostFulfilledVictim(victims) {
 		for _, s := range v.step() {
 			t.sp.leave(s)
 		}
@@ -216,14 +216,14 @@ func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 type victim struct {
 	w    *work
 	role *job.Role
-	held []*job.Slot // those that go first are first
-	left int         // of held, from its end
+	held []*job.Slot // in the order in which they are given up
+	left int         // how many of held remain, counted from its end
 }
 
-// victims lists the roles that may shrink for w, those whose turn is last first.
+// victims lists the roles that may shrink for w, the last in serving order first.
 func (p *pass) victims(w *work) []*victim {
 	var all []*victim
-	for _, v := range slices.Backward(p.turn) {
+	for _, v := range slices.Backward(p.servingOrder) {
 		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority || w.retried && v.spec.Priority == w.spec.Priority {
 			continue
 		}
@@ -237,18 +237,18 @@ func (w *work) elastic() []*victim {
 	var all []*victim
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if r.Scaling == nil || w.succeeded(r.Name) || !w.sizable(r.Name) {
+		if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
-		held := w.of(r.Name)
+		held := w.heldSlots(r.Name)
 		slices.SortStableFunc(held, victimOrder)
 		all = append(all, &victim{w, r, held, len(held)})
 	}
 	return all
 }
 
-// mostOf is the most fulfilled victim that can still shrink; of equals the first. Nil if there is none.
-func mostOf(victims []*victim) *victim {
+// mostFulfilledVictim is the most fulfilled victim that can still shrink; the first among equals. Nil if there is none.
+func mostFulfilledVictim(victims []*victim) *victim {
 	var best *victim
 	for _, v := range victims {
 		if v.role.Floor(v.left-1) > 0 && (best == nil || fulfilment(v.left, v.role) > fulfilment(best.left, best.role)) {
@@ -258,18 +258,18 @@ func mostOf(victims []*victim) *victim {
 	return best
 }
 
-// step takes the victim down to its next smaller legal size, and returns the slots that go.
+// step shrinks the victim to its next smaller legal size, and returns the slots given up.
 func (v *victim) step() []*job.Slot {
 	before := len(v.given())
 	v.left = v.role.Floor(v.left - 1)
 	return v.given()[before:]
 }
 
-// given are the slots that go, by all steps so far.
+// given are the slots given up by all steps so far.
 func (v *victim) given() []*job.Slot { return v.held[:len(v.held)-v.left] }
 
-// carryOut shrinks for real. The space knows already that the slots leave. However many steps it took, it is one decision:
-// each slot has the same reason.
+// carryOut cancels the slots. The space already counts them as leaving. All steps together are one decision, so each slot has
+// the same reason.
 func (p *pass) carryOut(v *victim, ahead *work) {
 	why := job.Because(MakesRoom, "job", ahead.name, "role", v.role.Name, "from", strconv.Itoa(len(v.held)), "to", strconv.Itoa(v.left))
 	for _, s := range v.given() {
@@ -287,8 +287,8 @@ func (sp *space) retake(s *job.Slot) {
 	}
 }
 
-// grant gives slots the places that were found. If some of these are still in use, none is given yet: the
-// places stay promised, and a later pass gives them when they are free.
+// grant gives slots the places that were found. If some places are still in use, none is given yet: they stay promised, and a
+// later pass gives them when they are free.
 func (p *pass) grant(w *work, t *txn) {
 	ready := t.now()
 	for _, x := range t.taken {
@@ -310,18 +310,17 @@ func (p *pass) grant(w *work, t *txn) {
 	}
 }
 
-// complete brings a running job to what it must have: a fixed role to its replicas, an elastic one to a min
-// that was raised.
+// complete brings a running job to its required size: a fixed role to its replicas, an elastic one to a min that was raised.
 func (p *pass) complete(w *work) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
 		least, most := r.Bounds()
-		held := w.of(r.Name)
-		if w.succeeded(r.Name) || !w.sizable(r.Name) {
+		held := w.heldSlots(r.Name)
+		if w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
 		if len(held) > most {
-			continue // shrink saw to it
+			continue // handled by shrink
 		}
 		missing := max(r.Ceil(least), least) - len(held)
 		if missing <= 0 {
@@ -329,12 +328,12 @@ func (p *pass) complete(w *work) {
 		}
 		slots := p.fresh(w, r, missing)
 		if len(slots) == 0 {
-			p.wait(w, r.Name, stillStopping(missing))
+			p.addWait(w, r.Name, stillStopping(missing))
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
 		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) {
-			p.wait(w, r.Name, p.shortage(w, slots))
+			p.addWait(w, r.Name, p.shortage(w, slots))
 			continue
 		}
 		p.grant(w, t)

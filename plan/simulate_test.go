@@ -12,8 +12,8 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// world is an infrastructure in memory: it carries plans out on a snapshot at once, forms worlds as the
-// service does, and lets a test do to it what happens in a cluster. Its time is the test's.
+// world is an infrastructure in memory: it carries plans out on a snapshot immediately, forms worlds as the service does, and
+// simulates what happens in a cluster. Its time is the test's.
 type world struct {
 	now     time.Time
 	jobs    []job.Job
@@ -30,35 +30,35 @@ type world struct {
 	joined  map[string]time.Time
 	// stuck agents start but never register.
 	stuck map[job.Address]bool
-	// deaf members keep running after their world was ended: they have not heard of it yet.
+	// deaf members keep running after their world has ended: they do not know it yet.
 	deaf map[job.Address]bool
-	// slowStop: what is asked to stop continues until stopped.
+	// slowStop: incarnations that are asked to stop keep running until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
-	// lag: what is launched is not in the next snapshots, until it is seen.
+	// lag: launched incarnations are missing from the next snapshots, until seen.
 	lag    bool
 	unseen map[*job.Incarnation]bool
-	// can is what the provider can. If it does not place, what is launched waits for bind.
+	// can is what the provider can do. If it does not place, launched incarnations wait for bind.
 	can  job.Capabilities
 	bars map[string]map[string]string
-	// extra is what pods of a role take beside what it reserves.
+	// extra is what pods of a role take in addition to their reservation.
 	extra map[string]job.Resources
-	// hints are where launches were meant to go. A kind scheduler prefers these.
+	// hints are the intended nodes of launches. A kind scheduler prefers these.
 	hints map[*job.Incarnation]string
-	gated map[*job.Incarnation]bool // was launched to wait for its gang
+	gated map[*job.Incarnation]bool // launched to wait for its gang
 	kind  bool
 	far   []*job.Incarnation // at another site than the provider shows
 	held  map[string]string  // why a job may not be launched yet, by name
-	// What the files say besides, and what is remembered of jobs that were forgotten.
+	// What else the files say, and what is remembered of forgotten jobs.
 	moved    map[string]string
 	removed  map[string]bool
-	declared []string      // addresses of removed ones
-	modules  []plan.Module // removed ones
+	declared []string      // addresses in removed blocks
+	modules  []plan.Module // in removed blocks
 	imports  []plan.Import
 	destroy  bool
 	scope    plan.Scope
 	released map[string]job.Released
-	launched map[string]string // by UID, the name that a job was launched under
+	launched map[string]string // the name that a job was launched under, by UID
 	// groups are those of the newest plan.
 	groups map[string]job.Group
 }
@@ -70,7 +70,7 @@ func newWorld() *world {
 		moved: map[string]string{}, removed: map[string]bool{}, launched: map[string]string{}}
 }
 
-// input is what the planner is given. It shares nothing with the world that a later event changes.
+// input is the planner's input. It shares nothing that a later event changes.
 func (w *world) input() plan.Input {
 	snap := job.Snapshot{At: w.now, Nodes: slices.Clone(w.nodes), Worlds: map[string]job.World{}}
 	for _, inc := range w.incs {
@@ -121,7 +121,7 @@ func (w *world) input() plan.Input {
 	}
 }
 
-// take stores a plan's records, and lets the service hear what is wanted.
+// take stores a plan's records, and passes its wants to the service.
 func (w *world) take(p plan.Plan) {
 	w.rename(p.Records)
 	w.released = p.Released
@@ -136,7 +136,7 @@ func (w *world) take(p plan.Plan) {
 	w.records, w.wants, w.groups, w.rerun = p.Records, p.Wants, p.Groups, false
 }
 
-// rename shows what runs under the names that its jobs have now, as the reconciler does.
+// rename shows what runs under its jobs' current names, as the reconciler does.
 func (w *world) rename(records job.Records) {
 	for name, rec := range records {
 		for old, was := range w.records {
@@ -161,7 +161,7 @@ func (w *world) renameWorld(from, to string) {
 	}
 }
 
-// lose takes the state away: what runs is shown under the names that it was launched under.
+// lose loses the state: what runs is shown under the names that it was launched under.
 func (w *world) lose() {
 	for name, rec := range w.records {
 		if launched := rec.LaunchedAs(name); launched != name {
@@ -176,7 +176,7 @@ func (w *world) lose() {
 	}
 }
 
-// carryOut does what can be done now of a plan.
+// carryOut does what can be done of a plan now.
 func (w *world) carryOut(p plan.Plan) {
 	for _, c := range p.Changes {
 		if c.Wave > 0 {
@@ -218,7 +218,7 @@ func (w *world) stop(c plan.Change) {
 	}
 }
 
-// stopped lets everything end that was asked to.
+// stopped stops everything that was asked to.
 func (w *world) stopped() {
 	for inc := range w.stopping {
 		w.end(inc, job.EndOrdered, nil)
@@ -264,7 +264,7 @@ func (w *world) unbound() []*job.Incarnation {
 	return slices.DeleteFunc(slices.Clone(w.incs), func(i *job.Incarnation) bool { return i.State == job.Gone || i.Node != "" })
 }
 
-// schedule binds what fits, as the cluster's scheduler does: in its own order, and not where the planner hinted.
+// schedule binds what fits, as a cluster's scheduler does: in its own order, and not where the planner hinted.
 func (w *world) schedule() {
 	for _, inc := range w.unbound() {
 		nodes := slices.Clone(w.nodes)
@@ -280,7 +280,7 @@ func (w *world) schedule() {
 	}
 }
 
-// fits reports whether the node has room beside what is bound to it.
+// fits reports whether the node has room in addition to what is bound to it.
 func (w *world) fits(inc *job.Incarnation, n job.Node) bool {
 	used, slots := n.Foreign.Add(inc.Reserved).Add(inc.Extra), 1
 	for _, other := range w.incs {
@@ -327,7 +327,7 @@ func (w *world) serve() {
 func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members map[job.Address]*job.Incarnation) {
 	current := w.worlds[name]
 	trains := current.Generation > 0 && !current.Broken
-	ordered := trains // if it ends now: nothing is wrong with any member
+	ordered := trains // a planned end: no member has a fault
 	in := map[job.Address]bool{}
 	succeeded := false
 	for _, m := range current.Members {
@@ -459,7 +459,7 @@ func (w *world) removeNode(name string, died bool) {
 	}
 }
 
-// fail lets a process of the slot end; the agent waits for the verdict. An exit without a time is one of now.
+// fail makes a process of the slot exit; the agent waits for the verdict. Without a time the exit is now.
 func (w *world) fail(a job.Address, exit job.Exit) {
 	if inc := w.at(a); inc != nil && inc.Member != nil {
 		if exit.At.IsZero() {
@@ -478,7 +478,7 @@ func (w *world) pass() plan.Plan {
 	return p
 }
 
-// settle continues until neither the planner nor the service has anything to do. It tells of each plan.
+// settle continues until neither the planner nor the service has anything to do. It passes each plan to told.
 func (w *world) settle(most int, told func(plan.Plan)) error {
 	before := ""
 	for range most {
@@ -491,10 +491,10 @@ func (w *world) settle(most int, told func(plan.Plan)) error {
 		}
 		before = after
 	}
-	return fmt.Errorf("no end after %d passes", most)
+	return fmt.Errorf("not settled after %d passes", most)
 }
 
-// fingerprint is what runs, as a text to compare.
+// fingerprint is what runs, as text to compare.
 func (w *world) fingerprint() string {
 	var b strings.Builder
 	for _, inc := range w.incs {

@@ -6,9 +6,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// leave takes a job out of the pass whose slots run at another site than the one that its provider shows now: nothing is
-// known of them, so nothing about them is decided. Its record stays as it is, and a Wait says what to do.
-func (p *pass) leave(name string, declared bool) bool {
+// skipOtherSite excludes a job from the pass if its slots run at another site than the one its provider shows now: nothing is known
+// about them, so nothing is decided. Its record stays as it is, and a Wait says what to do.
+func (p *pass) skipOtherSite(name string, declared bool) bool {
 	rec := p.in.Records[name]
 	if rec == nil || rec.Site == "" {
 		return false
@@ -24,7 +24,7 @@ func (p *pass) leave(name string, declared bool) bool {
 	return true
 }
 
-// settleSite records where the job is launched, from its first launch on.
+// settleSite records the site where the job is launched, from its first launch on.
 func (p *pass) settleSite(w *work) {
 	site := p.in.Capabilities[w.spec.Provider].Site
 	if w.rec.Site != "" || site == "" || !w.begun() {
@@ -34,7 +34,7 @@ func (p *pass) settleSite(w *work) {
 	p.out.Dirty = true
 }
 
-// begun reports whether anything of the job was ever to be launched.
+// begun reports whether any slot of the job has ever had an incarnation.
 func (w *work) begun() bool {
 	for _, s := range w.slots {
 		if s.Incarnation > 0 {

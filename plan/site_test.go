@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// A job that is declared for another provider moves there, and with it the site at which it is recorded.
+// A job that is declared for another provider moves there, and so does its recorded site.
 func TestAJobThatMovesToAnotherProviderTakesItsSiteAlong(t *testing.T) {
 	node := jobtest.Node("n1", jobtest.Cores(4))
 	in := plan.Input{

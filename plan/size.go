@@ -6,18 +6,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Size is how many slots an elastic role has that has started before this plan. Its declared replicas are only where it
-// began: its scaling owns the number since then, and nobody takes it back to what is declared. A role that has what is
-// declared, and keeps that, has no Size.
+// Size is the number of slots of an elastic role that had started before this plan. The declared replicas are only its initial
+// size: from then on its scaling owns the number. A role that has the declared number, and keeps it, has no Size.
 type Size struct {
 	Job      string `json:"job"`
 	Role     string `json:"role"`
 	Replicas int    `json:"replicas"` // as declared
-	Before   int    `json:"before"`   // this plan
-	Now      int    `json:"now"`      // with it
+	Before   int    `json:"before"`   // before this plan
+	Now      int    `json:"now"`      // with this plan
 	Min      int    `json:"min"`
 	Max      int    `json:"max"`
-	// Reasons are why it is made smaller. It grows because there is room.
+	// Reasons are why it shrinks. Growth has none: there is room.
 	Reasons []job.Reason `json:"reasons,omitempty"`
 }
 
@@ -29,7 +28,7 @@ func (p *Plan) Resizes() bool {
 	return slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.Changes() })
 }
 
-// size enters how many slots a role has, where that is news.
+// size records the number of slots of a role if it differs from the declaration or changes.
 func (p *pass) size(w *work, r *job.Role, now int) {
 	old := p.in.Records[w.name]
 	if r.Scaling == nil || !w.active() || old == nil || old.UID != w.rec.UID {
@@ -46,7 +45,7 @@ func (p *pass) size(w *work, r *job.Role, now int) {
 	p.out.Sizes = append(p.out.Sizes, s)
 }
 
-// reasonsToGo are why slots of the role are given up in this pass, each once.
+// reasonsToGo are the distinct reasons why slots of the role are given up in this pass.
 func (w *work) reasonsToGo(role string) []job.Reason {
 	var reasons []job.Reason
 	for _, s := range w.slots {
@@ -62,9 +61,9 @@ func (w *work) reasonsToGo(role string) []job.Reason {
 	return reasons
 }
 
-// onlyWhereItBegan reports whether a difference of the declaration is about where a role began that has started: nothing is to
-// be done about it.
-func (w *work) onlyWhereItBegan(c job.FieldChange) bool {
+// onlyInitialSize reports whether a declared change concerns only the initial size of a role that has started: it has no
+// effect.
+func (w *work) onlyInitialSize(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {
 		return r.Scaling != nil && c.Path == "role."+r.Name+".replicas"
 	})

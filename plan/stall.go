@@ -7,25 +7,25 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// yield manages jobs whose agents wait for a world that does not form. One that lacks places gives up
-// those that it holds if another job can use them, and queues again by its age: so two jobs that each hold
-// half of what there is never wait for each other forever.
+// yield handles jobs whose agents wait for a world that does not form. A job without enough places gives up those that it holds
+// if another job can use them, and queues again by its age: two jobs that each hold half of what there is must not wait for
+// each other forever.
 func (p *pass) yield() {
 	var stalled []*work
-	for _, w := range p.turn {
+	for _, w := range p.servingOrder {
 		if w.part == nil && p.timedOut(w) && w.unplaced() != nil {
 			stalled = append(stalled, w)
 		}
 	}
 	for _, w := range slices.Backward(stalled) {
 		if p.giveWay(w) {
-			return // what it gives up may be all that the next one lacks
+			return // this may be all that the next job needs
 		}
 	}
 }
 
-// timedOut reports whether the job's agents have waited for a world for longer than its rendezvous may take. The
-// first pass that finds so enters an incident.
+// timedOut reports whether the job's agents have waited for a world longer than the rendezvous timeout. The first pass that
+// finds so records an incident.
 func (p *pass) timedOut(w *work) bool {
 	since := w.waitingSince()
 	timeout := w.spec.Rendezvous.Timeout.Std()
@@ -35,17 +35,17 @@ func (p *pass) timedOut(w *work) bool {
 	if p.pending(since, timeout) || p.in.Now.Before(since) {
 		return false
 	}
-	told := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
+	known := slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool {
 		return (i.Cause == job.RendezvousTimeout || i.Cause == job.LaunchFailed) && !i.Time.Before(since)
 	})
-	if !told {
-		p.enter(w, w.timeoutIncident(p.in.Now))
+	if !known {
+		p.addIncident(w, w.timeoutIncident(p.in.Now))
 		p.decided(w, job.WaitCapacity)
 	}
 	return true
 }
 
-// waitingSince is when the last of the ranked slots registered; zero if none is there, or if one runs.
+// waitingSince is when the last of the ranked slots registered; zero if none is registered, or if one runs.
 func (w *work) waitingSince() time.Time {
 	var last time.Time
 	for _, s := range w.slots {
@@ -65,7 +65,7 @@ func (w *work) waitingSince() time.Time {
 	return last
 }
 
-// timeoutIncident names those that the world waits for.
+// timeoutIncident names the slots that the world waits for.
 func (w *work) timeoutIncident(now time.Time) job.Incident {
 	i := job.Incident{Time: now, Cause: job.RendezvousTimeout, Confidence: 1,
 		Evidence: []job.Reason{job.Because(NoWorldFormed, "timeout", w.spec.Rendezvous.Timeout.String())}}
@@ -89,7 +89,7 @@ func (w *work) timeoutIncident(now time.Time) job.Incident {
 	return i
 }
 
-// unplaced lists the slots that are to run and have no place, nor the promise of one.
+// unplaced lists the slots that are to run and have neither a place nor the promise of one.
 func (w *work) unplaced() []*job.Slot {
 	var slots []*job.Slot
 	for _, s := range w.slots {
@@ -100,13 +100,13 @@ func (w *work) unplaced() []*job.Slot {
 	return slots
 }
 
-// giveWay stops all slots of w if what another job lacks then fits, and does not without.
+// giveWay stops all slots of w if this makes another job fit that does not fit now.
 //
-// In a role of which a slot has succeeded nothing starts anymore: what still runs there runs to its end.
+// After a slot of a role has succeeded nothing starts in the role: what still runs there runs to its end.
 func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
 	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })
-	for _, other := range p.turn {
+	for _, other := range p.servingOrder {
 		if other == w || other.spec.Provider != w.spec.Provider || !p.refused(other).IsZero() {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// track brings the slots' phases up to what is observed. What is wrong becomes a fault for heal.
+// track updates the slots' phases from what is observed. Problems become faults for heal.
 func (p *pass) track(w *work) {
 	nodes := p.nodesOf(w.spec.Provider)
 	for _, s := range w.slots {
@@ -40,7 +40,7 @@ func (p *pass) track(w *work) {
 			w.finished[s.Address.Role] = true
 		}
 	}
-	p.tellIdle(w)
+	p.reportIdle(w)
 }
 
 // nodesOf is the provider's nodes by name; nil if it is not known.
@@ -51,25 +51,25 @@ func (p *pass) nodesOf(provider string) map[string]*job.Node {
 	return p.space(provider).listed
 }
 
-// loseNode takes a slot from a node that is no longer listed.
+// loseNode takes a slot off a node that is no longer listed.
 func (p *pass) loseNode(w *work, s *job.Slot) {
 	switch {
 	case s.Phase == job.Canceling && (p.schedules(w) || !s.Return):
-		// It comes back to no place, or to one that a scheduler chooses.
+		// It does not return, or a scheduler chooses its next place.
 	case s.Phase == job.Canceling:
-		s.Node, s.Cause, s.Exit = "", job.NodeGone, nil // where it was to come back to
+		s.Node, s.Cause, s.Exit = "", job.NodeGone, nil // the place that it was to return to
 		p.out.Dirty = true
 	case p.hinted(w, s):
-		s.Node = "" // nothing of it was there
+		s.Node = "" // only a hint: nothing of it was there
 		p.out.Dirty = true
 	case !p.schedules(w):
 		p.displace(w, s)
-	case !p.nodesUnknown(w) && !heard(w.current(s)):
+	case !p.nodesUnknown(w) && !inContact(w.current(s)):
 		p.giveUpNode(w, s)
 	}
 }
 
-// catchUp takes over what runs but is not recorded: the state is older than the infrastructure.
+// catchUp adopts what runs but is not recorded: the state is older than the infrastructure.
 func (p *pass) catchUp(w *work, s *job.Slot) {
 	seen := w.seen[s.Address]
 	if len(seen) == 0 {
@@ -85,7 +85,7 @@ func (p *pass) catchUp(w *work, s *job.Slot) {
 	switch s.Phase {
 	case job.Pending, job.Canceled:
 		if newest.State == job.Gone {
-			s.Node = "" // only its number is taken over
+			s.Node = "" // only its number is adopted
 			return
 		}
 		p.step(s, job.Granted)
@@ -94,7 +94,7 @@ func (p *pass) catchUp(w *work, s *job.Slot) {
 	}
 }
 
-// trackStop waits for a slot that is being stopped to have nothing left running.
+// trackStop waits until nothing runs in a slot that is being stopped.
 func (p *pass) trackStop(w *work, s *job.Slot) {
 	if len(w.running(s)) > 0 {
 		return
@@ -122,7 +122,7 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 	inc := w.current(s)
 	switch {
 	case inc == nil:
-		// Scheduling: it is still to be started. In a later phase its remains were taken away.
+		// Scheduling: still to be started. In a later phase its remains were removed.
 		if s.Phase == job.Registered || s.Phase == job.Running || s.Phase == job.Suspect {
 			p.fault(w, s, job.AgentGone, nil)
 		}
@@ -135,9 +135,9 @@ func (p *pass) trackLife(w *work, s *job.Slot) {
 	}
 }
 
-// tellIdle reports slots that ran when a master last knew of them, and whose processes have ended since. How they ended
-// their agents tell the next master.
-func (p *pass) tellIdle(w *work) {
+// reportIdle reports slots that ran when a master last observed them and whose processes have ended since. Their agents tell the
+// next master how they ended.
+func (p *pass) reportIdle(w *work) {
 	if !w.active() {
 		return
 	}
@@ -155,8 +155,8 @@ func (p *pass) tellIdle(w *work) {
 	}
 }
 
-// trackLate gives up an agent that runs and has not registered in the time that a rendezvous may take: it
-// does not reach the service, or hangs. One that is queued, or cannot be started yet, is not late.
+// trackLate gives up an agent that runs and has not registered within the rendezvous timeout: it cannot reach the service, or
+// hangs. An agent that is queued, or cannot be started yet, is not late.
 func (p *pass) trackLate(w *work, s *job.Slot, inc *job.Incarnation) {
 	since := s.Since
 	for _, later := range []time.Time{inc.Started, p.in.Since} {
@@ -176,7 +176,7 @@ func (p *pass) trackGone(w *work, s *job.Slot, inc *job.Incarnation) {
 		return
 	}
 	switch {
-	case inc.Cause != "": // what is evicted exits with some code too
+	case inc.Cause != "": // an evicted process has an exit code too
 		p.fault(w, s, inc.Cause, inc.Exit, reported(s.Address.Short(), inc.Evidence)...)
 	case inc.Ended == job.EndFinished:
 		p.succeed(s)
@@ -222,7 +222,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 		p.fault(w, s, cmp.Or(inc.Cause, job.AgentLeft), m.Exit, reported(s.Address.Short(), inc.Evidence)...)
 	case job.MemberFailed:
 		if m.InPlace < s.InPlace {
-			return // the restart that it was granted has not reached it yet
+			return // the granted restart has not reached it yet
 		}
 		if p.collateral(w, s, m) {
 			p.standBy(s)
@@ -233,16 +233,16 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	}
 }
 
-// unattributed reports whether the infrastructure has yet to say why it told an agent to stop. A kubelet says so once all of
-// the pod has ended, and the cause decides on the place of the next start. Nothing is lost by the wait: that start is no
-// earlier than this end in any case.
+// unattributed reports whether the infrastructure has yet to say why it asked an agent to stop. A kubelet says so once the
+// whole pod has ended, and the cause decides where the next start goes. Waiting costs nothing: the slot cannot start again
+// before this exit in any case.
 func (p *pass) unattributed(w *work, s *job.Slot, inc *job.Incarnation) bool {
 	role := w.spec.Role(s.Address.Role)
 	return inc.Cause == "" && role != nil && p.in.Capabilities[w.spec.Provider].Attributes &&
 		p.pending(inc.Member.Left, role.StopGrace.Std()+attributionGrace)
 }
 
-// standBy takes a slot out of its world: it is fine, and waits for the next one.
+// standBy takes a healthy slot out of its world, to wait for the next one.
 func (p *pass) standBy(s *job.Slot) {
 	p.advance(s, job.Registered)
 	if s.Phase == job.Running {
@@ -250,7 +250,7 @@ func (p *pass) standBy(s *job.Slot) {
 	}
 }
 
-// advance takes a slot through the phases before goal that no observation showed.
+// advance takes a slot through the phases before goal that were not observed.
 func (p *pass) advance(s *job.Slot, goal job.Phase) {
 	if s.Phase == job.Scheduling {
 		s.Crashes, s.CrashesSince, s.Stopped = 0, time.Time{}, false
@@ -270,10 +270,10 @@ func (p *pass) succeed(s *job.Slot) {
 	p.step(s, job.ExitedZero)
 }
 
-// displace moves a slot whose node is no longer there. If its agent still runs it ends in its own time,
-// with a checkpoint; the slot is then placed ahead of new work.
+// displace moves a slot whose node no longer exists. If its agent still runs it is stopped with a checkpoint; the slot is then
+// placed ahead of new work.
 //
-// In a role of which a slot has succeeded nothing starts anymore: what still runs there runs to its end.
+// After a slot of a role has succeeded nothing starts in the role: what still runs there runs to its end.
 func (p *pass) displace(w *work, s *job.Slot) {
 	if w.finished[s.Address.Role] && len(w.running(s)) > 0 {
 		return
@@ -284,7 +284,7 @@ func (p *pass) displace(w *work, s *job.Slot) {
 	w.because(s, p.why(NodeGone, "node", node))
 	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: evidence(s.Address.Short(), node, job.NodeGone, nil), generation: p.generationOf(w, s)})
 	if s.Phase == job.Failing || s.Phase == job.Lost {
-		return // heal finds it another place
+		return // heal places it elsewhere
 	}
 	s.Cause = job.NodeGone
 	if len(w.running(s)) > 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// wait adds what is not as configured.
-func (p *pass) wait(w *work, role string, why job.Reason) {
+// addWait adds a Wait with one reason.
+func (p *pass) addWait(w *work, role string, why job.Reason) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Reasons: []job.Reason{why}})
 }
 
-// nodesNamed bounds how many nodes a shortage names, or tells of together.
+// nodesNamed is how many nodes a shortage names; beyond that, it groups and counts them.
 const nodesNamed = 8
 
-// stillStopping says why n slots of a job are not started yet. A slot has one change in a plan, and theirs is the stop of
-// what ran in them; whether they fit is seen when that has ended. So no plan counts them before.
+// stillStopping says why n slots of a job are not started yet. A slot has one change per plan, and theirs is to stop what ran
+// in them; whether they fit is decided once that has exited.
 func stillStopping(n int) job.Reason { return job.Because(StillStopping, "count", strconv.Itoa(n)) }
 
 // shortage says what is wanted and what is available.
@@ -32,9 +32,9 @@ func (p *pass) shortage(w *work, slots []*job.Slot) job.Reason {
 	return job.Because(NoRoom).With(append(sp.wanted(slots), sp.available(slots)...)...)
 }
 
-// available is what the nodes have for these slots, then why others have nothing for them. A few nodes are named each;
-// of many, those of which the same is to be said are counted, as a scheduler does it: the one taint that is on most of
-// them must not be lost behind names.
+// available is what the nodes have for these slots, then why other nodes have nothing for them. A few nodes are named
+// individually; of many, those with the same reason are counted, as schedulers do: the one taint that most of them have must
+// not be hidden behind names.
 func (sp *space) available(slots []*job.Slot) []job.Reason {
 	roles := oneOfEach(slots)
 	var have, not []*supply
@@ -57,40 +57,40 @@ func (sp *space) available(slots []*job.Slot) []job.Reason {
 	return append(sp.firstSupplies(have, roles, MoreNodes), sp.firstSupplies(not, roles, MoreUselessNodes)...)
 }
 
-// firstSupplies reports the first of them, and how many nodes the others are.
+// firstSupplies reports the first supplies, and how many nodes the rest are.
 func (sp *space) firstSupplies(supplies []*supply, roles []*job.Slot, others job.Code) []job.Reason {
-	var told []job.Reason
+	var reasons []job.Reason
 	more := 0
 	for i, s := range supplies {
 		if i < nodesNamed {
-			told = append(told, sp.told(s, roles))
+			reasons = append(reasons, sp.reason(s, roles))
 		} else {
 			more += s.nodes
 		}
 	}
 	if more > 0 {
-		told = append(told, job.Because(others, "count", strconv.Itoa(more)))
+		reasons = append(reasons, job.Because(others, "count", strconv.Itoa(more)))
 	}
-	return told
+	return reasons
 }
 
-// supply is what a node has for slots of some roles, or several nodes alike.
+// supply is what a node, or several nodes alike, have for slots of some roles.
 type supply struct {
 	offer
 	first *place
 	nodes int
 }
 
-// offer is what is to be said of a node.
+// offer is what is reported about a node.
 type offer struct {
 	code    job.Code
-	value   string // what it has free, or why that is no use
-	not     string // the roles that can never be on it, where others can
-	useless bool   // none of the slots can come
+	value   string // what it has free, or why it cannot be used
+	not     string // the roles that can never use it, where others can
+	useless bool   // none of the slots can be placed
 }
 
-// told is the supply as a reason: with the node's name, or how many there are.
-func (sp *space) told(s *supply, roles []*job.Slot) job.Reason {
+// reason is the supply as a reason: with the node's name, or the number of nodes.
+func (sp *space) reason(s *supply, roles []*job.Slot) job.Reason {
 	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most"}[s.code]
 	why := job.Because(s.code, cmp.Or(argument, "message"), s.value)
 	if why.Args == nil {
@@ -123,7 +123,7 @@ func oneOfEach(slots []*job.Slot) []*job.Slot {
 	return some
 }
 
-// barredTo counts those of the slots that can never be on the node.
+// barredTo counts the slots that can never use the node.
 func (sp *space) barredTo(pl *place, slots []*job.Slot) (n int) {
 	for _, s := range slots {
 		if sp.bars.of(s).at(pl.node.Name) != "" {
@@ -153,7 +153,7 @@ func (sp *space) offer(pl *place, roles []*job.Slot) offer {
 	return o
 }
 
-// full reports whether no slot can come to the node, whatever it asks for.
+// full reports whether the node accepts no slot, whatever its size.
 func (sp *space) full(pl *place) bool { return !pl.open() || pl.free[2] <= 0 }
 
 // wanted is how many slots of each kind there are, and what each takes.
@@ -178,7 +178,7 @@ func (sp *space) wanted(slots []*job.Slot) []job.Reason {
 	return parts
 }
 
-// left is what a node has free, of what it has. What slots of these roles want and none is left of is named too.
+// left is what a node has free. Resources that these roles need and that are used up are named too.
 func (sp *space) left(pl *place, roles []*job.Slot) (code job.Code, value string) {
 	switch {
 	case pl.node.Closed != "":
@@ -200,7 +200,7 @@ func (sp *space) left(pl *place, roles []*job.Slot) (code job.Code, value string
 	return NodeFree, strings.Join(append(lacking(free, roles), free.String()), ", ")
 }
 
-// lacking are the kinds of resource that slots of these roles want and of which nothing is free.
+// lacking lists the resources that slots of these roles need and that are used up.
 func lacking(free job.Resources, roles []*job.Slot) []string {
 	var want job.Resources
 	for _, s := range roles {
@@ -221,8 +221,8 @@ func lacking(free job.Resources, roles []*job.Slot) []string {
 	return out
 }
 
-// never reports whether the job's min cannot run even on empty nodes, or within the job's own limits.
-func (p *pass) never(w *work, gang []*job.Slot) bool {
+// neverFits reports whether the job's min cannot run even on empty nodes, or exceeds the job's own limits.
+func (p *pass) neverFits(w *work, gang []*job.Slot) bool {
 	if !w.within(gang) {
 		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{p.shortage(w, gang)}})
 		return true
@@ -236,8 +236,8 @@ func (p *pass) never(w *work, gang []*job.Slot) bool {
 	return true
 }
 
-// queue reports what keeps incarnations from starting, or from being launched at all, in their infrastructure's own
-// words. They wait forever: nothing is lost by it. For as long as a rendezvous may take it may pass by itself.
+// queue reports what keeps incarnations from being started or launched, in their infrastructure's own words. They wait forever:
+// that costs nothing. Within the rendezvous timeout the Wait is Passing.
 func (p *pass) queue(w *work) {
 	if !w.active() {
 		return
@@ -255,8 +255,8 @@ func (p *pass) queue(w *work) {
 	}
 }
 
-// queuedSince is since when the slot's incarnation is queued: one that could not be made for long has just begun to wait, and
-// the others of its gang with it.
+// queuedSince is when the slot's incarnation was queued. One that could not be created until now has just begun to wait, and
+// its gang with it.
 func (p *pass) queuedSince(w *work, s *job.Slot) time.Time {
 	since := s.Since
 	if inc := w.current(s); inc != nil && inc.Started.After(since) {
@@ -297,19 +297,19 @@ func (p *pass) queueOf(w *work, r *job.Role, passing bool) {
 	p.out.Waits = append(p.out.Waits, wait)
 }
 
-// queued is why the slot's incarnation does not start; "" if it does, or if nothing asks for it yet.
+// queued is why the slot's incarnation does not start; "" if it does, or if none is wanted yet.
 func (p *pass) queued(w *work, s *job.Slot) string {
 	if s.Phase != job.Scheduling {
 		return ""
 	}
 	switch inc := w.current(s); {
 	case inc == nil && s.Node != "":
-		return p.held(w)
+		return p.heldReason(w)
 	case inc != nil && inc.State == job.Starting:
 		return inc.Waiting
 	}
 	return ""
 }
 
-// textsNamed bounds how many different reasons of a role are told.
+// textsNamed is how many different reasons of a role are reported.
 const textsNamed = 4

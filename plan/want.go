@@ -32,13 +32,13 @@ func (p *pass) want(w *work) {
 		if r.Scaling != nil {
 			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
 		}
-		for _, s := range w.of(r.Name) {
-			if w.somewhere(s) && (s.Phase != job.Canceling || s.Return) {
+		for _, s := range w.heldSlots(r.Name) {
+			if w.hasPlace(s) && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}
 		for _, s := range w.index[r.Name] {
-			// Of a job that goes, those keep training that stop only after others have.
+			// When a job stops, slots that stop only after others keep training.
 			if s.Phase == job.Canceling && !s.Return && w.stopWave(s) > 0 {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
@@ -52,7 +52,7 @@ func (p *pass) want(w *work) {
 	}
 }
 
-// group is what the job's provider is told of it as a whole.
+// group is what the job's provider is told about it as a whole.
 func (w *work) group(spec *job.Job) job.Group {
 	g := job.Group{UID: w.rec.UID, Name: w.name, Priority: spec.Priority}
 	for i := range spec.Roles {
@@ -62,10 +62,9 @@ func (w *work) group(spec *job.Job) job.Group {
 	return g
 }
 
-// gangOf is how many slots of the role are to start together. A role that waits for another one has no part
-// in the gang: the other would wait for it. Nor has one in which a slot has succeeded: no start follows in it. Once
-// the job runs, a min that was raised is not asked for before
-// so many are there, or what runs would count as a gang that is not whole.
+// gangOf is how many slots of the role start together. A role that waits for another one is not part of the gang, because the
+// other would wait for it. Nor is a role with a slot that succeeded: no more starts in it. Once the job runs, a raised min
+// counts only once that many slots exist; otherwise what runs would count as an incomplete gang.
 func (w *work) gangOf(r *job.Role) int {
 	least, _ := r.Bounds()
 	least = max(r.Ceil(least), least)
@@ -88,7 +87,7 @@ func (w *work) gangOf(r *job.Role) int {
 	return min(least, there)
 }
 
-// growing reports whether the slot is on its way for the first time since the job's last world.
+// growing reports whether the slot starts for the first time since the job's last world.
 func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	_, trained := w.member(s.Address)
 	if !r.Ranked {
@@ -97,9 +96,9 @@ func (w *work) growing(s *job.Slot, r *job.Role) bool {
 	return s.Phase == job.Scheduling && !s.Recover && !trained
 }
 
-// somewhere reports whether the slot has a place, is at one that is not listed yet, or is on its way to another: its
-// world waits for it, and forms once.
-func (w *work) somewhere(s *job.Slot) bool {
+// hasPlace reports whether the slot has a place, is bound to a node that is not listed yet, or is moving: its world waits for
+// it, and forms once.
+func (w *work) hasPlace(s *job.Slot) bool {
 	return s.Node != "" || w.bound(s) || s.Return && w.promisedTo(s) != ""
 }
 
@@ -109,8 +108,8 @@ func (w *work) mayRun(r *job.Role) []job.Address {
 		return nil
 	}
 	var slots []job.Address
-	for _, s := range w.of(r.Name) {
-		if w.somewhere(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
+	for _, s := range w.heldSlots(r.Name) {
+		if w.hasPlace(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
 			slots = append(slots, s.Address)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// ready reports whether what depends on the role may start: its min are up. Ranked slots are up once they are
-// registered, since they run only in a world that those that depend on them may be part of.
+// ready reports whether roles that depend on this one may start: its min are up. Ranked slots are up once they are registered,
+// since they run only in a world that the dependents may be part of.
 func (w *work) ready(role string) bool {
 	up, known := w.upCache[role]
 	if !known {
@@ -48,7 +48,7 @@ func (w *work) startWave(r *job.Role) int {
 	return wave
 }
 
-// stopWave is the reverse, when the job as a whole goes: first those that nothing depends on.
+// stopWave is the reverse, when the whole job stops: roles that nothing depends on stop first.
 func (w *work) stopWave(s *job.Slot) int {
 	if !w.ending {
 		return 0

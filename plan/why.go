@@ -8,16 +8,16 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// maxWhy is how many fields Why names: which others there are the plan shows.
+// maxWhy is how many fields Why names. The plan shows the others.
 const maxWhy = 3
 
-// Why is a change's most telling reason: of an edit with the names of what was edited. It is zero if there is none.
+// Why is a change's most significant reason; for an edit, with the names of the edited fields. It is zero if there is none.
 func (c *Change) Why() job.Reason {
 	if len(c.Reasons) == 0 {
 		return job.Reason{}
 	}
 	why := c.Reasons[0]
-	if why.Code != DeclarationChanged || c.Launch != nil || len(c.Fields) == 0 { // the Fields of a start are all of its
+	if why.Code != DeclarationChanged || c.Launch != nil || len(c.Fields) == 0 { // a start lists all of the role's fields
 		return why
 	}
 	var names []string

@@ -6,8 +6,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// While somebody watches no plan is shown: a line says what of a slot was edited, and does not count everything that a
-// start is made of as that.
+// The watch prints a line instead of a plan: it names what of a slot was edited, but not all the attributes of a start.
 func TestALineSaysWhatWasEdited(t *testing.T) {
 	slot := job.Address{Job: "a", Role: "worker"}
 	fields := func(paths ...string) (out []job.FieldChange) {

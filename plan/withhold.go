@@ -7,10 +7,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Removals counts, by job, the slots that the plan stops because the job is declared differently than it was last
-// applied: those of jobs, roles and indices that are no longer declared, and those that are replaced because they were
-// edited, also if that has to wait for room. What heals, drains or scales a job that is declared as before is not
-// among them. p is the plan that Make made of in.
+// Removals counts, by job, the slots that the plan stops because the job's declaration changed since it was last applied: slots
+// of jobs, roles and indices that are no longer declared, and slots that are replaced because of an edit, even if that waits
+// for room. Slots that are healed, drained or scaled under an unchanged declaration do not count. p is the plan that Make made
+// of in.
 func Removals(in *Input, p *Plan) map[string]int {
 	byUID := make(map[string]*job.Record, len(p.Records))
 	for _, rec := range p.Records {
@@ -22,11 +22,12 @@ func Removals(in *Input, p *Plan) map[string]int {
 		if rec.Phase.Ended() || forgotten[name] || in.asApplied(name, rec) {
 			continue
 		}
-		now := byUID[rec.UID] // nil if nothing of it is there to be stopped first: it would start again with a node
-		prints := map[string]func(int) string{}
+		// nil if nothing had to be stopped and the record is gone; the slots still count: they would start again with a node.
+		now := byUID[rec.UID]
+		fingerprints := map[string]func(int) string{}
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
-			if s.Phase.Live() && s.Phase != job.Canceling && (now == nil || holds(s) && leaves(now, s, prints)) {
+			if s.Phase.Live() && s.Phase != job.Canceling && (now == nil || holds(s) && leaves(now, s, fingerprints)) {
 				counts[name]++
 			}
 		}
@@ -34,7 +35,7 @@ func Removals(in *Input, p *Plan) map[string]int {
 	return counts
 }
 
-// declared is the index in Jobs of what a recorded job is declared as now; -1 if it is not declared.
+// declared is the index in Jobs of a recorded job's declaration; -1 if it is not declared.
 func (in *Input) declared(name string) int {
 	if to, moved := in.Moved[name]; moved {
 		name = to
@@ -51,9 +52,9 @@ func (in *Input) asApplied(name string, rec *job.Record) bool {
 	return len(job.Diff(rec.Spec, in.Jobs[i])) == 0 && samePrograms(rec.Spec.Roles, in.Jobs[i].Roles)
 }
 
-// leaves reports whether a slot is stopped, or to be replaced, by what is recorded of its job now. prints are those of
-// the job's roles, kept from call to call.
-func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) bool {
+// leaves reports whether a slot is stopped, or to be replaced, according to its job's new record. fingerprints caches the roles'
+// fingerprints between calls.
+func leaves(now *job.Record, old *job.Slot, fingerprints map[string]func(int) string) bool {
 	s := now.Slot(old.Address.Role, old.Address.Index)
 	if s == nil || s.Phase == job.Canceling || s.Phase == job.Canceled {
 		return true
@@ -62,14 +63,14 @@ func leaves(now *job.Record, old *job.Slot, prints map[string]func(int) string) 
 	if role == nil || !startedPhase(s) || s.Fingerprint == "" {
 		return false
 	}
-	if prints[role.Name] == nil {
-		prints[role.Name] = job.Fingerprints(&now.Spec, role)
+	if fingerprints[role.Name] == nil {
+		fingerprints[role.Name] = job.Fingerprints(&now.Spec, role)
 	}
-	return s.Fingerprint != prints[role.Name](s.Address.Index)
+	return s.Fingerprint != fingerprints[role.Name](s.Address.Index)
 }
 
-// Withhold lets recorded jobs continue as they were last applied, whatever is declared of them now. why gives the
-// reason of each, by the name in the records.
+// Withhold makes recorded jobs continue as they were last applied, whatever their declaration says now. why has the reason of
+// each, by the name in the records.
 func Withhold(in Input, why map[string]job.Reason) Input {
 	in.Jobs, in.Moved, in.Withheld = slices.Clone(in.Jobs), maps.Clone(in.Moved), maps.Clone(in.Withheld)
 	if in.Withheld == nil {
@@ -88,15 +89,14 @@ func Withhold(in Input, why map[string]job.Reason) Input {
 	return in
 }
 
-// withheld makes a job that is not what the files say, or may say, Degraded, with the reason. What is withheld waits for
-// nothing: no waiting brings it about.
+// withheld adds the reasons why a job does not follow the files. What is withheld is Held: waiting does not help.
 func (p *pass) withheld(w *work) {
 	if why, held := p.in.Withheld[w.name]; held && w.active() && !p.frozen[w.name] {
 		p.holdBack(w.name, "", why)
 	}
 	for _, r := range p.out.Refusals {
 		if r.Job == w.name && w.active() {
-			p.wait(w, "", r.Reason)
+			p.addWait(w, "", r.Reason)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
-// copyTo is the flag with which the program only puts itself somewhere: an init container brings it into any image by
-// it. It belongs to no agent's configuration.
+// copyTo is the flag that makes the program only copy itself: with it an init container installs it in any image. It is not
+// part of an agent's configuration.
 const copyTo = "-copy-to="
 
-// copyAsked returns the path of -copy-to=PATH, which stands alone.
+// copyAsked returns the path of -copy-to=PATH, which must be the only argument.
 func copyAsked(args []string) (path string, asked bool, err error) {
 	if len(args) == 0 {
 		return "", false, nil
@@ -24,7 +24,7 @@ func copyAsked(args []string) (path string, asked bool, err error) {
 	return path, asked, nil
 }
 
-// copySelf puts this program at the path that is given, whole or not at all.
+// copySelf copies this program to path, atomically.
 func copySelf(path string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An init container brings the program into a pod by it.
+// An init container installs the program in a pod with this.
 func TestItCopiesItself(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "eltrain-agent")

@@ -1,6 +1,6 @@
-// Command eltrain-agent is `eltrain agent` alone, without what only a master needs: there is one in every slot, and
-// Kubernetes' client library would be 25 MB of resident memory in each. The local provider starts it where it stands
-// beside eltrain; into pods an init container brings it, which is this very program with -copy-to.
+// Command eltrain-agent is `eltrain agent` without what only a master needs: every slot has one, and the Kubernetes client
+// library would take 25 MB of resident memory in each. The local provider uses it if it is next to eltrain; in pods an init
+// container installs it, which is this program with -copy-to.
 package main
 
 import (

@@ -1,8 +1,8 @@
 #!/bin/sh
-# git-sync runs this after each new commit. The job directory holds links to the files of the newest one, through
-# git-sync's own link: that is replaced in one step, so all files change in one step. Here only names that came or
-# went are dealt with. The job directory is not in the repository itself, so that what is beside the files, the run-time
-# files for one, is not replaced with them.
+# git-sync runs this after each new commit. The job directory has links to the files of the newest commit through
+# git-sync's own link, which is replaced atomically, so all files change at once. This script only handles added and
+# removed names. The job directory is outside of the repository, so that other files in it, such as run-time files,
+# are not replaced.
 set -eu
 from=${GITSYNC_ROOT:-/git}/${GITSYNC_LINK:-current}/${JOBS_DIR:-.}
 to=${JOB_DIRECTORY:-/jobs}

@@ -19,8 +19,8 @@ variable "tls_key" {
 eltrain {
   required_version = ">= 0.1"
 
-  # A Secret and a Lease, beside the jobs. Whoever uses the same files and the same namespace, from a laptop
-  # too, shares them: one leads, the others wait.
+  # A Secret and a Lease, in the jobs' namespace. All masters with the same files and the same namespace, even on a
+  # laptop, share them: one leads, the others wait.
   state "kubernetes" {
     name = "main"
   }

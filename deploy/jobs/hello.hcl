@@ -1,4 +1,4 @@
-# A job to see the machinery work, on any cluster. Try, while it runs: delete a pod, drain a node, edit replicas.
+# A demo job for any cluster. While it runs, try: delete a pod, drain a node, edit replicas.
 job "hello" {
   provider = "kubernetes"
 

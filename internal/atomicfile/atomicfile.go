@@ -1,9 +1,9 @@
-// Package atomicfile puts files in their place whole. Whoever reads a path, and whoever comes after a crash of the process
-// or of the machine, finds the content of before or that of after, never a part and never an empty file. Content and name
-// are on the disk when a function returns without an error.
+// Package atomicfile replaces files atomically. A reader, even after a crash of the process or the machine, finds either the
+// old or the new content, never a part and never an empty file. Content and name are on disk when a function returns without an
+// error.
 //
-// A file is written beside its place, under a name of its own each time, so that two who write at once do not mix. What a
-// process leaves behind that was killed in between does no harm, and Sweep removes it.
+// A file is first written next to its destination, under a unique name, so that concurrent writers do not mix. What a killed
+// process leaves behind is harmless, and Sweep removes it.
 package atomicfile
 
 import (
@@ -16,17 +16,17 @@ import (
 	"syscall"
 )
 
-// suffix ends the name of a file that is not in its place yet: ".NAME.RANDOM.tmp".
+// suffix ends the name of a file that is not in place yet: ".NAME.RANDOM.tmp".
 const suffix = ".tmp"
 
-// Write replaces the file at path, or makes it, with these permissions whatever the umask. A symbolic link at path is
-// replaced itself: see Resolve.
+// Write replaces or creates the file at path, with these permissions regardless of the umask. A symbolic link at path is itself
+// replaced: see Resolve.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	return WriteFor(nil, path, content, mode)
 }
 
-// WriteFor is Write for a file that belongs to whom another belongs to, most often the one that is replaced: root may change
-// somebody else's files. Where owner or group cannot be given, it stays that of this process.
+// WriteFor is Write, and sets the file's owner and group to those of owner, usually the replaced file: root may change somebody
+// else's files. If that is not permitted, they stay those of this process.
 func WriteFor(owner fs.FileInfo, path string, content []byte, mode fs.FileMode) error {
 	d, err := newDraft(owner, path, content, mode)
 	if err != nil {
@@ -36,8 +36,8 @@ func WriteFor(owner fs.FileInfo, path string, content []byte, mode fs.FileMode) 
 	return d.Place()
 }
 
-// Create makes the file at path. If there is one it is left as it is, and the error is fs.ErrExist: of several who create
-// one file exactly one succeeds, and the others find its content whole.
+// Create creates the file at path. If it exists it is left as it is, and the error is fs.ErrExist: of concurrent calls exactly
+// one succeeds, and the others find its complete content.
 func Create(path string, content []byte, mode fs.FileMode) error {
 	d, err := NewDraft(path, content, mode)
 	if err != nil {
@@ -47,39 +47,39 @@ func Create(path string, content []byte, mode fs.FileMode) error {
 	return d.PlaceNew()
 }
 
-// Draft is a file's next content, on the disk beside it. It is for those who have something to check between the writing,
-// which takes long, and the one step that makes it count.
+// Draft is a file's next content, on disk next to it. It is for callers that check something between writing, which takes long,
+// and the one step that puts it in place.
 type Draft struct {
 	path, temp string
 	info       fs.FileInfo
 }
 
-// NewDraft writes a draft of the file at path. Its owner has to Discard it. After an error nothing of it is left.
+// NewDraft writes a draft of the file at path. The caller must Discard it. After an error nothing of it is left.
 func NewDraft(path string, content []byte, mode fs.FileMode) (*Draft, error) {
 	return newDraft(nil, path, content, mode)
 }
 
 func newDraft(owner fs.FileInfo, path string, content []byte, mode fs.FileMode) (*Draft, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+suffix) // 0600 until it has its own
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+suffix) // 0600 until it has its own mode
 	if err != nil {
-		return nil, besides(err)
+		return nil, withoutDraftName(err)
 	}
 	d := &Draft{path: path, temp: f.Name()}
 	if d.info, err = fill(f, owner, content, mode); err != nil {
 		d.Discard()
-		return nil, besides(err)
+		return nil, withoutDraftName(err)
 	}
 	return d, nil
 }
 
-// fill writes a file to the disk and closes it.
+// fill writes a file to disk and closes it.
 func fill(f *os.File, owner fs.FileInfo, content []byte, mode fs.FileMode) (info fs.FileInfo, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if _, err := f.Write(content); err != nil {
 		return nil, err
 	}
 	if owner != nil {
-		give(f, owner)
+		setOwner(f, owner)
 	}
 	if err := f.Chmod(mode); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func fill(f *os.File, owner fs.FileInfo, content []byte, mode fs.FileMode) (info
 	return f.Stat()
 }
 
-// give gives an open file, not what is found under its name, to the owner and the group of another, as far as that can be.
-func give(f *os.File, owner fs.FileInfo) {
+// setOwner sets the owner and group of an open file, rather than of its path, to those of another, as far as permitted.
+func setOwner(f *os.File, owner fs.FileInfo) {
 	of, ok := owner.Sys().(*syscall.Stat_t)
 	if !ok {
 		return
@@ -101,27 +101,27 @@ func give(f *os.File, owner fs.FileInfo) {
 	}
 }
 
-// Info is that of the file which Place puts there.
+// Info is that of the file that Place puts in place.
 func (d *Draft) Info() fs.FileInfo { return d.info }
 
-// Place puts the draft in its place. After an UnsyncedError it is there; after any other the file of before is.
+// Place puts the draft in place. After an UnsyncedError it is in place; after any other error the old file is.
 func (d *Draft) Place() error {
 	if err := os.Rename(d.temp, d.path); err != nil {
-		return renamed(err)
+		return withoutLinkNames(err)
 	}
 	d.temp = ""
-	return d.settle()
+	return d.syncDir()
 }
 
-// PlaceNew puts the draft in its place unless there is a file: then the error is fs.ErrExist.
+// PlaceNew puts the draft in place unless the file exists: then the error is fs.ErrExist.
 func (d *Draft) PlaceNew() error {
 	if err := os.Link(d.temp, d.path); err != nil {
-		return renamed(err)
+		return withoutLinkNames(err)
 	}
-	return d.settle()
+	return d.syncDir()
 }
 
-func (d *Draft) settle() error {
+func (d *Draft) syncDir() error {
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		return &UnsyncedError{err}
 	}
@@ -131,13 +131,12 @@ func (d *Draft) settle() error {
 // Discard removes the draft if it was not placed.
 func (d *Draft) Discard() {
 	if d.temp != "" {
-		os.Remove(d.temp) // what is left over does no harm
+		os.Remove(d.temp) // a leftover is harmless
 		d.temp = ""
 	}
 }
 
-// UnsyncedError is of a file that is in its place, and may not be there after a power failure: the directory could not be
-// synced.
+// UnsyncedError reports that a file is in place but may not survive a power failure: its directory could not be synced.
 type UnsyncedError struct{ Err error }
 
 func (e *UnsyncedError) Error() string {
@@ -146,7 +145,7 @@ func (e *UnsyncedError) Error() string {
 
 func (e *UnsyncedError) Unwrap() error { return e.Err }
 
-// SyncDir makes the names in a directory outlive a power failure.
+// SyncDir makes the names in a directory survive a power failure.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -156,12 +155,12 @@ func SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// Sweep removes what those left beside the file at path who died before they had it in place. The draft of somebody who
-// is still at it goes too, and its Place fails: call it where nobody else may write.
+// Sweep removes the drafts of the file at path that crashed processes left behind. It also removes drafts of live writers,
+// whose Place then fails: call it where nobody else may write.
 func Sweep(path string) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
-		return // what is left over does no harm
+		return // a leftover is harmless
 	}
 	for _, e := range entries {
 		if isDraft(e.Name(), filepath.Base(path)) {
@@ -170,20 +169,19 @@ func Sweep(path string) {
 	}
 }
 
-// isDraft reports whether a file's name is that of a draft of another. os.CreateTemp makes its part of digits.
+// isDraft reports whether a file's name is that of a draft of another file. os.CreateTemp uses digits.
 func isDraft(name, of string) bool {
 	rest, ours := strings.CutPrefix(name, "."+of+".")
 	digits, unplaced := strings.CutSuffix(rest, suffix)
 	return ours && unplaced && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// Resolve is the path to the regular file that path leads to, without symbolic links, so that a link stays one when what
-// it leads to is replaced. The file need not be there yet. What is there and is no regular file is refused: a device or a
-// pipe must not be replaced by a file.
+// Resolve returns the regular file that path leads to, without symbolic links, so that replacing it keeps the links. The file
+// need not exist. Anything that exists and is not a regular file is refused: a device or a pipe must not be replaced by a file.
 func Resolve(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // /dev/stdout leads to a pipe, which has no path
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // /dev/stdout may lead to a pipe, which has no path
 			return "", irregular(path)
 		}
 		if _, err := os.Lstat(path); err == nil {
@@ -208,9 +206,9 @@ func irregular(path string) error {
 	return fmt.Errorf("%q is not a regular file and is not replaced. Name a file", path)
 }
 
-// besides leaves the draft's name, which is another each time, out of an error: who tells a trouble once that lasts knows
-// it by its text.
-func besides(err error) error {
+// withoutDraftName removes the draft's name, which differs each time, from an error, so that a lasting error has the same text and is
+// reported once.
+func withoutDraftName(err error) error {
 	var at *fs.PathError
 	if !errors.As(err, &at) {
 		return err
@@ -218,8 +216,8 @@ func besides(err error) error {
 	return fmt.Errorf("%s a new file beside it: %w", at.Op, at.Err)
 }
 
-// renamed does the same for an error of two names.
-func renamed(err error) error {
+// withoutLinkNames does the same for an error with two names.
+func withoutLinkNames(err error) error {
 	var at *os.LinkError
 	if !errors.As(err, &at) {
 		return err

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test starts itself again in these ways: as one who writes the file at a path again and again, until it is killed,
-// and as one for whom the disk is full.
+// The test binary also runs as a process that writes the file at a path again and again until it is killed, and as a process
+// whose disk is full.
 const (
 	asWriter = "ATOMICFILE_TEST_WRITES"
 	asFull   = "ATOMICFILE_TEST_FULL"
@@ -46,8 +46,7 @@ func writeForEver(path string) {
 	}
 }
 
-// writeOnAFullDisk prints the errors of writes that do not fit, a line each: of some bytes, and of none. No file of this
-// process may grow over so many.
+// writeOnAFullDisk prints the errors of writes that do not fit, one per line: under file size limits of 100 and 0 bytes.
 func writeOnAFullDisk(path string) {
 	signal.Ignore(syscall.SIGXFSZ)
 	for _, most := range []uint64{100, 0} {
@@ -66,7 +65,7 @@ func writeOnAFullDisk(path string) {
 	}
 }
 
-// version is the i-th content: whole if all its lines are the same and there are all of them.
+// version is the i-th content: complete if all its lines are equal and none is missing.
 func version(i int) []byte { return []byte(strings.Repeat(fmt.Sprintf("version %d\n", i), 1000)) }
 
 func whole(content []byte) bool {
@@ -85,7 +84,7 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// only checks what is in a directory.
+// only checks the entries of a directory.
 func only(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -213,7 +212,7 @@ func TestADraftCountsOnceItIsPlaced(t *testing.T) {
 func TestSweepTakesDraftsAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if _, err := NewDraft(path, nil, 0o600); err != nil { // its owner dies
+	if _, err := NewDraft(path, nil, 0o600); err != nil { // its owner crashes
 		t.Fatal(err)
 	}
 	kept := []string{".file.mine.tmp", ".file.tmp", ".files.12.tmp", "file", "file.12.tmp"}
@@ -227,7 +226,7 @@ func TestSweepTakesDraftsAndNothingElse(t *testing.T) {
 	Sweep(filepath.Join(dir, "missing", "file"))
 }
 
-// Killed at any moment, a writer leaves a whole file, and a reader never sees another.
+// A writer killed at any moment leaves a complete file, and readers never see anything else.
 func TestAWriterThatIsKilledLeavesAWholeFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -271,7 +270,7 @@ func TestOnAFullDiskTheOldFileStays(t *testing.T) {
 	cmd.Env = append(os.Environ(), asFull+"="+path)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	out, err := cmd.Output() // a pipe is no file, and has no limit
+	out, err := cmd.Output() // a pipe is not a file, and has no limit
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &said)
 	}
@@ -304,8 +303,8 @@ func TestInADirectoryThatTakesNothingTheOldFileStays(t *testing.T) {
 	only(t, dir, "file")
 }
 
-// protect makes a directory read-only, and says what a write gives then. Permissions do not stop root: there the
-// directory is mounted over itself.
+// protect makes a directory read-only, and returns the error of a write there. Permissions do not stop root: then the directory
+// is bind-mounted read-only.
 func protect(t *testing.T, dir string) error {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -353,7 +352,7 @@ func TestResolveKeepsLinksAndRefusesDevices(t *testing.T) {
 	}
 	defer reader.Close()
 	defer writer.Close()
-	// As /dev/stdout is where the output goes into a pipe: a link to what has no path.
+	// Like /dev/stdout when the output is a pipe: a link to something without a path.
 	if err := os.Symlink(fmt.Sprintf("/dev/fd/%d", writer.Fd()), at("output")); err != nil {
 		t.Fatal(err)
 	}

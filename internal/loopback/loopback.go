@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// given are the addresses that this process got.
+// given are the addresses that this process has returned.
 var given sync.Map
 
-// Free is an address of this machine that nobody listens at, and that stays free until it is used, and between two uses: at
-// 127.0.0.1 others listen all the time on whichever port is free, and this one goes by the process's number. What lies from
-// 127.1.0.0 on is the testbed's.
+// Free is an unused address of this machine that stays free until it is used, and between two uses: at 127.0.0.1 others listen
+// on arbitrary free ports all the time, so the address is derived from the process's number. The testbed uses addresses from
+// 127.1.0.0 on.
 func Free(t testing.TB) string {
 	t.Helper()
 	pid := os.Getpid()

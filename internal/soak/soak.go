@@ -1,4 +1,4 @@
-// Package soak marks the tests that are too long for the gate: `make test` skips them, `make soak` runs them.
+// Package soak marks the tests that are too slow for the gate: `make test` skips them, `make soak` runs them.
 package soak
 
 import (
@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Only skips a test unless SOAK is set. It is called by a test itself, not by a helper: `make soak` looks for its callers.
+// Only skips a test unless SOAK is set. Tests must call it directly, not through a helper: `make soak` searches for its
+// callers.
 func Only(t *testing.T) {
 	t.Helper()
 	if os.Getenv("SOAK") == "" {

@@ -1,5 +1,5 @@
-// Package trainlog reads what the training scripts of the tests, the examples and the benchmarks tell with --events: JSON
-// lines that all processes of a job append to one file, each line in one write(2).
+// Package trainlog reads the events that the training scripts of the tests, the examples and the benchmarks write with
+// --events: JSON lines that all processes of a job append to one file, each line in one write(2).
 package trainlog
 
 import (
@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// first is how each line begins, and what is in none but there: a string has its quotes escaped.
+// first is the beginning of each line. It cannot occur later in a line, because strings have their quotes escaped.
 const first = `{"ev": `
 
-// Read returns the events in a file so far, in the order of their lines. A line whose end is not there yet is left out, and so
-// is one whose process was killed meanwhile: Linux ends such a write at a page of the file, and the next process's line follows
-// there. It is an error if there is no file, fs.ErrNotExist, or if it has something else in it.
+// Read returns the events in a file so far, in the order of their lines. It skips a line that is still incomplete, and one
+// whose process was killed during the write: Linux cuts such a write at a page of the file, and the next process's line follows
+// there. It is an error if there is no file (fs.ErrNotExist), or if it contains anything else.
 func Read[T any](path string) ([]T, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
