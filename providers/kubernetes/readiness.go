@@ -10,28 +10,28 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// A headless Service and a PodDisruptionBudget cost their controllers work with every pod that they select and that
-// changes: while 10,000 pods come up, more than the scheduler needs for them. So both are there from the beginning, and
-// select nothing until the job's pods are up. A world may form before, at once when the last wanted slot joins: agents meet
-// by addresses and need no names, and a drain can interrupt only what has just begun.
+// A headless Service and a PodDisruptionBudget make their controllers work for every change of every pod that they select:
+// while 10,000 pods start, more than the scheduler does. So both exist from the beginning, but select nothing until the
+// job's pods are up. A world may form earlier, at once when the last wanted slot joins: agents use addresses and need no
+// names, and a drain can interrupt only what has just begun.
 
 const (
-	// calm is for how long no pod has come up when a job that has enough of them counts as up. It is less than a world
-	// waits for more slots to join by default (job.Rendezvous.Settle).
+	// calm: a job with enough pods up counts as up when none has come up for this long. It is less than a world waits for more
+	// slots to join by default (job.Rendezvous.Settle).
 	calm = time.Second
-	// readinessMost is the most that names and budgets wait for, from when enough pods are up.
+	// readinessMost is the longest that names and budgets wait once enough pods are up.
 	readinessMost = time.Minute
 )
 
-// readiness is how the pods of a job come up, until they are.
+// readiness follows the pods of a job until they are up.
 type readiness struct {
-	up     int       // pods that are
-	last   time.Time // when one came up last
-	enough time.Time // since when, of every role, the least that can train are up; zero if they are not
+	up     int       // how many pods are
+	last   time.Time // when one last came up
+	enough time.Time // since when the minimum of every role is up; zero if it is not
 }
 
-// risen reports whether a job's pods are up: those that it needs are, and no other is on its way, or none came up for a
-// while. If not, it is worth to ask again at due; zero is when a pod has changed.
+// risen reports whether a job's pods are up: the minimum is, and no other is starting, or none came up for a while. If
+// not, check again at due; zero is when a pod has changed.
 func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
 	up, coming := liveByRole{}, false
 	for _, p := range pods {
@@ -65,7 +65,7 @@ func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, d
 	return !coming || !now.Before(due), due
 }
 
-// anyUp reports whether a pod of the job runs.
+// anyUp reports whether any pod runs.
 func anyUp(pods []*pod) bool {
 	for _, p := range pods {
 		if p.seen.State == job.Up {
@@ -76,16 +76,16 @@ func anyUp(pods []*pod) bool {
 }
 
 const (
-	// readinessPause is the least time between two looks at the pods that come up: each goes over all of them.
+	// readinessPause is the least time between two checks: each iterates over all pods.
 	readinessPause = 250 * time.Millisecond
-	// readinessRetry is when what could not be written is retried.
+	// readinessRetry is when a failed write is retried.
 	readinessRetry = 5 * time.Second
-	// readinessWrite bounds one such write: a Prepare of the job waits for it.
+	// readinessWrite bounds one write: a Prepare of the job waits for it.
 	readinessWrite = time.Minute
 )
 
-// awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It
-// goes by what there is: for a job whose pods were up before this process began, Prepare has done it.
+// awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It acts
+// on state: for a job whose pods were up before this process started, Prepare has done it.
 func (p *Provider) awaken() {
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
@@ -108,7 +108,7 @@ func (p *Provider) awaken() {
 	}
 }
 
-// awakenRisen looks at every job that is asleep. later fires when it is time to look again though nothing changes.
+// awakenRisen checks every job that is asleep. later fires when it is time to check again even without a change.
 func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	now := time.Now()
 	var next time.Time
@@ -118,7 +118,7 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 		}
 		risen, due := j.readiness.risen(now, j.group, p.index.ofJob(j.group.UID))
 		if risen {
-			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
+			j.awake.Store(true) // before the write: a later Prepare must not put them to sleep again
 			p.owned.Go(func() { p.activate(j) })
 			continue
 		}
@@ -132,8 +132,8 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	return time.After(time.Until(next))
 }
 
-// activate has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
-// is closed.
+// activate lets a job's Service and budgets select its pods. It retries until that succeeds, the job is forgotten, or the
+// provider is closed.
 func (p *Provider) activate(j prepared) {
 	for attempt := 1; ; attempt++ {
 		ctx, cancel := context.WithTimeout(p.ctx, readinessWrite)
@@ -158,7 +158,7 @@ func (p *Provider) activate(j prepared) {
 	}
 }
 
-// surround makes the Service and the budgets of a job, as it was asked for last, or brings them up to date.
+// surround creates or updates the Service and the budgets of a job, for its latest group.
 func (p *Provider) surround(ctx context.Context, j prepared) error {
 	select {
 	case j.around <- struct{}{}:
@@ -166,8 +166,8 @@ func (p *Provider) surround(ctx context.Context, j prepared) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	j = *j.newest.Load()      // whoever writes last writes what is so
-	var making errgroup.Group // what is refused of one is not to keep the others from being made
+	j = *j.newest.Load()      // the last write has the latest group
+	var making errgroup.Group // not WithContext: one refusal must not keep the others from being written
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
 			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
