@@ -33,27 +33,27 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	}
 	p := &Provider{client: client, namespace: "ml", pacer: newPacer(2, slog.New(slog.DiscardHandler), func() {})}
 	defer p.pacer.close()
-	j := prepared{anchor: anchor{name: "gpt"}, look: make(chan looked, 1)}
-	old := func() looked { return looked{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // it is looked again
+	j := prepared{anchor: anchor{name: "gpt"}, check: make(chan anchorCheck, 1)}
+	old := func() anchorCheck { return anchorCheck{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // it is looked again
 
-	j.look <- old()
-	newer := lookedNow(time.Now().Add(time.Hour))
-	meanwhile <- func() { <-j.look; j.look <- newer }
+	j.check <- old()
+	newer := checkedNow(time.Now().Add(time.Hour))
+	meanwhile <- func() { <-j.check; j.check <- newer }
 	bounded, end := context.WithTimeout(t.Context(), hang.Bound)
 	defer end()
-	if err := p.anchored(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
+	if err := p.ensureAnchor(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
 		t.Errorf("of an anchor that is not there it says %v", err)
 	}
-	if last := <-j.look; last != newer {
+	if last := <-j.check; last != newer {
 		t.Errorf("what was seen later is lost: %+v", last)
 	}
 
-	j.look <- old()
+	j.check <- old()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	meanwhile <- func() { <-j.look; cancel() } // who took it out looks for long
+	meanwhile <- func() { <-j.check; cancel() } // who took it out looks for long
 	ended := make(chan error, 1)
-	go func() { ended <- p.anchored(ctx, j) }()
+	go func() { ended <- p.ensureAnchor(ctx, j) }()
 	select {
 	case err := <-ended:
 		if err == nil {
@@ -61,7 +61,7 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 		}
 	case <-time.After(hang.Bound):
 		t.Error("it waits on although it was given up")
-		j.look <- old()
+		j.check <- old()
 		<-ended
 	}
 }

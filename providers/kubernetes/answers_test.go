@@ -76,8 +76,8 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 	return p
 }
 
-// insist repeats what may pass by itself, as whoever calls a provider does.
-func insist(ctx context.Context, call func() error) error {
+// retryTransient repeats what may pass by itself, as whoever calls a provider does.
+func retryTransient(ctx context.Context, call func() error) error {
 	tries := 0
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := call()
@@ -111,7 +111,7 @@ func gatedPod(t *testing.T, uid string, index, incarnation int) *corev1.Pod {
 // prepared enters a job as if Prepare had made what it has beside its pods.
 func (p *Provider) prepared(g job.Group) prepared {
 	made := prepared{
-		group: g, anchor: anchor{name: groupName(g.UID, g.Name)}, awake: new(atomic.Bool), around: make(chan struct{}, 1),
+		group: g, anchor: anchor{name: groupName(g.UID, g.Name)}, awake: new(atomic.Bool), writeLock: make(chan struct{}, 1),
 		newest: new(atomic.Pointer[prepared]), readiness: new(readiness),
 	}
 	asked := made

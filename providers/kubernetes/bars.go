@@ -22,7 +22,7 @@ type places struct {
 	classes runtimeClasses
 
 	mu    sync.Mutex
-	known map[string]job.Fit // by barKey
+	known map[string]job.Fit // by fitKey
 }
 
 // Fit lists the nodes that pods of a role can never be on at present: those with a taint that the role's template does not
@@ -34,7 +34,7 @@ type places struct {
 // It reports it in Incarnation.Waiting; the caveats warn of the first two, which are in the template. Transient conditions
 // close a node for all (job.Node.Closed) and are no bar.
 func (s *places) Fit(r *job.Role) job.Fit {
-	key, err := json.Marshal(barKey{r.Pod, r.Resources})
+	key, err := json.Marshal(fitKey{r.Pod, r.Resources})
 	if err != nil {
 		return job.Fit{} // Config.Check has rejected it, with the reason
 	}
@@ -49,28 +49,28 @@ func (s *places) Fit(r *job.Role) job.Fit {
 }
 
 func (s *places) fit(r *job.Role) job.Fit {
-	b, err := s.config.barring(r, s.classes)
+	b, err := s.config.constraints(r, s.classes)
 	if err != nil {
 		return job.Fit{} // Config.Check has rejected it, with the reason
 	}
 	return job.Fit{Bars: b.bars(s.nodes), Extra: b.Extra, Caveats: b.Caveats}
 }
 
-// barKey is the part of a role that determines where its pods can be and what they take. Encoding it is far cheaper than
+// fitKey is the part of a role that determines where its pods can be and what they take. Encoding it is far cheaper than
 // making a pod and merging its overlays.
-type barKey struct {
+type fitKey struct {
 	Pod       map[string]any
 	Resources job.Resources
 }
 
-// barring derives the constraints of a role's pods.
-func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
+// constraints derives those of a role's pods.
+func (c Config) constraints(r *job.Role, classes runtimeClasses) (constraints, error) {
 	template, err := c.template(r, Scheduling{})
 	if err != nil {
-		return barring{}, err
+		return constraints{}, err
 	}
 	template = classes.admitted(template)
-	limits := barring{
+	limits := constraints{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
 		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
 		Caveats: append(classes.unknown(template), betweenPods(template)...),
@@ -81,8 +81,8 @@ func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
 	return limits, nil
 }
 
-// barring is what keeps a pod off nodes, and what it requests beyond its slot's reservation.
-type barring struct {
+// constraints is what keeps a pod off nodes, and what it requests beyond its slot's reservation.
+type constraints struct {
 	Tolerations []corev1.Toleration
 	Selector    map[string]string
 	Required    *corev1.NodeSelector
@@ -105,7 +105,7 @@ func betweenPods(o *corev1.Pod) (caveats []string) {
 }
 
 // bars maps the nodes that the pod cannot be on to the reason; nil if it can be on all.
-func (b barring) bars(nodes []*corev1.Node) map[string]string {
+func (b constraints) bars(nodes []*corev1.Node) map[string]string {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: b.Selector}}
 	affinity := &corev1.Pod{}
 	if b.Required != nil {
@@ -138,7 +138,7 @@ func (b barring) bars(nodes []*corev1.Node) map[string]string {
 // taint is the first taint of a node that keeps the pod off; "" if none does. A taint whose key is a device that the pod
 // requests does not: the admission plugin ExtendedResourceToleration, which clouds use, adds the toleration, and if it is
 // off, the scheduler reports the taint.
-func (b barring) taint(n *corev1.Node) string {
+func (b constraints) taint(n *corev1.Node) string {
 	taint, barred := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, b.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !isTransient(t) && !slices.Contains(b.Devices, t.Key)
 	}, true) // an API server without the operators Gt and Lt rejects them in a pod

@@ -37,7 +37,7 @@ func fill(t testing.TB) *index {
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1, Processes: 8, Fingerprint: "0123456789abcdef",
 		Program:  job.Program{Command: []string{"python", "train.py", "--model", "gpt"}, Env: map[string]string{"NCCL_DEBUG": "INFO"}},
 		Reserved: job.Resources{CPU: 8000, Memory: 64 << 30, Devices: map[string]int{"nvidia.com/gpu": 1}},
-	}, surroundings{namespace: "ml", version: "0.0.0"})
+	}, podContext{namespace: "ml", version: "0.0.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -377,11 +377,11 @@ func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 		aged    time.Duration // what the anchor says of a move before
 		takes   time.Duration
 	}{
-		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
-		{"the same, by a third master soon after", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
-		{"the same, after a while", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, newsTakes, 0},
+		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, configMapDelay},
+		{"the same, by a third master soon after", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, configMapDelay},
+		{"the same, after a while", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, configMapDelay, 0},
 		{"the same, after that", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, 0},
-		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, 0, newsTakes},
+		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, 0, configMapDelay},
 	} {
 		if step.aged > 0 {
 			age(step.aged)
@@ -476,7 +476,7 @@ func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	w.ok(w.p.Close())
 	made, _ := w.p.jobs.get(testUID)
-	second, err := w.config.pod(w.launch("worker", 1, 1), surroundings{namespace: w.namespace, anchor: made.anchor, scheduling: Scheduling{Gated: true}})
+	second, err := w.config.pod(w.launch("worker", 1, 1), podContext{namespace: w.namespace, anchor: made.anchor, scheduling: Scheduling{Gated: true}})
 	w.ok(err)
 	_, err = w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), second, metav1.CreateOptions{})
 	w.ok(err)

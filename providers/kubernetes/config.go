@@ -31,8 +31,8 @@ type Config struct {
 // second. It is an upper bound: the window of pace.go shrinks for an API server that is smaller or busy.
 const DefaultParallelism = 128
 
-// mostParallelism keeps a typo from taking every connection of an API server.
-const mostParallelism = 1024
+// maxParallelism keeps a typo from taking every connection of an API server.
+const maxParallelism = 1024
 
 // Validate returns every mistake, each with what to do.
 func (c Config) Validate() []error {
@@ -65,8 +65,8 @@ func (c Config) Validate() []error {
 	if c.QPS < 0 || math.IsNaN(c.QPS) || math.IsInf(c.QPS, 0) {
 		bad("invalid qps %v: write a number of requests per second, or remove it for no limit", c.QPS)
 	}
-	if c.Parallelism < 0 || c.Parallelism > mostParallelism {
-		bad("invalid parallelism %d: write a number from 1 to %d, or remove it for %d", c.Parallelism, mostParallelism, DefaultParallelism)
+	if c.Parallelism < 0 || c.Parallelism > maxParallelism {
+		bad("invalid parallelism %d: write a number from 1 to %d, or remove it for %d", c.Parallelism, maxParallelism, DefaultParallelism)
 	}
 	errs = append(errs, (overlay{owner: "the provider", fields: c.Pod}).check()...)
 	return errs

@@ -41,7 +41,7 @@ const slowAfter = 5 * time.Second
 // writing is one write, from waiting for its turn to its end.
 type writing struct {
 	of    *delay
-	asked time.Time // zero while it waits for no answer
+	asked time.Time // zero unless it waits for an answer
 }
 
 func (d delays) begin(c class) *writing {
@@ -54,7 +54,7 @@ func (d delays) begin(c class) *writing {
 
 // end removes a write that has ended. After the last one its class is dropped too, unless a retry is expected.
 func (d delays) end(now time.Time, c class, w *writing) (gone bool) {
-	w.take(now)
+	w.stopWaiting(now)
 	w.of.writes--
 	return d.drop(now, c)
 }
@@ -93,13 +93,13 @@ func (w *writing) ask(now time.Time) {
 
 // answered records the answer to a write.
 func (w *writing) answered(now time.Time, a answer) {
-	w.take(now)
+	w.stopWaiting(now)
 	of := w.of
 	if !a.verdict.passes() {
-		of.heal()
+		of.clear()
 		return
 	}
-	of.last, of.said = now, saying(a.err)
+	of.last, of.said = now, commonText(a.err)
 	switch {
 	case a.verdict != busy:
 		of.failing = true
@@ -109,18 +109,18 @@ func (w *writing) answered(now time.Time, a answer) {
 }
 
 // told clears a class whose waiting writes fail at once: that is a failure, and no delay.
-func (d delays) told(c class) {
+func (d delays) clear(c class) {
 	if of := d[c]; of != nil {
-		of.heal()
+		of.clear()
 		of.before = ""
 	}
 }
 
-// heal clears the trouble after a good answer.
-func (of *delay) heal() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
+// clear resets the trouble after a good answer.
+func (of *delay) clear() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
 
-// take stops a write's wait for an answer, before other changes, and keeps the text that was to be reported.
-func (w *writing) take(now time.Time) {
+// stopWaiting stops a write's wait for an answer, before other changes, and keeps the text that was to be reported.
+func (w *writing) stopWaiting(now time.Time) {
 	if text := w.of.trouble(now); text != "" {
 		w.of.before, w.of.until = text, now.Add(slowAfter)
 	}
@@ -163,8 +163,8 @@ func (d delays) byJob(now time.Time) map[string]string {
 	return all
 }
 
-// saying is an error's text without what differs between similar writes: names, URLs, ports, the time of day.
-func saying(err error) string {
+// commonText is an error's text without what differs between similar writes: names, URLs, ports, the time of day.
+func commonText(err error) string {
 	var (
 		code        syscall.Errno
 		certificate x509.CertificateInvalidError

@@ -33,7 +33,7 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		answers := make(chan error)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- insist(t.Context(), func() error {
+			ended <- retryTransient(t.Context(), func() error {
 				return g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
 			})
 		}()
@@ -47,16 +47,16 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		}
 		time.Sleep(slowAfter - time.Millisecond)
 		told("", 0)
-		time.Sleep(lookEach)
+		time.Sleep(checkInterval)
 		told("create pods of worker: the API server has not answered for 5s", 1)
 		answers <- failure
-		time.Sleep(fallMost)
+		time.Sleep(backoffMax)
 		told(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
 		answers <- nil
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(lookEach)
+		time.Sleep(checkInterval)
 		told("", 3)
 		time.Sleep(time.Minute)
 		told("", 3)
@@ -175,7 +175,7 @@ func TestADelaysTextStaysTheSame(t *testing.T) {
 		"it is unreachable: its certificate is not valid": {x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:00"}, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:01"}},
 		"it is unreachable: the connection broke":         {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
 	} {
-		if one, other := saying(through("gpt-worker-0", 40001, c[0])), saying(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
+		if one, other := commonText(through("gpt-worker-0", 40001, c[0])), commonText(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
 			t.Errorf("it says %q, then %q, not %q", one, other, want)
 		}
 	}
@@ -201,12 +201,12 @@ func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
 			t.Errorf("it says %v", err)
 		}
-		time.Sleep(slowAfter + lookEach)
+		time.Sleep(slowAfter + checkInterval)
 		if all := g.delayedJobs(); len(all) > 0 {
 			t.Errorf("it was given up, and is told of: %q", all)
 		}
-		if len(g.delays) > 0 || g.looks {
-			t.Errorf("left is %v; it is looked at: %t", g.delays, g.looks)
+		if len(g.delays) > 0 || g.checking {
+			t.Errorf("left is %v; it is looked at: %t", g.delays, g.checking)
 		}
 	})
 }

@@ -44,12 +44,12 @@ func TestALostAnswerStartsNothingTwice(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", 0, 1)) }))
+	w.ok(retryTransient(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", 0, 1)) }))
 	if n := w.podCount(); n != 1 {
 		t.Errorf("%d pods of one slot", n)
 	}
 	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(insist(t.Context(), func() error {
+	w.ok(retryTransient(t.Context(), func() error {
 		return w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second)
 	}))
 	if n := w.podCount(); n != 0 {
@@ -151,7 +151,7 @@ func TestTooManyRequestsAreObeyed(t *testing.T) {
 	var all sync.WaitGroup
 	for index := 1; index < n; index++ {
 		all.Go(func() {
-			if err := insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", index, 1)) }); err != nil {
+			if err := retryTransient(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", index, 1)) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -277,9 +277,9 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	j, _ := w.p.jobs.get(testUID)
-	<-j.look
-	j.look <- looked{seen: time.Now().Add(time.Hour)} // the next one looks, and the others need not, be the machine slow
-	const late = 20 * time.Second                     // no create takes that long
+	<-j.check
+	j.check <- anchorCheck{seen: time.Now().Add(time.Hour)} // the next one looks, and the others need not, be the machine slow
+	const late = 20 * time.Second                           // no create takes that long
 	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
 	begun := time.Now()
 	took := make(chan time.Duration, n)
@@ -318,7 +318,7 @@ func TestAMoveOfWhichTheAnswerIsLostIsKnown(t *testing.T) {
 	}
 	_, err := next.Prepare(t.Context(), w.group(worker))
 	w.ok(err)
-	if news := next.Capabilities().News.Std(); news != newsTakes {
+	if news := next.Capabilities().News.Std(); news != configMapDelay {
 		t.Errorf("the news take %s", news)
 	}
 }
@@ -341,7 +341,7 @@ func TestTheNewestBudgetStays(t *testing.T) {
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	before, _ := w.p.jobs.get(testUID)
 	w.prepare(job.GroupRole{Role: "worker", Min: 3})
-	w.ok(w.p.surround(t.Context(), before))
+	w.ok(w.p.writeObjects(t.Context(), before))
 	budgets, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).List(t.Context(), metav1.ListOptions{})
 	w.ok(err)
 	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 3 {
@@ -358,7 +358,7 @@ func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
 	go func() {
 		var errs []error
 		for range 20 {
-			errs = append(errs, w.p.surround(t.Context(), before))
+			errs = append(errs, w.p.writeObjects(t.Context(), before))
 		}
 		written <- errors.Join(errs...)
 	}()

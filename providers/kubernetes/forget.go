@@ -68,7 +68,7 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 	defer unsubscribe()
 	var marked []types.UID
 	for _, one := range p.index.ofJob(uid) {
-		if p.index.ordered(one.uid) {
+		if p.index.markDeletion(one.uid) {
 			marked = append(marked, one.uid)
 		}
 	}
@@ -81,7 +81,7 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 	})
 	if err != nil && !doubtful {
 		for _, one := range marked {
-			p.index.unordered(one)
+			p.index.unmarkDeletion(one)
 		}
 	}
 	if err != nil {

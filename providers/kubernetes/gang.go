@@ -77,7 +77,7 @@ func (s Site) Changed() { s.p.index.signal() }
 func (s Site) Go(f func(ctx context.Context)) { s.p.owned.Go(func() { f(s.p.ctx) }) }
 
 // Read is the error of a read for the caller: one that may pass by itself is a providers.TransientError.
-func (s Site) Read(err error) error { return explain(ofRead(err)) }
+func (s Site) Read(err error) error { return explain(readError(err)) }
 
 // Write does one write at the provider's pace, once, and explains its error as Read does. what describes the write, such as
 // "create the PodGroup": the same writes for one job, by its UID, are refused together and reported together.
@@ -120,8 +120,8 @@ func jobOf(g job.Group, owner metav1.OwnerReference) Job {
 	return Job{Group: g, Name: groupName(g.UID, g.Name), Labels: jobLabels(g.UID, g.Name), Owner: owner}
 }
 
-// dress sets what the scheduler needs in a pod.
-func (s Scheduling) dress(pod *corev1.Pod) {
+// applyTo sets what the scheduler needs in a pod.
+func (s Scheduling) applyTo(pod *corev1.Pod) {
 	pod.Spec.SchedulerName = s.Scheduler
 	maps.Copy(pod.Annotations, s.Annotations)
 	if s.Gated {

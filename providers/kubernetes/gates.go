@@ -167,12 +167,12 @@ func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 	before := g.failsOf(uid)
 	var lifting errgroup.Group
 	lifting.SetLimit(g.p.config.parallelism())
-	var told atomic.Bool
+	var reported atomic.Bool
 	for _, one := range gated {
 		lifting.Go(func() error {
 			err := g.p.lift(ctx, one)
 			if err != nil && ctx.Err() == nil && (!providers.MayPass(err) || before+1 >= providers.Persists) {
-				told.Store(true)
+				reported.Store(true)
 				g.note(uid, err.Error())
 			}
 			return err
@@ -183,8 +183,8 @@ func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 		return
 	}
 	g.fail(uid)
-	pause := fallFirst
-	if told.Load() {
+	pause := backoffFirst
+	if reported.Load() {
 		pause = gateRetry
 	}
 	select {
@@ -240,7 +240,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	var answer metav1.PartialObjectMetadata
-	gone, err := p.insist(ctx, gated, func() error {
+	gone, err := p.retryConflicts(ctx, gated, func() error {
 		return p.pacer.do(ctx, class{gated.key.uid, "remove the scheduling gates of pods"}, func(ctx context.Context) error {
 			core := p.client.CoreV1()
 			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).

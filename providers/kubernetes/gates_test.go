@@ -173,7 +173,7 @@ func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {
 		for index := range 2 {
 			p.index.put(gatedPod(t, uid, index, 1))
 		}
-		p.owned.Go(p.awaken)
+		p.owned.Go(p.activateLoop)
 		time.Sleep(time.Minute) // so that it waits first
 		gates, err := newGates(Site{p})
 		if err != nil {

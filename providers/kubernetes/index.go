@@ -66,9 +66,9 @@ type entry struct {
 	death int             // its sequence number among deaths
 }
 
-// mostDead bounds how many pods that are gone are still reported: twice the slots of the largest benchmarked cluster.
+// maxDead bounds how many pods that are gone are still reported: twice the slots of the largest benchmarked cluster.
 // The oldest are dropped first.
-const mostDead = 20_000
+const maxDead = 20_000
 
 func newIndex() *index {
 	return &index{
@@ -88,7 +88,7 @@ func (x *index) get(k key) *pod {
 }
 
 // look is get that distinguishes a pod that is gone from one never seen: launched is set for both existing and gone pods.
-func (x *index) look(k key) (there *pod, launched bool) {
+func (x *index) lookup(k key) (there *pod, launched bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.find(k)
@@ -180,7 +180,7 @@ func (x *index) subscribe() (<-chan struct{}, func()) {
 func (x *index) announce() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.tell()
+	x.notify()
 }
 
 // put enters a pod as the API server returned it: from a create, patch, get, graceful delete, or watch.
@@ -218,8 +218,8 @@ func (x *index) released(uid types.UID, version string) {
 	x.renew(e, &free)
 }
 
-// ordered marks a deletion that we requested. It returns false if it was marked before.
-func (x *index) ordered(uid types.UID) bool {
+// markDeletion marks a deletion that we requested. It returns false if it was marked before.
+func (x *index) markDeletion(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.asked.has(uid) {
@@ -229,8 +229,8 @@ func (x *index) ordered(uid types.UID) bool {
 	return true
 }
 
-// unordered removes the mark: the deletion was refused, or never requested.
-func (x *index) unordered(uid types.UID) {
+// unmarkDeletion removes the mark: the deletion was refused, or never requested.
+func (x *index) unmarkDeletion(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.asked.remove(uid)
@@ -275,7 +275,7 @@ func (x *index) watched(o *corev1.Pod, gone bool) {
 	}
 	x.removed.add(o.UID)
 	x.reached(o.ResourceVersion)
-	if x.cluster.leave(o.UID, odd) {
+	if x.cluster.leave(o.UID, malformed) {
 		x.signalLoad()
 	}
 	e := x.entries[o.UID]
@@ -315,7 +315,7 @@ func (x *index) listed(all []*corev1.Pod, version string) {
 			x.finalize(e)
 		}
 	}
-	if x.cluster.keep(odd, there) {
+	if x.cluster.keep(malformed, there) {
 		x.signalLoad()
 	}
 }
@@ -359,7 +359,7 @@ func (x *index) outdated(o *corev1.Pod) *entry {
 	if e == nil {
 		k, slot, ours := identify(o)
 		if !ours { // it takes room as any other does
-			if x.cluster.enter(o, odd) {
+			if x.cluster.enter(o, malformed) {
 				x.signalLoad()
 			}
 			return nil
@@ -375,7 +375,7 @@ func (x *index) outdated(o *corev1.Pod) *entry {
 
 func (x *index) renew(e *entry, p *pod) {
 	x.replacePod(e, p)
-	x.settle(e.key)
+	x.dropSuperseded(e.key)
 }
 
 // entryOf finds or makes the entry of an incarnation.
@@ -452,7 +452,7 @@ func (x *index) replacePod(e *entry, p *pod) {
 	if x.cluster.move(old, p) || old == nil || old.deleting != p.deleting || !reflect.DeepEqual(&old.seen, &p.seen) {
 		x.signal()
 	}
-	x.tell()
+	x.notify()
 }
 
 // count counts a newer value of a pod instead of an older one; either may be nil.
@@ -481,15 +481,15 @@ func (x *index) finalize(e *entry) {
 	x.deaths++
 	x.dead++
 	e.death = x.deaths
-	x.leaveNode(p.node)
-	x.settle(e.key)
-	x.thin()
+	x.dropUnlistedNode(p.node)
+	x.dropSuperseded(e.key)
+	x.dropOldest()
 	x.signal()
-	x.tell()
+	x.notify()
 }
 
-// settle drops the gone pods of a slot that has newer incarnations: nobody asks for them anymore.
-func (x *index) settle(k key) {
+// dropSuperseded drops the gone pods of a slot that has newer incarnations: nobody asks for them anymore.
+func (x *index) dropSuperseded(k key) {
 	siblings := x.jobs[k.uid].slots[k.place()]
 	newest := 0
 	for _, e := range siblings {
@@ -502,9 +502,9 @@ func (x *index) settle(k key) {
 	}
 }
 
-// thin drops the oldest tenth of the pods that are gone, once there are too many.
-func (x *index) thin() {
-	if x.dead <= mostDead {
+// dropOldest drops the oldest tenth of the pods that are gone, once there are too many.
+func (x *index) dropOldest() {
+	if x.dead <= maxDead {
 		return
 	}
 	var dead []*entry
@@ -599,8 +599,8 @@ func (x *index) hosts() map[string]bool {
 	return hosts
 }
 
-// leaveNode drops an unlisted node once the last of our pods on it is gone.
-func (x *index) leaveNode(name string) {
+// dropUnlistedNode drops an unlisted node once the last of our pods on it is gone.
+func (x *index) dropUnlistedNode(name string) {
 	if n := x.cluster.nodes[name]; n != nil && n.unlisted && !x.hosts()[name] {
 		delete(x.cluster.nodes, name)
 		x.cluster.changed()
@@ -656,8 +656,8 @@ func (d *damper) stop() {
 	}
 }
 
-// tell wakes the subscribers: a pod changed.
-func (x *index) tell() {
+// notify wakes the subscribers: a pod changed.
+func (x *index) notify() {
 	for c := range x.subscribers {
 		wake(c)
 	}
@@ -677,7 +677,7 @@ func newer(a, b string) bool {
 	return err != nil || order > 0
 }
 
-// recent remembers the newest mostDead values that were added.
+// recent remembers the newest maxDead values that were added.
 type recent[K comparable] struct {
 	in   map[K]struct{}
 	ring []K
@@ -697,7 +697,7 @@ func (r *recent[K]) add(k K) {
 		r.in = map[K]struct{}{}
 	}
 	r.in[k] = struct{}{}
-	if len(r.ring) < mostDead {
+	if len(r.ring) < maxDead {
 		r.ring = append(r.ring, k)
 		return
 	}

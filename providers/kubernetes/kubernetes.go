@@ -95,7 +95,7 @@ func New(o Options) (*Provider, error) {
 		return nil, errors.Join(fmt.Errorf("provider %s: %w", name, err), p.Close())
 	}
 	p.owned.Go(func() { p.locate(p.ctx) })
-	p.owned.Go(p.awaken)
+	p.owned.Go(p.activateLoop)
 	for _, w := range p.watches {
 		w.prepare(p.log)
 		p.owned.Go(func() { w.run(p.ctx) })
@@ -110,10 +110,10 @@ func (p *Provider) Capabilities() job.Capabilities {
 		Owner: p.owner, Attributes: true, NodesUnknown: p.index.blind(),
 	}
 	if p.jobs.moved.Load() {
-		c.News = job.Duration(newsTakes)
+		c.News = job.Duration(configMapDelay)
 	}
 	p.gang.Can(&c)
-	p.where.tell(&c, p.namespace)
+	p.where.addTo(&c, p.namespace)
 	for _, w := range p.watches {
 		if w.byRole {
 			continue

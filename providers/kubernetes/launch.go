@@ -31,18 +31,18 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 		return providers.ErrNotPrepared
 	}
 	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}
-	if there, launched := p.index.look(k); launched {
-		return p.mend(ctx, there, l)
+	if there, launched := p.index.lookup(k); launched {
+		return p.repair(ctx, there, l)
 	}
 	if p.config.image(l.Program) == "" {
 		return errNoImage
 	}
-	if err := p.anchored(ctx, made); err != nil {
+	if err := p.ensureAnchor(ctx, made); err != nil {
 		return err
 	}
 	scheduling := p.gang.Schedule(made.group, l.Slot)
 	scheduling.Gated = scheduling.Gated && l.Held
-	pod, err := p.config.pod(l, surroundings{
+	pod, err := p.config.pod(l, podContext{
 		namespace: p.namespace, version: p.version, owner: p.owner, anchor: made.anchor, scheduling: scheduling,
 		classes: p.index.runtimeClasses(),
 	})
@@ -85,14 +85,14 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 			p.index.put(there)
 			return nil
 		}
-		err = ofRead(err)
+		err = readError(err)
 	}
 	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
 
 // repair reverts edits to a pod, if it exists, by server-side apply. It applies only the editable fields as launched: a
 // newer configuration waits for the next incarnation.
-func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
+func (p *Provider) repair(ctx context.Context, there *pod, l job.Launch) error {
 	if there == nil || len(there.seen.Drift) == 0 || there.over() || there.deleting {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look up pod %s/%s: %w", p.namespace, there.name, explain(ofRead(err)))
+		return fmt.Errorf("look up pod %s/%s: %w", p.namespace, there.name, explain(readError(err)))
 	}
 	record := there.launched
 	if record.Image == "" { // the record was edited before this master saw it
@@ -127,15 +127,15 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return fmt.Errorf("encode the patch: %w", err)
 	}
 	force := true
-	var mended *corev1.Pod
+	var repaired *corev1.Pod
 	err = p.pacer.do(ctx, class{l.UID, "repair pods of " + l.Slot.Role}, func(ctx context.Context) (err error) {
-		mended, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
+		repaired, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("repair its pod in namespace %s: %w", p.namespace, explain(err))
 	}
-	p.index.put(mended)
+	p.index.put(repaired)
 	return nil
 }
 

@@ -105,8 +105,8 @@ func (l *logs) begin(ctx context.Context, tail int) (*pod, int, error) {
 }
 
 // count counts the last lines of a pod, up to most.
-func (l *logs) count(ctx context.Context, one *pod, most int) (int, error) {
-	r, err := l.open(ctx, one, most, false)
+func (l *logs) count(ctx context.Context, one *pod, limit int) (int, error) {
+	r, err := l.open(ctx, one, limit, false)
 	if r == nil || err != nil {
 		return 0, err
 	}
@@ -195,7 +195,7 @@ func (l *logs) follow(ctx context.Context, at *position) error {
 		}
 		over, last := one.over(), i == len(all)-1
 		err := l.followOne(ctx, one, at)
-		at.refusal.hear(err)
+		at.refusal.record(err)
 		if err != nil {
 			if ctx.Err() != nil || at.refusal.stands || errors.Is(err, errCut) {
 				return err

@@ -14,8 +14,8 @@ import (
 
 // namespaceIdentity is which namespace of which cluster the provider works in: names are reused, UIDs are not.
 type namespaceIdentity struct {
-	told  chan struct{} // closed once there is any answer
-	again chan struct{} // gets a value to ask at once
+	answered chan struct{} // closed once there is any answer
+	again    chan struct{} // gets a value to ask at once
 
 	mu      sync.Mutex
 	site    string // the namespace's UID; "" if it is unknown, may not be read, or there is no namespace
@@ -25,11 +25,11 @@ type namespaceIdentity struct {
 }
 
 func newNamespaceIdentity() *namespaceIdentity {
-	return &namespaceIdentity{told: make(chan struct{}), again: make(chan struct{}, 1)}
+	return &namespaceIdentity{answered: make(chan struct{}), again: make(chan struct{}, 1)}
 }
 
 // locateEach is how often the namespace's UID is read: nothing reports that it was deleted and recreated while nothing ran
-// in it. If something did, remains notices.
+// in it. If something did, checkSite notices.
 const locateEach = 30 * time.Second
 
 // locate keeps reading the namespace's UID. If this is forbidden, or there is no such namespace, the provider works
@@ -65,7 +65,7 @@ func (w *namespaceIdentity) learn(site string, err error) (differs bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
-	w.refusal.hear(err)
+	w.refusal.record(err)
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing && !w.refusal.stands {
 		return false
@@ -73,9 +73,9 @@ func (w *namespaceIdentity) learn(site string, err error) (differs bool) {
 	differs = site != w.site || missing != w.missing
 	w.site, w.missing = site, missing
 	select {
-	case <-w.told:
+	case <-w.answered:
 	default:
-		close(w.told)
+		close(w.answered)
 	}
 	return differs
 }
@@ -87,9 +87,9 @@ func (w *namespaceIdentity) known() string {
 	return w.site
 }
 
-// remains ensures that the namespace still has the UID site. One that was deleted and recreated is empty, and a plan for the
+// checkSite ensures that the namespace still has the UID site. One that was deleted and recreated is empty, and a plan for the
 // former does not apply to it.
-func (p *Provider) remains(ctx context.Context, site string) error {
+func (p *Provider) checkSite(ctx context.Context, site string) error {
 	if site == "" {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 	default:
 	}
 	if err != nil {
-		return fmt.Errorf("look up the namespace: %w", explain(ofRead(err)))
+		return fmt.Errorf("look up the namespace: %w", explain(readError(err)))
 	}
 	return fmt.Errorf("namespace %q was deleted and recreated since the job was started", p.namespace)
 }
@@ -110,7 +110,7 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 // ready waits for an answer, at most until ctx ends.
 func (w *namespaceIdentity) ready(ctx context.Context) error {
 	select {
-	case <-w.told:
+	case <-w.answered:
 		return nil
 	case <-ctx.Done():
 	}
@@ -122,8 +122,8 @@ func (w *namespaceIdentity) ready(ctx context.Context) error {
 	return fmt.Errorf("look up the namespace: %w", context.Cause(ctx))
 }
 
-// tell enters into c what is known of the namespace.
-func (w *namespaceIdentity) tell(c *job.Capabilities, namespace string) {
+// addTo enters into c what is known of the namespace.
+func (w *namespaceIdentity) addTo(c *job.Capabilities, namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.Site = w.site

@@ -106,7 +106,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 			default:
 			}
 			var c job.Capabilities
-			p.where.tell(&c, "ml")
+			p.where.addTo(&c, "ml")
 			if c.Site != step.site || strings.Contains(c.Refused, `namespace "ml" does not exist`) != step.refused || (len(c.Caveats) > 0) != step.caveat || woken != step.woken {
 				t.Errorf("%s: capabilities %+v, woken %v", step.name, c, woken)
 			}

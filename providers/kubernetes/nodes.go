@@ -135,11 +135,11 @@ func requestsOf(o *corev1.Pod) job.Resources {
 // anywhere represents all nodes if listing them is forbidden: every request fits, and the scheduler decides.
 const anywhere = "any node"
 
-// boundless is more than all jobs together reserve, and sums of it do not overflow.
-const boundless = math.MaxInt32
+// unlimited is more than all jobs together reserve, and sums of it do not overflow.
+const unlimited = math.MaxInt32
 
 // unknownNodes is the one node that is shown if listing nodes is forbidden.
-var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}, AnyDevice: true}
+var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: unlimited * 1000, Memory: unlimited << 20}, AnyDevice: true}
 
 // cluster holds the nodes and the foreign load on them. It is part of the index and under its lock. Its methods that
 // enter something report whether the result of Observe changed.
@@ -173,7 +173,7 @@ type source int
 const (
 	unlabelled source = iota // pods of all namespaces without our label
 	elsewhere                // pods with our label in other namespaces: another eltrain's
-	odd                      // pods with our label in our namespace whose other labels are invalid
+	malformed                // pods with our label in our namespace whose other labels are invalid
 	// Unbound pods for which the scheduler keeps room on their nominated node: what they preempt there is theirs.
 	nominated
 	nominatedElsewhere

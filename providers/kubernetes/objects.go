@@ -28,8 +28,8 @@ func (a anchor) reference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: a.name, UID: a.uid}
 }
 
-// applyAs: eltrain takes over every field that it sets, whoever set it before.
-var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+// applyOptions: eltrain takes over every field that it sets, whoever set it before.
+var applyOptions = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
 // anchorOf is the anchor with the service's address, which is nil before it is published. moved is when the address last
 // changed; "" if that is long ago.
@@ -38,9 +38,9 @@ func anchorOf(g job.Group, owner string, service map[string]string, moved string
 	marks, annotations := stateMarks(owner)
 	maps.Copy(labels, marks)
 	if moved != "" {
-		told := map[string]string{annotationMoved: moved}
-		maps.Copy(told, annotations)
-		annotations = told
+		merged := map[string]string{annotationMoved: moved}
+		maps.Copy(merged, annotations)
+		annotations = merged
 	}
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations},

@@ -41,9 +41,9 @@ func (p *pod) over() bool { return p.seen.State == job.Gone }
 // live reports whether the pod runs or will run.
 func (p *pod) live() bool { return !p.over() && !p.deleting }
 
-// read makes the compact value of a pod with the key k. The record is what it was launched with; ordered is set if
+// read makes the compact value of a pod with the key k. The record is what it was launched with; requested is set if
 // this process requested its deletion. Drift is not read here.
-func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool) *pod {
+func read(o *corev1.Pod, k key, slot job.Address, record launched, requested bool) *pod {
 	p := &pod{
 		key: k, name: o.Name, uid: o.UID, version: o.ResourceVersion, node: o.Spec.NodeName,
 		gated: gatedBy(o, gangGate), deleting: o.DeletionTimestamp != nil, launched: record, requests: requestsOf(o),
@@ -83,7 +83,7 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	if p.disrupted != "" {
 		i.Cause, i.Evidence = p.disrupted, p.evidence
 	}
-	if p.disrupted != "" || ordered {
+	if p.disrupted != "" || requested {
 		return p
 	}
 	if evidence, yes := deletion(o, endOf(i.Exit)); yes {
@@ -105,7 +105,7 @@ func (p *pod) recall(before *pod) {
 }
 
 // vanished is the last known state of a pod that no longer exists.
-func vanished(last *pod, ordered bool) job.Incarnation {
+func vanished(last *pod, requested bool) job.Incarnation {
 	i := last.seen
 	i.Waiting, i.Drift = "", nil
 	if i.State == job.Gone {
@@ -117,7 +117,7 @@ func vanished(last *pod, ordered bool) job.Incarnation {
 	}
 	i.State = job.Gone
 	i.Cause, i.Evidence = last.disrupted, last.evidence
-	if i.Cause == "" && !ordered {
+	if i.Cause == "" && !requested {
 		i.Cause, i.Evidence = job.Deletion, []string{fmt.Sprintf("pod %s was removed from the API server while it %s, "+notByUs, last.name, was)}
 	}
 	return i

@@ -432,11 +432,11 @@ func TestRemovedPodsAreToldOf(t *testing.T) {
 	if got := numbers(); got != nil || len(x.jobs) != 0 || x.dead != 0 {
 		t.Fatalf("told of %v after it was forgotten; %d jobs, %d dead are kept", got, len(x.jobs), x.dead)
 	}
-	for index := range mostDead + 1 {
+	for index := range maxDead + 1 {
 		x.put(pod(index, 1))
 		x.watched(pod(index, 1), true)
 	}
-	if got := numbers(); len(got) > mostDead || len(got) != x.dead || len(got) < mostDead/2 {
+	if got := numbers(); len(got) > maxDead || len(got) != x.dead || len(got) < maxDead/2 {
 		t.Errorf("%d removed pods are told of, %d counted", len(got), x.dead)
 	}
 }

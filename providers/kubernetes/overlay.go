@@ -40,7 +40,7 @@ func (o overlay) check() []error {
 		return nil
 	}
 	some := job.Launch{UID: "template", Slot: job.Address{Job: "template", Role: "template"}, Incarnation: 1}
-	pod, err := Config{}.pod(some, surroundings{scheduling: Scheduling{Gated: true}})
+	pod, err := Config{}.pod(some, podContext{scheduling: Scheduling{Gated: true}})
 	if err == nil {
 		_, err = o.merge(pod)
 	}
@@ -87,7 +87,7 @@ func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	if err := json.Unmarshal(after, merged); err != nil {
 		return nil, fmt.Errorf("pod of %s: %w", o.owner, err)
 	}
-	if errs := o.trespasses(pod, merged); len(errs) > 0 {
+	if errs := o.violations(pod, merged); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	return merged, nil
@@ -138,8 +138,8 @@ func serviceAccountTokens(p *corev1.Pod) any {
 	return names
 }
 
-// trespasses lists the overlay's changes to protected parts.
-func (o overlay) trespasses(before, after *corev1.Pod) []error {
+// violations lists the overlay's changes to protected parts.
+func (o overlay) violations(before, after *corev1.Pod) []error {
 	var errs []error
 	bad := func(path, instead string) {
 		errs = append(errs, fmt.Errorf("pod of %s: it cannot change %s: %s", o.owner, path, instead))

@@ -27,11 +27,11 @@ type pace struct {
 // window limits the number of writes in flight. Overload and failures shrink it; each success grows it, so that it doubles
 // when all have been answered.
 type window struct {
-	most   int
-	size   int       // the limit now
-	flying int       // how many are in flight
-	until  time.Time // no write begins before
-	falls  int       // failures in a row that gave no time to wait
+	limit    int
+	size     int       // the limit now
+	inFlight int       // how many are in flight
+	until    time.Time // no write begins before
+	failures int       // failures in a row that gave no time to wait
 }
 
 // classWindow is the window of one class: a failure that concerns the whole class delays no other.
@@ -43,31 +43,31 @@ type classWindow struct {
 const (
 	// Backoff after a failure: doubling, with up to a quarter of jitter. The first wait is short, for what repairs itself; with
 	// the longest, a job still continues soon after somebody raised its quota.
-	fallFirst = 100 * time.Millisecond
-	fallMost  = 5 * time.Second
+	backoffFirst = 100 * time.Millisecond
+	backoffMax   = 5 * time.Second
 	// busyWait is for a 429 without Retry-After: what the API server itself sets where it does.
 	busyWait = time.Second
 )
 
 // newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
 // the most.
-func newPace(most int) pace {
-	return pace{all: window{most: most, size: 1}, classes: map[class]*classWindow{}}
+func newPace(limit int) pace {
+	return pace{all: window{limit: limit, size: 1}, classes: map[class]*classWindow{}}
 }
 
-func (w *window) open(now time.Time) bool { return w.flying < w.size && !now.Before(w.until) }
+func (w *window) open(now time.Time) bool { return w.inFlight < w.size && !now.Before(w.until) }
 
 // grow records a successful write.
 func (w *window) grow(now time.Time) {
 	if now.Before(w.until) {
 		return // it began before another failed
 	}
-	w.falls = 0
-	w.size = min(w.size+1, w.most)
+	w.failures = 0
+	w.size = min(w.size+1, w.limit)
 }
 
-// yield records an answer of overload. Writes that were in flight together and get the same answer count once.
-func (w *window) yield(now time.Time, wait time.Duration) {
+// throttle records an answer of overload. Writes that were in flight together and get the same answer count once.
+func (w *window) throttle(now time.Time, wait time.Duration) {
 	if !now.Before(w.until) {
 		w.size = max(w.size/2, 1)
 	}
@@ -76,15 +76,15 @@ func (w *window) yield(now time.Time, wait time.Duration) {
 	}
 }
 
-// fall records a failed write: then one at a time, after a pause. Failures that were in flight together count once. jitter is
+// backOff records a failed write: then one at a time, after a pause. Failures that were in flight together count once. jitter is
 // from 0 to 1.
-func (w *window) fall(now time.Time, jitter float64) {
+func (w *window) backOff(now time.Time, jitter float64) {
 	w.size = 1
 	if now.Before(w.until) {
 		return
 	}
-	wait := min(fallFirst<<min(w.falls, 10), fallMost)
-	w.falls++
+	wait := min(backoffFirst<<min(w.failures, 10), backoffMax)
+	w.failures++
 	w.until = now.Add(wait + time.Duration(jitter*float64(wait)/4))
 }
 
@@ -103,42 +103,42 @@ func (p *pace) begin(now time.Time, c class) bool {
 		return false
 	}
 	if of == nil {
-		of = &classWindow{window: window{most: p.all.most, size: p.all.most}}
+		of = &classWindow{window: window{limit: p.all.limit, size: p.all.limit}}
 		p.classes[c] = of
 	}
-	p.all.flying++
-	of.flying++
+	p.all.inFlight++
+	of.inFlight++
 	return true
 }
 
 // end records the result of a write of a class.
 func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 	of := p.classes[c]
-	p.all.flying--
-	of.flying--
+	p.all.inFlight--
+	of.inFlight--
 	switch a.verdict {
 	case done:
 		of.refused = nil
 		of.grow(now)
 		p.all.grow(now)
 	case busy:
-		p.all.yield(now, a.wait)
+		p.all.throttle(now, a.wait)
 	case down:
-		p.all.fall(now, jitter)
+		p.all.backOff(now, jitter)
 	case failedAll:
-		of.fall(now, jitter)
-		if of.falls >= providers.Persists { // tell those that wait instead of letting them wait longer
+		of.backOff(now, jitter)
+		if of.failures >= providers.Persists { // tell those that wait instead of letting them wait longer
 			of.refused = a.err
 		}
 	case refusedAll:
-		of.fall(now, jitter)
+		of.backOff(now, jitter)
 		of.refused = a.err
 	}
 }
 
 // idle drops a class with no write in flight or waiting. If its last write failed, it is kept for the next.
 func (p *pace) idle(c class) {
-	if of := p.classes[c]; of != nil && of.falls == 0 {
+	if of := p.classes[c]; of != nil && of.failures == 0 {
 		delete(p.classes, c)
 	}
 }
@@ -180,16 +180,16 @@ type answer struct {
 	err     error         // from the API server
 }
 
-// told is the error for the caller: a providers.TransientError if it may pass by itself.
-func (a answer) told() error {
+// forCaller is the error for the caller: a providers.TransientError if it may pass by itself.
+func (a answer) forCaller() error {
 	if a.verdict.passes() {
 		return &providers.TransientError{Err: a.err, Busy: a.verdict == busy}
 	}
 	return a.err
 }
 
-// ofRead is the error of a read, which needs no turn, for the caller.
-func ofRead(err error) error { return judge(err).told() }
+// readError is the error of a read, which needs no turn, for the caller.
+func readError(err error) error { return judge(err).forCaller() }
 
 // judge classifies an error of the API server.
 func judge(err error) answer {
@@ -217,9 +217,9 @@ func judge(err error) answer {
 	return a
 }
 
-// cut judges a write whose context ended. If its deadline passed, the class backs off; the API server as a whole does not, as
+// judgeCanceled judges a write whose context ended. If its deadline passed, the class backs off; the API server as a whole does not, as
 // an admission webhook for this class may be what took so long.
-func cut(ctx context.Context, err error) answer {
+func judgeCanceled(ctx context.Context, err error) answer {
 	switch {
 	case err == nil:
 		return answer{}
@@ -254,14 +254,14 @@ type pacer struct {
 	log     *slog.Logger
 	delayed func() // called when the result of delayedJobs changed
 
-	mu     sync.Mutex
-	pace   pace
-	queue  []*ticket // the waiting writes, in order
-	wake   *time.Timer
-	delays delays
-	told   map[string]string // of delays, at the last check
-	look   *time.Timer
-	looks  bool // look is armed
+	mu       sync.Mutex
+	pace     pace
+	queue    []*ticket // the waiting writes, in order
+	wake     *time.Timer
+	delays   delays
+	reported map[string]string // of delays, at the last check
+	check    *time.Timer
+	checking bool // check is armed
 }
 
 // ticket is one write that waits for its turn.
@@ -271,21 +271,21 @@ type ticket struct {
 	err   error
 }
 
-// lookEach is how often delays are checked while writes are in flight or waiting. People read the result, for whom a second is
+// checkInterval is how often delays are checked while writes are in flight or waiting. People read the result, for whom a second is
 // short; checking at each of thousands of writes would be expensive.
-const lookEach = time.Second
+const checkInterval = time.Second
 
-func newPacer(most int, log *slog.Logger, delayed func()) *pacer {
-	g := &pacer{pace: newPace(most), log: log, delays: delays{}, delayed: delayed}
-	g.wake, g.look = time.AfterFunc(time.Hour, g.woken), time.AfterFunc(time.Hour, g.looked)
+func newPacer(limit int, log *slog.Logger, delayed func()) *pacer {
+	g := &pacer{pace: newPace(limit), log: log, delays: delays{}, delayed: delayed}
+	g.wake, g.check = time.AfterFunc(time.Hour, g.resume), time.AfterFunc(time.Hour, g.checkDelays)
 	g.wake.Stop()
-	g.look.Stop()
+	g.check.Stop()
 	return g
 }
 
 func (g *pacer) close() {
 	g.wake.Stop()
-	g.look.Stop()
+	g.check.Stop()
 }
 
 // do carries out one write, once: it waits for its turn, and the answer sets the pace of the next. An error that concerns a
@@ -300,8 +300,8 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	g.note(w.ask)
 	err := write(ctx)
 	if ctx.Err() != nil {
-		g.leave(c, cut(ctx, err))
-		return g.lately(c, err)
+		g.leave(c, judgeCanceled(ctx, err))
+		return g.withLastError(c, err)
 	}
 	a := judge(err)
 	g.note(func(now time.Time) { w.answered(now, a) })
@@ -309,11 +309,11 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	if a.verdict.passes() {
 		g.log.Debug("A write failed temporarily.", "write", c.what, "job", c.job, "error", err)
 	}
-	return a.told()
+	return a.forCaller()
 }
 
-// lately adds to the error of an abandoned write the API server's last error for its class.
-func (g *pacer) lately(c class, err error) error {
+// withLastError adds to the error of an abandoned write the API server's last error for its class.
+func (g *pacer) withLastError(c class, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -328,9 +328,9 @@ func (g *pacer) lately(c class, err error) error {
 func (g *pacer) begin(c class) *writing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.looks {
-		g.looks = true
-		g.look.Reset(lookEach)
+	if !g.checking {
+		g.checking = true
+		g.check.Reset(checkInterval)
 	}
 	return g.delays.begin(c)
 }
@@ -350,17 +350,17 @@ func (g *pacer) note(enter func(now time.Time)) {
 	enter(time.Now())
 }
 
-// looked checks the delays and calls delayed if they changed.
-func (g *pacer) looked() {
+// checkDelays checks the delays and calls delayed if they changed.
+func (g *pacer) checkDelays() {
 	g.mu.Lock()
 	for _, c := range g.delays.prune(time.Now()) {
 		g.pace.idle(c)
 	}
 	now := g.delays.byJob(time.Now())
-	news := !maps.Equal(now, g.told)
-	g.told = now
-	if g.looks = len(g.delays) > 0; g.looks {
-		g.look.Reset(lookEach)
+	news := !maps.Equal(now, g.reported)
+	g.reported = now
+	if g.checking = len(g.delays) > 0; g.checking {
+		g.check.Reset(checkInterval)
 	}
 	g.mu.Unlock()
 	if news {
@@ -372,7 +372,7 @@ func (g *pacer) looked() {
 func (g *pacer) delayedJobs() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.told
+	return g.reported
 }
 
 // enter waits for a turn.
@@ -400,7 +400,7 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 	if i < 0 && t.err == nil { // its turn came just now
 		g.leave(c, answer{verdict: unknown})
 	}
-	err := g.lately(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
+	err := g.withLastError(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &providers.TransientError{Err: err}
 	}
@@ -414,7 +414,7 @@ func (g *pacer) leave(c class, a answer) {
 	now := time.Now()
 	g.pace.end(now, c, a, rand.Float64())
 	if refused := g.pace.refused(now, c); refused != nil {
-		g.delays.told(c)
+		g.delays.clear(c)
 		g.queue = slices.DeleteFunc(g.queue, func(t *ticket) bool {
 			if t.class != c {
 				return false
@@ -443,8 +443,8 @@ func (g *pacer) admit() {
 	}
 }
 
-// woken runs when a pause is over.
-func (g *pacer) woken() {
+// resume runs when a pause is over.
+func (g *pacer) resume() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.admit()

@@ -40,7 +40,7 @@ func TestPace(t *testing.T) {
 	state := func() string { // of all, and of each class that holds back more
 		text := fmt.Sprintf("window %d, next in %s\n", p.all.size, max(p.all.until.Sub(now), 0))
 		for _, c := range slices.SortedFunc(maps.Keys(p.classes), func(a, b class) int { return strings.Compare(a.what, b.what) }) {
-			if of := p.classes[c]; of.falls > 0 {
+			if of := p.classes[c]; of.failures > 0 {
 				text += fmt.Sprintf("of %s: window %d, next in %s\n", c.what, of.size, max(of.until.Sub(now), 0))
 			}
 		}
@@ -113,7 +113,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	}{
 		"there already":      {apierrors.NewAlreadyExists(pods, "p"), done},
 		"not there":          {apierrors.NewNotFound(pods, "p"), done},
-		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // what it means is for insist
+		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // what it means is for retryConflicts
 		"too many requests":  {tooMany(3), busy},
 		"503, wait":          {apierrors.NewServerTimeout(pods, "create", 2), busy},
 		"500":                {apierrors.NewInternalError(errors.New("etcd")), down},
@@ -129,7 +129,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		if got := judge(fmt.Errorf("create: %w", test.err)); got.verdict != test.want {
 			t.Errorf("%s: verdict %d, want %d", name, got.verdict, test.want)
 		}
-		told := judge(test.err).told()
+		told := judge(test.err).forCaller()
 		passing, may := errors.AsType[*providers.TransientError](told)
 		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(told, test.err) {
 			t.Errorf("%s: whoever asked gets %#v", name, told)
@@ -170,7 +170,7 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 		if err := g.do(t.Context(), class{"u", "another job"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("another job's pods are refused with it: %v", err)
 		}
-		time.Sleep(2 * fallMost)
+		time.Sleep(2 * backoffMax)
 		if err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("the refusal stands for ever: %v", err)
 		}
@@ -198,7 +198,7 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 				all.Go(func() {
 					for pause := 500 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						err := insist(ctx, func() error {
+						err := retryTransient(ctx, func() error {
 							return g.do(ctx, class{"a", "create pods of worker"}, func(ctx context.Context) error {
 								if !time.Now().Before(back) {
 									return write(ctx)
@@ -227,7 +227,7 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			if most := creators + int32(away/fallMost) + 10; asked.Load() > most {
+			if most := creators + int32(away/backoffMax) + 10; asked.Load() > most {
 				t.Errorf("it was called %d times, more than %d", asked.Load(), most)
 			}
 			all.Wait()
@@ -253,7 +253,7 @@ func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 		if !errors.Is(err, webhookAway) || providers.MayPass(err) {
 			t.Errorf("the next one hears %#v", err)
 		}
-		time.Sleep(lookEach)
+		time.Sleep(checkInterval)
 		if all := g.delayedJobs(); len(all) > 0 {
 			t.Errorf("it is told, and a delay as well: %q", all)
 		}
@@ -272,7 +272,7 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 		refusals := 3
 		for i := range 100 {
 			all.Go(func() {
-				err := insist(t.Context(), func() error {
+				err := retryTransient(t.Context(), func() error {
 					return g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
@@ -319,9 +319,9 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 		"mend": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
 			there := *p.index.entries[o.UID].pod
 			there.seen.Drift = []job.FieldChange{{Path: "image"}}
-			return p.mend(ctx, &there, job.Launch{UID: uid})
+			return p.repair(ctx, &there, job.Launch{UID: uid})
 		},
-		"names and budgets": func(ctx context.Context, p *Provider, _ *corev1.Pod, j prepared) error { return p.surround(ctx, j) },
+		"names and budgets": func(ctx context.Context, p *Provider, _ *corev1.Pod, j prepared) error { return p.writeObjects(ctx, j) },
 		"publish": func(ctx context.Context, p *Provider, _ *corev1.Pod, _ prepared) error {
 			return p.Publish(ctx, providers.Service{URL: "https://10.0.0.9:7000"})
 		},
@@ -346,7 +346,7 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 				j := p.prepared(gangOf(uid, 1))
 				start := time.Now()
 				ended := make(chan error, 1)
-				go func() { ended <- insist(t.Context(), func() error { return write(t.Context(), p, o, j) }) }()
+				go func() { ended <- retryTransient(t.Context(), func() error { return write(t.Context(), p, o, j) }) }()
 				time.Sleep(wait / 2)
 				if err := p.pacer.do(t.Context(), class{"another", "delete pods"}, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
@@ -376,7 +376,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		defer cancel()
 		block := make(chan struct{})
 		var all sync.WaitGroup
-		time.Sleep(fallMost)
+		time.Sleep(backoffMax)
 		all.Go(func() { g.do(t.Context(), class{"u", "a"}, func(context.Context) error { <-block; return nil }) })
 		synctest.Wait()
 		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || !providers.MayPass(err) {
@@ -387,8 +387,8 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
-		if g.pace.all.flying != 0 || len(g.queue) != 0 {
-			t.Errorf("%d under way, %d wait", g.pace.all.flying, len(g.queue))
+		if g.pace.all.inFlight != 0 || len(g.queue) != 0 {
+			t.Errorf("%d under way, %d wait", g.pace.all.inFlight, len(g.queue))
 		}
 	})
 }
@@ -423,11 +423,11 @@ func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		defer cancel()
 		ask(bounded, 200, silence)
 		all.Wait()
-		if of := g.pace.classes[class{"u", "a"}]; of == nil || of.size != 1 || of.flying != 0 {
+		if of := g.pace.classes[class{"u", "a"}]; of == nil || of.size != 1 || of.inFlight != 0 {
 			t.Errorf("after a minute of silence the window is %+v", of)
 		}
-		if g.pace.all.size != before || g.pace.all.flying != 0 {
-			t.Errorf("of others' writes %d may be under way, and %d are", g.pace.all.size, g.pace.all.flying)
+		if g.pace.all.size != before || g.pace.all.inFlight != 0 {
+			t.Errorf("of others' writes %d may be under way, and %d are", g.pace.all.size, g.pace.all.inFlight)
 		}
 	})
 }

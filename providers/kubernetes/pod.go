@@ -52,8 +52,8 @@ const (
 	avoidWeight = 100
 )
 
-// surroundings is what a pod needs to know besides its Launch and the Config.
-type surroundings struct {
+// podContext is what a pod needs to know besides its Launch and the Config.
+type podContext struct {
 	namespace  string
 	version    string // of eltrain, for the default agent image
 	owner      string // the state under which it is created
@@ -63,7 +63,7 @@ type surroundings struct {
 }
 
 // pod makes the pod of one incarnation. Errors are about what the role asks for and cannot have.
-func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
+func (c Config) pod(l job.Launch, in podContext) (*corev1.Pod, error) {
 	for _, name := range []string{envPodIP, envNodeName} {
 		if _, taken := l.Program.Env[name]; taken {
 			return nil, fmt.Errorf("env of role %q: %s is reserved, eltrain uses it to configure the agent; use another name", l.Slot.Role, name)
@@ -117,7 +117,7 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(agentVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
 	}
-	in.scheduling.dress(pod)
+	in.scheduling.applyTo(pod)
 	for _, o := range []overlay{
 		{owner: "the provider", fields: c.Pod, scheduling: in.scheduling},
 		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod, scheduling: in.scheduling, also: providersAlone},
@@ -150,7 +150,7 @@ func (c Config) template(r *job.Role, s Scheduling) (*corev1.Pod, error) {
 	return c.pod(job.Launch{
 		UID: "template", Slot: job.Address{Job: "template", Role: r.Name}, Incarnation: 1, Program: r.For(0),
 		Processes: r.Processes, Ranked: r.Ranked, Reserved: r.Resources, StopGrace: r.StopGrace, Pod: r.Pod,
-	}, surroundings{scheduling: s})
+	}, podContext{scheduling: s})
 }
 
 // mainContainer runs the agent. Users' strings are passed literally, as with every provider: Kubernetes would expand

@@ -28,7 +28,7 @@ func TestPodsOfLaunches(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(d.Input), &in); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			pod, err := in.Config.pod(in.Launch, surroundings{
+			pod, err := in.Config.pod(in.Launch, podContext{
 				namespace: "train", version: "1.2.3", anchor: anchor{"gpt-0b0e9", "anchor-uid"}, scheduling: Scheduling{Gated: in.Gated},
 			})
 			if err != nil {
@@ -93,7 +93,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 		Program: job.Program{Command: []string{"sh", "-c", "echo $$ $(date)"}, WorkingDir: "src"}, StopGrace: job.Duration(time.Minute), MaxRestarts: 7,
 		Checkpoint: &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: `saved (?P<step>\d+)$`}, Progress: &job.Progress{Pattern: `(?P<step>\d+)$`},
 	}
-	pod, err := Config{Image: "i"}.pod(l, surroundings{})
+	pod, err := Config{Image: "i"}.pod(l, podContext{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 func TestAPodsRequestsAreItsLimits(t *testing.T) {
 	l := job.Launch{UID: testUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1,
 		Reserved: job.Resources{CPU: 2500, Memory: 4 << 30, Devices: map[string]int{"nvidia.com/gpu": 8}}}
-	pod, err := Config{Image: "i"}.pod(l, surroundings{})
+	pod, err := Config{Image: "i"}.pod(l, podContext{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,10 +42,10 @@ type prepared struct {
 	anchor    anchor
 	token     string
 	awake     *atomic.Bool              // its Service and budgets select its pods
-	around    chan struct{}             // holds one value, while these are written
+	writeLock chan struct{}             // holds one value, while these are written
 	newest    *atomic.Pointer[prepared] // the latest that Prepare was called with; its objects may be incomplete
-	readiness *readiness                // of its pods; used by awaken alone
-	look      chan looked               // the last check of its anchor; empty while launches must wait for one
+	readiness *readiness                // of its pods; used by activateLoop alone
+	check     chan anchorCheck          // the last check of its anchor; empty while launches must wait for one
 }
 
 // holds reports whether the last Prepare of the job was for this group and completed. One that failed may have written some
@@ -98,7 +98,7 @@ func (r *preparations) serviceData() map[string]string {
 }
 
 // noteMove records a move of the service if the anchor has another URL or certificate than now, or says that the service moved
-// less than newsTakes ago, as another master may have recorded. It returns the value of the anchor's annotationMoved; "" for
+// less than configMapDelay ago, as another master may have recorded. It returns the value of the anchor's annotationMoved; "" for
 // none.
 func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string) (since string) {
 	if said := anchor.Data; now != nil && said[serviceKey] != "" && !sameService(said, now) {
@@ -106,7 +106,7 @@ func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string)
 		return time.Now().UTC().Format(time.RFC3339)
 	}
 	since = anchor.Annotations[annotationMoved]
-	if at, err := time.Parse(time.RFC3339, since); err != nil || time.Since(at) >= newsTakes {
+	if at, err := time.Parse(time.RFC3339, since); err != nil || time.Since(at) >= configMapDelay {
 		return ""
 	}
 	r.moved.Store(true)
@@ -141,7 +141,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		site = p.where.known()
 	}
 	if there == nil {
-		if err := p.remains(ctx, site); err != nil {
+		if err := p.checkSite(ctx, site); err != nil {
 			return "", err
 		}
 	}
@@ -155,14 +155,14 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		if err := p.gang.Prepare(ctx, jobOf(g, before.anchor.reference())); err != nil {
 			return "", err
 		}
-		return before.token, p.tell(ctx, before, there)
+		return before.token, p.publishTo(ctx, before, there)
 	}
 	former, service, moved := there, p.jobs.serviceData(), ""
 	if former != nil {
 		moved = p.jobs.noteMove(former, service) // before the anchor is overwritten: the answer may be lost
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyOptions)
 		return err
 	})
 	if err != nil {
@@ -170,14 +170,14 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, site: site, anchor: anchor{there.Name, there.UID},
-		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), look: make(chan looked, 1),
+		awake: new(atomic.Bool), writeLock: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), check: make(chan anchorCheck, 1),
 	}
 	if known {
-		made.awake, made.around, made.newest, made.readiness = before.awake, before.around, before.newest, before.readiness
+		made.awake, made.writeLock, made.newest, made.readiness = before.awake, before.writeLock, before.newest, before.readiness
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
-	made.look <- lookedNow(time.Now())
+	made.check <- checkedNow(time.Now())
 	asked := made
 	made.newest.Store(&asked) // which the others read from now on
 	// All need the anchor and none another, so they run in parallel: a hundred new gangs reach their scheduler sooner.
@@ -188,7 +188,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return err
 	})
 	making.Go(func() error {
-		if err := p.surround(ctxAll, made); err != nil || former == nil { // a new job has no former roles
+		if err := p.writeObjects(ctxAll, made); err != nil || former == nil { // a new job has no former roles
 			return err
 		}
 		return p.prune(ctxAll, g)
@@ -200,7 +200,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	made.token = token
 	p.jobs.put(made)
 	p.index.announce() // its pods may exist already: only prepared jobs get their gates removed and their names published
-	return token, p.tell(ctx, made, there)
+	return token, p.publishTo(ctx, made, there)
 }
 
 // prune removes the PodDisruptionBudgets of roles that the job no longer has: their pods are gone or about to go, and
@@ -221,7 +221,7 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(ofRead(err)))
+			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(readError(err)))
 		}
 	}
 	return true, nil
@@ -236,54 +236,56 @@ const (
 	anchorTrusted = 5 * time.Second
 )
 
-// looked is a check of an anchor: when it was last seen, and when to check next.
-type looked struct{ seen, next time.Time }
+// anchorCheck is a check of an anchor: when it was last seen, and when to check next.
+type anchorCheck struct{ seen, next time.Time }
 
-func lookedNow(now time.Time) looked { return looked{seen: now, next: now.Add(anchorStands)} }
+func checkedNow(now time.Time) anchorCheck {
+	return anchorCheck{seen: now, next: now.Add(anchorStands)}
+}
 
-// anchored ensures that a job's anchor still exists: a pod whose owner does not would be collected at once.
-func (p *Provider) anchored(ctx context.Context, j prepared) error {
-	var last looked
+// ensureAnchor checks that a job's anchor still exists: a pod whose owner does not would be collected at once.
+func (p *Provider) ensureAnchor(ctx context.Context, j prepared) error {
+	var last anchorCheck
 	select {
-	case last = <-j.look:
+	case last = <-j.check:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	now := time.Now()
 	if now.Before(last.next) {
-		j.look <- last
+		j.check <- last
 		return nil
 	}
 	trusted := now.Sub(last.seen) < anchorTrusted
 	if trusted {
-		j.look <- looked{last.seen, now.Add(anchorStands)}
+		j.check <- anchorCheck{last.seen, now.Add(anchorStands)}
 	}
-	seen, err := p.lookAtAnchor(ctx, j)
+	seen, err := p.checkAnchor(ctx, j)
 	if err != nil {
-		seen = looked{} // the next launch checks, and the others wait for it
+		seen = anchorCheck{} // the next launch checks, and the others wait for it
 	}
 	if trusted {
 		select {
-		case other := <-j.look:
+		case other := <-j.check:
 			seen = later(now, seen, other)
 		case <-ctx.Done():
 			return err // whoever took it puts it back
 		}
 	}
-	j.look <- seen
+	j.check <- seen
 	return err
 }
 
 // later returns the newer of two checks: one that began at the given time, and another.
-func later(began time.Time, one, other looked) looked {
+func later(began time.Time, one, other anchorCheck) anchorCheck {
 	if other.seen.After(began) {
 		return other
 	}
 	return one
 }
 
-// lookAtAnchor asks the API server whether a job's anchor still exists.
-func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
+// checkAnchor asks the API server whether a job's anchor still exists.
+func (p *Provider) checkAnchor(ctx context.Context, j prepared) (anchorCheck, error) {
 	now := time.Now()
 	var there *corev1.ConfigMap
 	err := p.pacer.do(ctx, class{j.group.UID, "look up the anchor"}, func(ctx context.Context) (err error) {
@@ -292,13 +294,13 @@ func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error)
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return looked{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
+		return anchorCheck{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
 	case err != nil:
-		return looked{}, fmt.Errorf("look up its anchor: %w", explain(err))
+		return anchorCheck{}, fmt.Errorf("look up its anchor: %w", explain(err))
 	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
-		return looked{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
+		return anchorCheck{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
 	}
-	return lookedNow(now), nil
+	return checkedNow(now), nil
 }
 
 // findAnchor reads the job's anchor; nil if there is none.
@@ -308,7 +310,7 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look up its anchor: %w", explain(ofRead(err)))
+		return nil, fmt.Errorf("look up its anchor: %w", explain(readError(err)))
 	case there.Labels[labelUID] != g.UID:
 		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: rename the job", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
@@ -401,17 +403,17 @@ func explain(err error) error {
 		return fmt.Errorf("%w: nothing can be created in a namespace that is being deleted", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server rejects the credentials; they may have expired", err)
-	case lacksRight(err):
+	case isPermissionError(err):
 		return fmt.Errorf("%w: deploy/ has the Role that eltrain needs", err)
 	}
 	return err
 }
 
-// rightLacking matches a denial by the API server's authorizer: User "x" cannot create resource "pods" ...
-var rightLacking = regexp.MustCompile(`cannot \w+ resource "`)
+// permissionDenied matches a denial by the API server's authorizer: User "x" cannot create resource "pods" ...
+var permissionDenied = regexp.MustCompile(`cannot \w+ resource "`)
 
-// lacksRight distinguishes a missing permission from other reasons for 403 (a quota, a webhook), which only the text of the
+// isPermissionError distinguishes a missing permission from other reasons for 403 (a quota, a webhook), which only the text of the
 // answer does.
-func lacksRight(err error) bool {
-	return apierrors.IsForbidden(err) && rightLacking.MatchString(err.Error())
+func isPermissionError(err error) bool {
+	return apierrors.IsForbidden(err) && permissionDenied.MatchString(err.Error())
 }

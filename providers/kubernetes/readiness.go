@@ -16,11 +16,11 @@ import (
 // names, and a drain can interrupt only what has just begun.
 
 const (
-	// calm: a job with enough pods up counts as up when none has come up for this long. It is less than a world waits for more
+	// quietPeriod: a job with enough pods up counts as up when none has come up for this long. It is less than a world waits for more
 	// slots to join by default (job.Rendezvous.Settle).
-	calm = time.Second
-	// readinessMost is the longest that names and budgets wait once enough pods are up.
-	readinessMost = time.Minute
+	quietPeriod = time.Second
+	// readinessLimit is the longest that names and budgets wait once enough pods are up.
+	readinessLimit = time.Minute
 )
 
 // readiness follows the pods of a job until they are up.
@@ -30,9 +30,9 @@ type readiness struct {
 	enough time.Time // since when the minimum of every role is up; zero if it is not
 }
 
-// risen reports whether a job's pods are up: the minimum is, and no other is starting, or none came up for a while. If
+// allUp reports whether a job's pods are up: the minimum is, and no other is starting, or none came up for a while. If
 // not, check again at due; zero is when a pod has changed.
-func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
+func (a *readiness) allUp(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
 	up, coming := liveByRole{}, false
 	for _, p := range pods {
 		switch {
@@ -58,8 +58,8 @@ func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, d
 	if a.enough.IsZero() {
 		a.enough = now
 	}
-	due = a.last.Add(calm)
-	if most := a.enough.Add(readinessMost); most.Before(due) {
+	due = a.last.Add(quietPeriod)
+	if most := a.enough.Add(readinessLimit); most.Before(due) {
 		due = most
 	}
 	return !coming || !now.Before(due), due
@@ -84,9 +84,9 @@ const (
 	readinessWrite = time.Minute
 )
 
-// awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It acts
+// activateLoop lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It acts
 // on state: for a job whose pods were up before this process started, Prepare has done it.
-func (p *Provider) awaken() {
+func (p *Provider) activateLoop() {
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
 	pause := time.NewTimer(0)
@@ -97,7 +97,7 @@ func (p *Provider) awaken() {
 		case <-p.ctx.Done():
 			return
 		}
-		later := p.awakenRisen()
+		later := p.activateJobs()
 		pause.Reset(readinessPause)
 		select {
 		case <-later:
@@ -108,16 +108,16 @@ func (p *Provider) awaken() {
 	}
 }
 
-// awakenRisen checks every job that is asleep. later fires when it is time to check again even without a change.
-func (p *Provider) awakenRisen() (later <-chan time.Time) {
+// activateJobs checks every job that is asleep. later fires when it is time to check again even without a change.
+func (p *Provider) activateJobs() (later <-chan time.Time) {
 	now := time.Now()
 	var next time.Time
 	for _, j := range p.jobs.all() {
 		if j.awake.Load() {
 			continue
 		}
-		risen, due := j.readiness.risen(now, j.group, p.index.ofJob(j.group.UID))
-		if risen {
+		allUp, due := j.readiness.allUp(now, j.group, p.index.ofJob(j.group.UID))
+		if allUp {
 			j.awake.Store(true) // before the write: a later Prepare must not put them to sleep again
 			p.owned.Go(func() { p.activate(j) })
 			continue
@@ -137,12 +137,12 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 func (p *Provider) activate(j prepared) {
 	for attempt := 1; ; attempt++ {
 		ctx, cancel := context.WithTimeout(p.ctx, readinessWrite)
-		err := p.surround(ctx, j)
+		err := p.writeObjects(ctx, j)
 		cancel()
 		if err == nil || p.ctx.Err() != nil {
 			return
 		}
-		pause := fallFirst
+		pause := backoffFirst
 		if !providers.MayPass(err) || attempt >= providers.Persists {
 			p.log.Warn("Cannot write a job's Services or PodDisruptionBudgets; retrying.", "job", j.group.Name, "error", err)
 			pause = readinessRetry
@@ -158,11 +158,11 @@ func (p *Provider) activate(j prepared) {
 	}
 }
 
-// surround creates or updates the Service and the budgets of a job, for its latest group.
-func (p *Provider) surround(ctx context.Context, j prepared) error {
+// writeObjects creates or updates the Service and the budgets of a job, for its latest group.
+func (p *Provider) writeObjects(ctx context.Context, j prepared) error {
 	select {
-	case j.around <- struct{}{}:
-		defer func() { <-j.around }()
+	case j.writeLock <- struct{}{}:
+		defer func() { <-j.writeLock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -170,7 +170,7 @@ func (p *Provider) surround(ctx context.Context, j prepared) error {
 	var making errgroup.Group // not WithContext: one refusal must not keep the others from being written
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
-			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
+			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyOptions)
 			return err
 		})
 	})
@@ -178,7 +178,7 @@ func (p *Provider) surround(ctx context.Context, j prepared) error {
 	for _, r := range j.group.Roles {
 		making.Go(func() error {
 			return p.write(ctx, j.group, "the PodDisruptionBudget", func(ctx context.Context) error {
-				_, err := budgets.Apply(ctx, budgetOf(j, r), applyAs)
+				_, err := budgets.Apply(ctx, budgetOf(j, r), applyOptions)
 				return err
 			})
 		})

@@ -34,40 +34,40 @@ func TestReadiness(t *testing.T) {
 		what  string
 		at    time.Duration
 		pods  []*pod
-		risen bool
+		allUp bool
 		due   time.Duration // 0 is when a pod has changed
 	}{
 		{"none is there", 0, nil, false, 0},
 		{"what has ended is not on its way", 0, ended, false, 0},
 		{"all workers, and no ps", 0, pods("worker", 4, 0), false, 0},
 		{"not enough workers", 10 * time.Second, append(pods("worker", 1, 3), pods("ps", 1, 0)...), false, 0},
-		{"enough, and more come", 11 * time.Second, append(pods("worker", 2, 2), pods("ps", 1, 0)...), false, 11*time.Second + calm},
-		{"another has come", 11500 * time.Millisecond, append(pods("worker", 3, 1), pods("ps", 1, 0)...), false, 11500*time.Millisecond + calm},
-		{"one that cannot be placed is not awaited", 13 * time.Second, append(pods("worker", 3, 1), pods("ps", 1, 0)...), true, 11500*time.Millisecond + calm},
+		{"enough, and more come", 11 * time.Second, append(pods("worker", 2, 2), pods("ps", 1, 0)...), false, 11*time.Second + quietPeriod},
+		{"another has come", 11500 * time.Millisecond, append(pods("worker", 3, 1), pods("ps", 1, 0)...), false, 11500*time.Millisecond + quietPeriod},
+		{"one that cannot be placed is not awaited", 13 * time.Second, append(pods("worker", 3, 1), pods("ps", 1, 0)...), true, 11500*time.Millisecond + quietPeriod},
 	} {
-		risen, due := a.risen(start.Add(step.at), g, step.pods)
+		allUp, due := a.allUp(start.Add(step.at), g, step.pods)
 		if step.due == 0 != due.IsZero() || step.due > 0 && !due.Equal(start.Add(step.due)) {
 			t.Errorf("%s: due %v, want %v", step.what, due.Sub(start), step.due)
 		}
-		if risen != step.risen {
-			t.Errorf("%s: risen is %v", step.what, risen)
+		if allUp != step.allUp {
+			t.Errorf("%s: risen is %v", step.what, allUp)
 		}
 	}
 	a = readiness{}
-	if risen, _ := a.risen(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !risen {
+	if allUp, _ := a.allUp(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !allUp {
 		t.Error("all are up, and it waits")
 	}
 
 	// Pods that never cease to come hold it up for a while only.
 	a = readiness{}
 	at, up := start, 2
-	for risen := false; !risen; at, up = at.Add(calm/2), up+1 {
-		if at.Sub(start) > 2*readinessMost {
+	for allUp := false; !allUp; at, up = at.Add(quietPeriod/2), up+1 {
+		if at.Sub(start) > 2*readinessLimit {
 			t.Fatal("it waits for ever")
 		}
-		risen, _ = a.risen(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
+		allUp, _ = a.allUp(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
 	}
-	if took := at.Sub(start); took < readinessMost {
+	if took := at.Sub(start); took < readinessLimit {
 		t.Errorf("risen after %v", took)
 	}
 }
@@ -87,7 +87,7 @@ func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
 			}
 			return named(r)
 		})
-		p.owned.Go(p.awaken)
+		p.owned.Go(p.activateLoop)
 		selected := func(uid string) bool {
 			_, is := written.Load(uid[:5])
 			return is

@@ -202,7 +202,7 @@ func TestEndedPodsAreSwept(t *testing.T) {
 		t.Fatalf("%d pods of 5", n)
 	}
 	refusals.Remove()
-	time.Sleep(fallMost) // the refusal stands for a while
+	time.Sleep(backoffMax) // the refusal stands for a while
 	launch(6)
 	if n := w.podCount(); n != keptIncarnations {
 		t.Errorf("%d pods are kept of 6 incarnations", n)

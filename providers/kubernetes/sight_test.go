@@ -71,7 +71,7 @@ func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				w.fared(t.Context(), step.verb, step.err)
+				w.recordResult(t.Context(), step.verb, step.err)
 			}
 			settled := false
 			select {
@@ -105,7 +105,7 @@ func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
 			{"watch", forbidden, "may not watch pods"},
 		} {
 			time.Sleep(refusalStands)
-			w.fared(t.Context(), step.verb, step.err)
+			w.recordResult(t.Context(), step.verb, step.err)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := w.ready(ctx); err == nil || !strings.Contains(err.Error(), step.want) {

@@ -19,8 +19,8 @@ import (
 // and the kubelet would kill it at the same moment.
 const wordMargin = 2 * time.Second
 
-// stopLook is how often Stop checks a pod without news of it: its node may have become silent.
-const stopLook = time.Second
+// stopCheckInterval is how often Stop checks a pod without news of it: its node may have become silent.
+const stopCheckInterval = time.Second
 
 // Stop deletes the pod of one incarnation and waits until it is gone or has ended. Without a grace it returns once
 // the deletion is requested. A pod that has ended by itself stays, for its logs.
@@ -42,12 +42,12 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 	if err := p.remove(ctx, running, seconds); err != nil || grace <= 0 {
 		return err
 	}
-	look := time.NewTicker(stopLook)
-	defer look.Stop()
+	check := time.NewTicker(stopCheckInterval)
+	defer check.Stop()
 	for !p.index.ended(k, running.uid) {
 		select {
 		case <-changes:
-		case <-look.C:
+		case <-check.C:
 		case <-ctx.Done():
 			return fmt.Errorf("pod %s/%s has not ended: %w", p.namespace, running.name, ctx.Err())
 		}
@@ -86,7 +86,7 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up pod %s/%s: %w", p.namespace, name, explain(ofRead(err)))
+		return nil, fmt.Errorf("look up pod %s/%s: %w", p.namespace, name, explain(readError(err)))
 	}
 	if have, _, ours := identify(there); !ours || have != k {
 		return nil, nil
@@ -97,10 +97,10 @@ func (p *Provider) find(ctx context.Context, k key, slot job.Address) (*pod, err
 
 // remove requests the deletion of one pod, by its UID as the name may be taken again.
 func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
-	first := p.index.ordered(old.uid)
+	first := p.index.markDeletion(old.uid)
 	there := &corev1.Pod{}
 	doubtful := false // an attempt may have been carried out, whatever is answered later
-	gone, err := p.insist(ctx, old, func() error {
+	gone, err := p.retryConflicts(ctx, old, func() error {
 		return p.pacer.do(ctx, class{old.key.uid, "delete pods"}, func(ctx context.Context) error {
 			err := p.client.CoreV1().Delete().Namespace(p.namespace).Resource("pods").Name(old.name).
 				Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &old.uid}}).
@@ -115,7 +115,7 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 		return nil
 	case err != nil:
 		if first && !doubtful { // refused, or never sent
-			p.index.unordered(old.uid)
+			p.index.unmarkDeletion(old.uid)
 		}
 		return fmt.Errorf("delete its pod in namespace %s: %w", p.namespace, explain(err))
 	}
@@ -127,13 +127,13 @@ func (p *Provider) remove(ctx context.Context, old *pod, seconds int64) error {
 	return nil
 }
 
-// mostConflicts bounds the attempts at a write to one pod that conflicts with others.
-const mostConflicts = 5
+// maxConflicts bounds the attempts at a write to one pod that conflicts with others.
+const maxConflicts = 5
 
-// insist retries a write to one pod, by its UID, while it conflicts with other writes. gone: the pod no longer exists, by a
+// retryConflicts retries a write to one pod, by its UID, while it conflicts with other writes. gone: the pod no longer exists, by a
 // 404, or by a 409 if another pod has the name by now; simultaneous writes to one pod get a 409 too.
-func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (gone bool, err error) {
-	for range mostConflicts {
+func (p *Provider) retryConflicts(ctx context.Context, one *pod, write func() error) (gone bool, err error) {
+	for range maxConflicts {
 		if err = write(); apierrors.IsNotFound(err) {
 			return true, nil
 		}
@@ -145,7 +145,7 @@ func (p *Provider) insist(ctx context.Context, one *pod, write func() error) (go
 		case apierrors.IsNotFound(lookErr), lookErr == nil && there.UID != one.uid:
 			return true, nil
 		case lookErr != nil:
-			return false, fmt.Errorf("check whether it still exists: %w", ofRead(lookErr))
+			return false, fmt.Errorf("check whether it still exists: %w", readError(lookErr))
 		}
 		p.index.put(there)
 	}

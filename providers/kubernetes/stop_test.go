@@ -62,7 +62,7 @@ func TestWhoseADeletionIs(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute+busyWait/2) // while it waits for its turn
 					defer cancel()
-					if err := insist(ctx, func() error { return order(ctx, p, p.index.entries[o.UID].pod) }); err == nil {
+					if err := retryTransient(ctx, func() error { return order(ctx, p, p.index.entries[o.UID].pod) }); err == nil {
 						t.Errorf("%s: it was carried out", what)
 					}
 					close(done)

@@ -105,11 +105,11 @@ func TestEachChangeIsAnotherObservation(t *testing.T) {
 			}},
 			{"a gate that cannot be lifted", func() { p.gang.(*gates).note("u", "no") }},
 			{"a gate that can", func() { p.gang.(*gates).note("u", "") }},
-			{"a write that is slow", func() { p.pacer.note(write.ask); time.Sleep(slowAfter + lookEach) }},
+			{"a write that is slow", func() { p.pacer.note(write.ask); time.Sleep(slowAfter + checkInterval) }},
 			{"a write that is done", func() {
 				p.pacer.note(func(now time.Time) { write.answered(now, answer{}) })
 				p.pacer.end(class{"u", "make pods"}, write)
-				time.Sleep(slowAfter + lookEach)
+				time.Sleep(slowAfter + checkInterval)
 			}},
 			{"nodes that are hidden", func() { p.index.hideNodes(true) }},
 			{"a node that was deleted", func() { p.index.watchedNode(node, true) }},
@@ -188,7 +188,7 @@ func TestTheVersionGrowsWithWhateverIsObserved(t *testing.T) {
 			"released":     func() { o := pod(); x.released(o.UID, o.ResourceVersion) },
 			"watched":      func() { x.watched(pod(), false) },
 			"gone":         func() { x.watched(pod(), true) },
-			"ordered":      func() { x.ordered(pod().UID) },
+			"ordered":      func() { x.markDeletion(pod().UID) },
 			"deleted":      func() { o := pod(); k, _, _ := identify(o); x.deleted(k, o.UID) },
 			"listed":       func() { x.listed([]*corev1.Pod{pod(), pod()}, next()) },
 			"forget":       func() { x.forget("0b0e9c52") },

@@ -69,9 +69,9 @@ type refused struct {
 	stands bool  // it lasted for refusalStands: considered permanent
 }
 
-// hear records an answer. Until the refusal stands, any other answer ends it, as an unreachable server may be one that is
+// record enters an answer. Until the refusal stands, any other answer ends it, as an unreachable server may be one that is
 // starting. Once it stands, only an answer that requires the permission ends it: a server outage grants nothing.
-func (r *refused) hear(err error) {
+func (r *refused) record(err error) {
 	switch {
 	case isRefusal(err):
 		if r.since.IsZero() {
@@ -112,7 +112,7 @@ func (w *watching) run(ctx context.Context) {
 				o.ResourceVersion = "" // a new master must not start from a server's stale cache
 			}
 			list, err := w.list(ctx, o)
-			w.fared(ctx, "list", err)
+			w.recordResult(ctx, "list", err)
 			if err == nil {
 				err = eachItem(list, w.strip)
 			}
@@ -120,7 +120,7 @@ func (w *watching) run(ctx context.Context) {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			opened, err := w.open(ctx, o)
-			w.fared(ctx, "watch", err)
+			w.recordResult(ctx, "watch", err)
 			return opened, err
 		},
 	}
@@ -173,8 +173,8 @@ func (w *watching) Transformer() cache.TransformFunc {
 	}
 }
 
-// fared records the result of a request.
-func (w *watching) fared(ctx context.Context, verb string, err error) {
+// recordResult records the result of a request.
+func (w *watching) recordResult(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -203,7 +203,7 @@ func (w *watching) note(verb string, err error) {
 	if err != nil {
 		w.newest = verb
 	}
-	w.refusal[verb].hear(err)
+	w.refusal[verb].record(err)
 }
 
 // settle requires w.mu.
@@ -390,8 +390,8 @@ func (p *Provider) ownWatches() {
 
 	p.watches = []*watching{
 		ours, nodes, p.classWatch(),
-		p.strangers(unlabelled, takesRoom), p.cousins(elsewhere, takesRoom),
-		p.strangers(nominated, nominatedOnly), p.cousins(nominatedElsewhere, nominatedOnly),
+		p.unlabelledWatch(unlabelled, takesRoom), p.elsewhereWatch(elsewhere, takesRoom),
+		p.unlabelledWatch(nominated, nominatedOnly), p.elsewhereWatch(nominatedElsewhere, nominatedOnly),
 	}
 }
 
@@ -422,13 +422,13 @@ func (x *index) runs(uid types.UID) bool {
 	return e != nil && e.pod.node != "" && !e.pod.over() && !x.asked.has(uid)
 }
 
-// strangers watches pods of all namespaces that no eltrain made.
-func (p *Provider) strangers(from source, which fields.Selector) *watching {
+// unlabelledWatch watches pods of all namespaces that no eltrain made.
+func (p *Provider) unlabelledWatch(from source, which fields.Selector) *watching {
 	return p.othersWatch(from, metav1.ListOptions{LabelSelector: "!" + labelUID, FieldSelector: which.String()})
 }
 
-// cousins watches pods that an eltrain made in other namespaces.
-func (p *Provider) cousins(from source, which fields.Selector) *watching {
+// elsewhereWatch watches pods that an eltrain made in other namespaces.
+func (p *Provider) elsewhereWatch(from source, which fields.Selector) *watching {
 	which = fields.AndSelectors(which, fields.OneTermNotEqualSelector("metadata.namespace", p.namespace))
 	return p.othersWatch(from, metav1.ListOptions{LabelSelector: labelUID, FieldSelector: which.String()})
 }
@@ -567,7 +567,7 @@ func (x *index) listedNodes(all []*corev1.Node) {
 // nodesDiffer signals a changed node, which may change the state of pods too.
 func (x *index) nodesDiffer() {
 	x.signal()
-	x.tell()
+	x.notify()
 }
 
 func (x *index) watchedOther(o *corev1.Pod, from source, gone bool) {

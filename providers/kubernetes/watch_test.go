@@ -76,7 +76,7 @@ func (f *field) create(index int, edit func(*corev1.Pod)) *corev1.Pod {
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker", Index: index}, Incarnation: 1,
 		Program: job.Program{Command: []string{"train"}}, Processes: 1, Fingerprint: "f1",
 		Reserved: job.Resources{CPU: 100, Memory: 1 << 20},
-	}, surroundings{namespace: f.namespace, version: "0.0.0"})
+	}, podContext{namespace: f.namespace, version: "0.0.0"})
 	f.ok(err)
 	if edit != nil {
 		edit(pod)
@@ -416,7 +416,7 @@ func seesDrift(f *field) {
 	if got := slotOf(o, 0).Drift; fmt.Sprint(got) != fmt.Sprint(want) {
 		f.Errorf("drift\n%+v, want\n%+v", got, want)
 	}
-	f.ok(p.mend(f.ctx, p.index.get(key{jobUID, "worker", 0, 1}), job.Launch{
+	f.ok(p.repair(f.ctx, p.index.get(key{jobUID, "worker", 0, 1}), job.Launch{
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1, Fingerprint: "f1", Reserved: job.Resources{CPU: 100, Memory: 1 << 20},
 	}))
 	if i := slotOf(f.now(p), 0); len(i.Drift) > 0 || i.Fingerprint != "f1" {
