@@ -1,4 +1,4 @@
-// Package providertest is what every provider has to do, as a test that each of them runs.
+// Package providertest is the suite of tests that every provider has to pass.
 package providertest
 
 import (
@@ -17,19 +17,19 @@ import (
 
 // Harness is one infrastructure to test on, new and empty for each test.
 type Harness struct {
-	// Open returns a provider on it. Each call is another master; the suite closes what it opens.
+	// Open returns a provider on it. Each call is a new master; the suite closes what it opens.
 	Open func() (providers.Provider, error)
 	// Node is where launches are placed.
 	Node string
-	// Trains runs until it is stopped, has started further processes, and has printed "training\n".
-	// Ends prints "done\n" and ends with 0 at once. Stubborn is like Trains and ignores SIGTERM.
+	// Trains prints "training\n" once it has started further processes, and runs until it is stopped. Ends prints "done\n" and
+	// exits with 0 at once. Stubborn is like Trains but ignores SIGTERM.
 	Trains, Ends, Stubborn job.Program
-	// KillAgent ends the agent of an incarnation with no chance to say anything, and nothing else of it.
+	// KillAgent kills the agent of an incarnation, so that it writes nothing more, and no other process.
 	KillAgent func(job.Incarnation) error
-	// Remains lists, for a person, what runs of all that was ever launched on it.
+	// Remains lists, for people, what still runs of all that was ever launched on it.
 	Remains func() []string
-	// Removes: an incarnation goes with its output when it is stopped, and all output when the job is forgotten. Only
-	// the master that stopped it still knows of it. Without it, output stays, and every master sees how it ended.
+	// Removes: a stopped incarnation is removed with its output, and all output with a forgotten job. Only the master that
+	// stopped it still reports it. Otherwise output stays, and every master reports how it ended.
 	Removes bool
 	// Bound is how long anything may take there; a minute if 0.
 	Bound time.Duration
@@ -38,7 +38,7 @@ type Harness struct {
 // usualBound is how long the suite waits for anything.
 const usualBound = time.Minute
 
-// Run tests the provider that newHarness gives.
+// Run tests the providers that newHarness opens.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	tests := map[string]func(*suite){
 		"token is the same for the same UID":            (*suite).tokens,
@@ -125,7 +125,7 @@ func (s *suite) find(p providers.Provider, index, incarnation int) *job.Incarnat
 	return nil
 }
 
-// await waits for a state by what Changes tells, so that a change which is not signalled fails the test.
+// await waits for a state, rechecking on Changes only, so that a change which is not signaled fails the test.
 func (s *suite) await(p providers.Provider, index, incarnation int, state job.IncarnationState) job.Incarnation {
 	s.Helper()
 	deadline := time.After(s.Bound)
@@ -142,19 +142,19 @@ func (s *suite) await(p providers.Provider, index, incarnation int, state job.In
 	}
 }
 
-// same reports whether two observations are of one start: a process, or a pod.
+// same reports whether two observations are of one start: of the same process or pod.
 func same(a, b job.Incarnation) bool {
 	return a.AgentPID == b.AgentPID && a.Name == b.Name && a.Started.Equal(b.Started)
 }
 
-// training waits until the program of the slot has started what it starts.
+// training waits until the slot's program has started its processes.
 func (s *suite) training(p providers.Provider, index, incarnation int) job.Incarnation {
 	s.Helper()
 	i := s.await(p, index, incarnation, job.Up)
 	deadline := time.Now().Add(s.Bound)
-	printed := incarnation // by each that was there
+	printed := incarnation // by each incarnation so far
 	if s.Removes {
-		printed = 1 // those before were stopped
+		printed = 1 // the previous ones were removed
 	}
 	for strings.Count(s.read(p, index, -1), "training\n") < printed {
 		if time.Now().After(deadline) {
@@ -267,7 +267,7 @@ func (s *suite) adopts() {
 		}
 	}
 	s.ok(s.KillAgent(before[1]))
-	s.await(next, 1, 1, job.Gone) // an end is noticed although it is no child of this master
+	s.await(next, 1, 1, job.Gone) // an exit is noticed even of an agent that is not this master's child
 	s.ok(next.Stop(s.ctx, uid, slot(0), 1, time.Second))
 	s.await(next, 0, 1, job.Gone)
 	s.nothingRemains()
