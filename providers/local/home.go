@@ -64,10 +64,10 @@ func (p *Provider) copied(i *incarnation) bool {
 	return home == elsewhere
 }
 
-// atHome returns an awayError if the agent runs for another run directory: either this is a copy, whose master must not treat
+// checkHome returns an otherHomeError if the agent runs for another run directory: either this is a copy, whose master must not treat
 // the original's processes as its own, or it was moved, and the agent can no longer find the service. The directory is looked
 // up as the agent sees it, which may be in a container. i.mu is held.
-func (p *Provider) atHome(i *incarnation) error {
+func (p *Provider) checkHome(i *incarnation) error {
 	root := filepath.Join("/proc", strconv.Itoa(i.record.PID), "root")
 	home, err := p.homeOf(i.launch, root)
 	if err != nil || home == here { // what cannot be read does not count as a copy
@@ -77,18 +77,18 @@ func (p *Provider) atHome(i *incarnation) error {
 	if _, err := os.Stat(root); err != nil {
 		return nil // it has just ended, or may not be read by us
 	}
-	return &awayError{home: home, launched: i.launch.Home, here: p.runDir, agents: []int{i.record.PID}}
+	return &otherHomeError{home: home, launched: i.launch.Home, here: p.runDir, agents: []int{i.record.PID}}
 }
 
-// awayError reports agents that run for another run directory than this one.
-type awayError struct {
+// otherHomeError reports agents that run for another run directory than this one.
+type otherHomeError struct {
 	home     home   // vanished or elsewhere
 	launched string // the run directory that they run for
 	here     string // this one
 	agents   []int  // their process ids
 }
 
-func (e *awayError) Error() string {
+func (e *otherHomeError) Error() string {
 	pids := make([]string, len(e.agents))
 	for n, pid := range e.agents {
 		pids[n] = strconv.Itoa(pid)
@@ -105,14 +105,14 @@ func (e *awayError) Error() string {
 		who, where, e.here)
 }
 
-// joinAway joins the errors of all such agents, with one part for each directory; nil if there are none.
-func joinAway(all []*awayError) error {
-	var parts []*awayError
+// joinOtherHomes joins the errors of all such agents, with one part for each directory; nil if there are none.
+func joinOtherHomes(all []*otherHomeError) error {
+	var parts []*otherHomeError
 	for _, e := range all {
-		n := slices.IndexFunc(parts, func(part *awayError) bool { return part.home == e.home && part.launched == e.launched })
+		n := slices.IndexFunc(parts, func(part *otherHomeError) bool { return part.home == e.home && part.launched == e.launched })
 		if n < 0 {
 			n = len(parts)
-			parts = append(parts, &awayError{home: e.home, launched: e.launched, here: e.here})
+			parts = append(parts, &otherHomeError{home: e.home, launched: e.launched, here: e.here})
 		}
 		parts[n].agents = append(parts[n].agents, e.agents...)
 	}

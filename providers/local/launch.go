@@ -137,7 +137,7 @@ func (p *Provider) start(i *incarnation, l job.Launch, work string, held *os.Fil
 	}
 	child := &process{identity: identity{cmd.Process.Pid, st.start}, fd: fd, done: make(chan struct{})}
 	i.child = child
-	p.own(child, i)
+	p.track(child, i)
 	return p.watcher.add(child)
 }
 

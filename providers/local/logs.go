@@ -69,7 +69,7 @@ func (l *logReader) open(tail int) error {
 // Read waits for more at the end of a followed log.
 func (l *logReader) Read(b []byte) (int, error) {
 	for {
-		n, err := l.readOn(b)
+		n, err := l.readNow(b)
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -81,8 +81,8 @@ func (l *logReader) Read(b []byte) (int, error) {
 	}
 }
 
-// readOn reads what is there now; nothing if more may come.
-func (l *logReader) readOn(b []byte) (int, error) {
+// readNow reads what is there now; nothing if more may come.
+func (l *logReader) readNow(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.ctx.Err() == nil {
@@ -94,15 +94,15 @@ func (l *logReader) readOn(b []byte) (int, error) {
 		if !l.follow {
 			return 0, io.EOF
 		}
-		if next, err := l.turn(); err != nil || !next {
+		if next, err := l.reopen(); err != nil || !next {
 			return 0, err
 		}
 	}
 	return 0, io.EOF
 }
 
-// turn continues at the new beginning if the file was replaced or truncated. l.mu is held.
-func (l *logReader) turn() (next bool, err error) {
+// reopen continues at the new beginning if the file was replaced or truncated. l.mu is held.
+func (l *logReader) reopen() (next bool, err error) {
 	there, err := os.Stat(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -48,8 +48,8 @@ func (p *Provider) incarnation(k key) *incarnation {
 	return i
 }
 
-// own records which incarnation a process belongs to.
-func (p *Provider) own(proc *process, i *incarnation) {
+// track records which incarnation a process belongs to.
+func (p *Provider) track(proc *process, i *incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.byProcess[proc] = i
@@ -116,16 +116,16 @@ func (p *Provider) newest(o *providers.Observation) *providers.Observation {
 }
 
 // lookAll looks at incarnations, in parallel on all cores: a look is a dozen system calls, and a plan waits for all.
-func (p *Provider) lookAll(keys []key) ([]sight, error) {
-	all := make([]sight, len(keys))
-	away := make([]*awayError, len(keys))
+func (p *Provider) lookAll(keys []key) ([]lookResult, error) {
+	all := make([]lookResult, len(keys))
+	elsewhereErrs := make([]*otherHomeError, len(keys))
 	part := max(1, len(keys)/runtime.GOMAXPROCS(0))
 	var g errgroup.Group
 	for first := 0; first < len(keys); first += part {
 		g.Go(func() error {
 			for k := first; k < min(first+part, len(keys)); k++ {
 				seen, found, err := p.look(p.incarnation(keys[k]))
-				if err != nil && !errors.As(err, &away[k]) {
+				if err != nil && !errors.As(err, &elsewhereErrs[k]) {
 					return fmt.Errorf("observe %s: %w", keys[k], err)
 				}
 				seen.found = found
@@ -137,15 +137,15 @@ func (p *Provider) lookAll(keys []key) ([]sight, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	if err := joinAway(slices.DeleteFunc(away, func(e *awayError) bool { return e == nil })); err != nil {
+	if err := joinOtherHomes(slices.DeleteFunc(elsewhereErrs, func(e *otherHomeError) bool { return e == nil })); err != nil {
 		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
 	return all, nil
 }
 
-// sight is one incarnation as seen. dead: its agent has ended and its remains are being killed; until then it
+// lookResult is one incarnation as seen. dead: its agent has ended and its remains are being killed; until then it
 // counts as up. One that is not found was never started.
-type sight struct {
+type lookResult struct {
 	job.Incarnation
 	dead  bool
 	found bool
@@ -153,24 +153,24 @@ type sight struct {
 
 // look finds the state of an incarnation, and hands one with a dead agent to the reaper. found is false if
 // nothing of it was ever started.
-func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
+func (p *Provider) look(i *incarnation) (s lookResult, found bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.final != nil {
 		p.sweep(i) // if it fails, at the next look
-		return sight{Incarnation: *i.final}, true, nil
+		return lookResult{Incarnation: *i.final}, true, nil
 	}
 	if found, err := i.readLaunch(); err != nil || !found {
-		return sight{}, false, err
+		return lookResult{}, false, err
 	}
 	if i.child == nil && i.agent == nil { // otherwise our own reaper would report it
 		var final job.Incarnation
 		if found, err := readJSON(i.dir, endedFile, &final); err != nil {
-			return sight{}, false, err
+			return lookResult{}, false, err
 		} else if found {
 			i.end(&final)
 			p.sweep(i) // if it fails, at the next look
-			return sight{Incarnation: final}, true, nil
+			return lookResult{Incarnation: final}, true, nil
 		}
 	}
 	seen := i.observed()
@@ -179,13 +179,13 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 	known, err := p.adopt(i)
 	switch {
 	case err != nil:
-		return sight{}, false, err
+		return lookResult{}, false, err
 	case known && i.agent.running():
-		if err := p.atHome(i); err != nil {
-			return sight{}, false, err
+		if err := p.checkHome(i); err != nil {
+			return lookResult{}, false, err
 		}
 		seen.State, seen.AgentPID, seen.Started, seen.Idle = job.Up, i.record.PID, i.record.Started, i.idle
-		return sight{Incarnation: seen}, true, nil
+		return lookResult{Incarnation: seen}, true, nil
 	case known:
 		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
 	case held:
@@ -197,17 +197,17 @@ func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
 				p.changed()
 			}
 		}
-		return sight{Incarnation: seen}, true, nil
+		return lookResult{Incarnation: seen}, true, nil
 	default:
 		var exit job.LastWord
 		notStarted, err := readJSON(i.dir, exitFile, &exit)
 		if err != nil || !notStarted && i.child == nil {
-			return sight{}, false, err
+			return lookResult{}, false, err
 		}
 		seen.State = job.Starting
 	}
-	p.reaper.take(i)
-	return sight{Incarnation: seen, dead: true}, true, nil
+	p.reaper.add(i)
+	return lookResult{Incarnation: seen, dead: true}, true, nil
 }
 
 // readLaunch reads the launch record once. i.mu is held.
@@ -265,7 +265,7 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p.own(agent, i)
+	p.track(agent, i)
 	if err := p.watcher.add(agent); err != nil {
 		return false, err
 	}

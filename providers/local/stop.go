@@ -55,7 +55,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 			return ctx.Err()
 		}
 	}
-	p.reaper.take(i)
+	p.reaper.add(i)
 	select {
 	case <-i.gone:
 		return nil
@@ -127,13 +127,13 @@ func newReaper(p *Provider) *reaper {
 	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
-// take hands over an incarnation of which nothing may keep running.
-func (u *reaper) take(i *incarnation) {
-	u.mu.Lock()
-	u.pending[i] = true
-	u.mu.Unlock()
+// add hands over an incarnation of which nothing may keep running.
+func (r *reaper) add(i *incarnation) {
+	r.mu.Lock()
+	r.pending[i] = true
+	r.mu.Unlock()
 	select {
-	case u.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
@@ -144,18 +144,18 @@ const (
 	lastRound  = time.Second
 )
 
-func (u *reaper) run(ctx context.Context) {
+func (r *reaper) run(ctx context.Context) {
 	var again <-chan time.Time
 	pause := firstRound
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.wake:
+		case <-r.wake:
 		case <-again:
 		}
 		again = nil
-		if u.work() {
+		if r.work() {
 			pause = firstRound
 			continue
 		}
@@ -166,41 +166,41 @@ func (u *reaper) run(ctx context.Context) {
 
 // work kills what is left of everything pending, and finalizes incarnations of which nothing is left. It reports
 // whether nothing is pending anymore.
-func (u *reaper) work() (done bool) {
-	u.mu.Lock()
-	pending := make([]*incarnation, 0, len(u.pending))
-	for i := range u.pending {
+func (r *reaper) work() (done bool) {
+	r.mu.Lock()
+	pending := make([]*incarnation, 0, len(r.pending))
+	for i := range r.pending {
 		pending = append(pending, i)
 	}
-	u.mu.Unlock()
+	r.mu.Unlock()
 	if len(pending) == 0 {
 		return true
 	}
 	census, err := takeCensus()
 	if err != nil {
-		u.p.log.Error("Cannot search for processes of dead agents.", "error", err)
+		r.p.log.Error("Cannot search for processes of dead agents.", "error", err)
 		return false
 	}
 	done = true
 	var killed []*process
 	for _, i := range pending {
-		left, err := u.p.killAll(i, census)
+		left, err := r.p.killAll(i, census)
 		killed = append(killed, left...)
 		if err != nil {
-			u.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
+			r.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
 		}
-		if err != nil || len(left) > 0 || !u.p.finalize(i) {
+		if err != nil || len(left) > 0 || !r.p.finalize(i) {
 			done = false
 			continue
 		}
-		u.mu.Lock()
-		delete(u.pending, i)
-		u.mu.Unlock()
+		r.mu.Lock()
+		delete(r.pending, i)
+		r.mu.Unlock()
 	}
 	if len(killed) > 0 {
 		awaitEnds(killed, firstRound)
 		select { // look again at once
-		case u.wake <- struct{}{}:
+		case r.wake <- struct{}{}:
 		default:
 		}
 	}

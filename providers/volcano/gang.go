@@ -45,8 +45,8 @@ type gang struct {
 
 	mu       sync.Mutex
 	server   *server
-	means    []string // of the scheduler's configuration
-	trouble  error    // why the last query of the server failed
+	caveats  []string // of the scheduler's configuration
+	queryErr error    // why the last query of the server failed
 	jobs     map[string]kubernetes.Job
 	groups   map[string]*v1beta1.PodGroup   // by UID of the job: as last seen
 	queues   queues                         // as last seen
@@ -90,7 +90,7 @@ func (g *gang) watch() {
 		Open: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return g.podGroups().Watch(ctx, ours(o))
 		},
-		One: func(o runtime.Object, gone bool) { g.see(o.(*v1beta1.PodGroup), gone) },
+		One: func(o runtime.Object, gone bool) { g.put(o.(*v1beta1.PodGroup), gone) },
 		All: g.seeAll,
 	})
 	all := g.client.queues()
@@ -114,8 +114,8 @@ func (g *gang) watch() {
 	})
 }
 
-// see enters a PodGroup, or removes one that is gone. A version older than what is known changes nothing.
-func (g *gang) see(o *v1beta1.PodGroup, gone bool) {
+// put enters a PodGroup, or removes one that is gone. A version older than what is known changes nothing.
+func (g *gang) put(o *v1beta1.PodGroup, gone bool) {
 	uid := kubernetes.JobOf(o.Labels)
 	g.mu.Lock()
 	was := g.groups[uid]
@@ -129,7 +129,7 @@ func (g *gang) see(o *v1beta1.PodGroup, gone bool) {
 		delete(g.groups, uid)
 	}
 	g.mu.Unlock()
-	g.tell()
+	g.notify()
 }
 
 // newer compares resource versions of objects of one kind. A version that is not a number counts as newer: then the order of
@@ -147,7 +147,7 @@ func (g *gang) seeAll(all []runtime.Object) {
 		g.groups[kubernetes.JobOf(group.Labels)] = group
 	}
 	g.mu.Unlock()
-	g.tell()
+	g.notify()
 }
 
 func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
@@ -198,8 +198,8 @@ func (g *gang) hideQueues(hidden bool) {
 	g.site.Changed()
 }
 
-// seen are the queues, or nil if they may not be listed: their last known state must hold up no job. g.mu is held.
-func (g *gang) seen() queues {
+// visibleQueues are the queues, or nil if they may not be listed: their last known state must hold up no job. g.mu is held.
+func (g *gang) visibleQueues() queues {
 	if g.hidden {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (g *gang) seeHyperNode(o *v1alpha1.HyperNode, gone bool) {
 	if gone {
 		delete(g.nodes, o.Name)
 	}
-	g.connect()
+	g.resetNetwork()
 	g.mu.Unlock()
 	g.site.Changed()
 }
@@ -224,16 +224,16 @@ func (g *gang) seeHyperNodes(all []runtime.Object) {
 		node := o.(*v1alpha1.HyperNode)
 		g.nodes[node.Name] = node
 	}
-	g.connect()
+	g.resetNetwork()
 	g.mu.Unlock()
 	g.site.Changed()
 }
 
-// connect discards the network, to be rebuilt when it is next needed. g.mu is held.
-func (g *gang) connect() { g.network, g.labelled = nil, map[string]labelled{} }
+// resetNetwork discards the network, to be rebuilt when it is next needed. g.mu is held.
+func (g *gang) resetNetwork() { g.network, g.labelled = nil, map[string]labelled{} }
 
-// tell wakes the master's loop and keep.
-func (g *gang) tell() {
+// notify wakes the master's loop and keep.
+func (g *gang) notify() {
 	g.site.Changed()
 	select {
 	case g.changed <- struct{}{}:
@@ -250,27 +250,27 @@ func (g *gang) ask(ctx context.Context) {
 			again.Stop()
 			return
 		}
-		again.Reset(g.askOnce(ctx))
+		again.Reset(g.query(ctx))
 	}
 }
 
-// askOnce returns when to ask again.
-func (g *gang) askOnce(ctx context.Context) time.Duration {
+// query returns when to ask again.
+func (g *gang) query(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	known, err := askServer(ctx, g.client.scheduling)
-	var means []string
+	var caveats []string
 	if err == nil {
-		means, err = g.config.askScheduler(ctx, g.site.Client())
+		caveats, err = g.config.askScheduler(ctx, g.site.Client())
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.trouble = err
+	g.queryErr = err
 	if err != nil {
 		return askRetry // what was known stays
 	}
-	differs := !reflect.DeepEqual(known, g.server) || !slices.Equal(means, g.means)
-	g.server, g.means = known, means
+	differs := !reflect.DeepEqual(known, g.server) || !slices.Equal(caveats, g.caveats)
+	g.server, g.caveats = known, caveats
 	select {
 	case <-g.asked:
 	default:
@@ -294,8 +294,8 @@ func (g *gang) Ready(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.trouble != nil {
-		return g.trouble
+	if g.queryErr != nil {
+		return g.queryErr
 	}
 	return fmt.Errorf("ask the API server which fields PodGroups have: %w", ctx.Err())
 }
@@ -312,11 +312,11 @@ func (g *gang) Can(c *job.Capabilities) {
 	if c.Refused = g.server.lacks(g.config); c.Refused != "" {
 		return
 	}
-	if why := g.seen().shut(g.config.queue()); why != "" {
+	if why := g.visibleQueues().closed(g.config.queue()); why != "" {
 		c.Refused = fmt.Sprintf("No job is admitted: %s.", why)
 		return
 	}
-	c.Caveats = append(c.Caveats, g.means...)
+	c.Caveats = append(c.Caveats, g.caveats...)
 	if !g.server.knows("minTaskMember") {
 		c.Caveats = append(c.Caveats, "This Volcano does not support spec.minTaskMember of PodGroups: for a job with several roles it counts the pods of all roles together.")
 	}
@@ -361,7 +361,7 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 	if err != nil {
 		return fmt.Errorf("create the PodGroup: %w", err)
 	}
-	g.see(made, false)
+	g.put(made, false)
 	return nil
 }
 
@@ -369,7 +369,7 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 func (g *gang) keep(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	fails, told := 0, false
+	fails, reported := 0, false
 	for {
 		select {
 		case <-g.changed:
@@ -379,13 +379,13 @@ func (g *gang) keep(ctx context.Context) {
 		}
 		err := g.restore(ctx)
 		if err == nil || ctx.Err() != nil {
-			fails, told = 0, false
+			fails, reported = 0, false
 			continue
 		}
 		retry.Reset(keepRetry)
 		fails++
-		if !told && (!providers.MayPass(err) || fails >= providers.Persists) {
-			told = true
+		if !reported && (!providers.MayPass(err) || fails >= providers.Persists) {
+			reported = true
 			g.site.Log().Warn("Cannot recreate a deleted PodGroup; retrying.", "error", err)
 		}
 	}
@@ -394,7 +394,7 @@ func (g *gang) keep(ctx context.Context) {
 // restore recreates every missing PodGroup.
 func (g *gang) restore(ctx context.Context) error {
 	var errs []error
-	for _, j := range g.bereft() {
+	for _, j := range g.missing() {
 		if err := g.restoreOne(ctx, j); err != nil {
 			errs = append(errs, fmt.Errorf("job.%s: %w", j.Group.Name, err))
 		}
@@ -423,8 +423,8 @@ func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 	return nil
 }
 
-// bereft are the prepared jobs without a PodGroup.
-func (g *gang) bereft() []kubernetes.Job {
+// missing are the prepared jobs without a PodGroup.
+func (g *gang) missing() []kubernetes.Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var all []kubernetes.Job
@@ -443,8 +443,8 @@ func (g *gang) Schedule(group job.Group, slot job.Address) kubernetes.Scheduling
 	return g.config.schedule(g.jobs[group.UID].Name, group, slot)
 }
 
-// aloneItFits prefixes the scheduler's message about a pod that fits while its gang does not.
-const aloneItFits = "Schedulable:"
+// schedulableAlone prefixes the scheduler's message about a pod that fits while its gang does not.
+const schedulableAlone = "Schedulable:"
 
 // Complete implements kubernetes.Gang. It reports which jobs are not admitted yet; for pods on which the scheduler has not
 // reported, the state of their PodGroup; and where nodes are in the network.
@@ -453,7 +453,7 @@ func (g *gang) Complete(o *providers.Observation) {
 	defer g.mu.Unlock()
 	o.Held = map[string]string{}
 	for uid, group := range g.groups {
-		if why := g.seen().held(group, g.config.scheduler()); why != "" {
+		if why := g.visibleQueues().held(group, g.config.scheduler()); why != "" {
 			o.Held[uid] = why
 		}
 	}
@@ -464,7 +464,7 @@ func (g *gang) Complete(o *providers.Observation) {
 	}
 	for i := range o.Incarnations {
 		inc := &o.Incarnations[i]
-		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, aloneItFits) {
+		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, schedulableAlone) {
 			inc.Waiting = g.waiting(inc.UID)
 		}
 	}
@@ -477,7 +477,7 @@ func (g *gang) waiting(uid string) string {
 	if group == nil {
 		return kubernetes.WaitsForScheduler
 	}
-	if why := g.seen().held(group, g.config.scheduler()); why != "" {
+	if why := g.visibleQueues().held(group, g.config.scheduler()); why != "" {
 		return why
 	}
 	if why := unschedulable(group); why != "" {

@@ -20,7 +20,7 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown, v1beta1.PodGroupCompleted:
 		return ""
 	}
-	if why := q.shut(g.Spec.Queue); why != "" {
+	if why := q.closed(g.Spec.Queue); why != "" {
 		return why
 	}
 	if g.Status.Phase == v1beta1.PodGroupInqueue {
@@ -40,8 +40,8 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	return why
 }
 
-// shut is why a queue admits nothing at all; "" if it is open, or its state is unknown.
-func (q queues) shut(name string) string {
+// closed is why a queue admits nothing at all; "" if it is open, or its state is unknown.
+func (q queues) closed(name string) string {
 	if q == nil {
 		return ""
 	}
