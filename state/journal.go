@@ -115,7 +115,7 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 }
 
 func (j *Journal) open(o JournalOptions) error {
-	taken, err := j.own(o.Epoch)
+	taken, err := j.acquire(o.Epoch)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (j *Journal) open(o JournalOptions) error {
 	}
 	if len(names) == 0 {
 		j.next = 1
-		return j.begin()
+		return j.startFile()
 	}
 	newest := names[len(names)-1]
 	if taken {
@@ -138,9 +138,9 @@ func (j *Journal) open(o JournalOptions) error {
 // holds its flock.
 func (j *Journal) writerPath() string { return filepath.Join(j.dir, "writer") }
 
-// own makes this the journal's writer. taken reports whether a writer of an older epoch still exists; replacing its
+// acquire makes this the journal's writer. taken reports whether a writer of an older epoch still exists; replacing its
 // file fences it.
-func (j *Journal) own(epoch uint64) (taken bool, err error) {
+func (j *Journal) acquire(epoch uint64) (taken bool, err error) {
 	f, err := os.OpenFile(j.writerPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return false, err
@@ -252,7 +252,7 @@ func (j *Journal) succeed(name string) error {
 	if j.size == 0 { // it is empty, and the next file would have the same name
 		return j.resume(name, nil)
 	}
-	return j.begin()
+	return j.startFile()
 }
 
 // findEnd sets size and next to continue after the last whole record of a file.
@@ -270,8 +270,8 @@ func (j *Journal) findEnd(f *os.File, name string) error {
 	return s.err
 }
 
-// begin starts a file whose first record is the next one.
-func (j *Journal) begin() error {
+// startFile starts a file whose first record is the next one.
+func (j *Journal) startFile() error {
 	f, err := os.OpenFile(filepath.Join(j.dir, fmt.Sprintf("%020d%s", j.next, journalExt)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func (j *Journal) rotate() error {
 	if err := old.Sync(); err != nil {
 		return err
 	}
-	if err := j.begin(); err != nil {
+	if err := j.startFile(); err != nil {
 		return err
 	}
 	old.Close() // synced, so an error does not matter

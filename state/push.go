@@ -15,7 +15,7 @@ func Parse(text []byte) (State, error) {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return State{}, noState(err)
+		return State{}, parseError(err)
 	}
 	switch {
 	case head.Version > Version:
@@ -29,7 +29,7 @@ func Parse(text []byte) (State, error) {
 		d.DisallowUnknownFields()
 	}
 	if err := d.Decode(&s); err != nil {
-		return State{}, noState(err)
+		return State{}, parseError(err)
 	}
 	if s.Lineage == "" || s.Serial == 0 {
 		return State{}, errors.New("it is not a state: it has no lineage or no serial")
@@ -40,8 +40,8 @@ func Parse(text []byte) (State, error) {
 	return s, nil
 }
 
-// noState explains JSON's own errors to the author of the text, who does not know the names of Go's types.
-func noState(err error) error {
+// parseError explains JSON's own errors to the author of the text, who does not know the names of Go's types.
+func parseError(err error) error {
 	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
 		if misfit.Field == "" {
 			return fmt.Errorf("it is not a state: its JSON type is %s, but a state is an object", misfit.Value)

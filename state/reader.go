@@ -131,17 +131,17 @@ func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 // scan delivers the whole records of a file.
 func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) error) (*scanner, error) {
 	s := newScanner(f, c.offset)
-	doubted := int64(-1)
+	rescanned := int64(-1)
 	for {
 		before := s.whole
 		r, skipped, ok := s.next()
 		if !ok {
 			return s, s.err
 		}
-		if skipped > 0 && newest && doubted != before {
+		if skipped > 0 && newest && rescanned != before {
 			// A new writer removes a torn tail. If it did so during this read, the read may have joined the tail's beginning with
 			// that of a new record, and there may be records in what looks damaged. Read it again.
-			doubted, s = before, newScanner(f, before)
+			rescanned, s = before, newScanner(f, before)
 			continue
 		}
 		if skipped > 0 {

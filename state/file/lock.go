@@ -120,8 +120,8 @@ func (w *silence) observe(h held, now time.Time, most time.Duration) time.Durati
 	return w.sum
 }
 
-// looks is the minimum number of observations per lease to consider a holder silent.
-const looks = 10
+// observationsPerLease is the minimum number of observations per lease to consider a holder silent.
+const observationsPerLease = 10
 
 // Lock implements state.Store. To take over from a holder that is silent, but not known to be dead, it has to
 // watch for a whole lease of that holder; with a shorter timeout it fails.
@@ -148,7 +148,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		if lease <= 0 {
 			lease = s.lease
 		}
-		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/looks) >= lease {
+		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/observationsPerLease) >= lease {
 			l, err := s.claim(ctx, info, h)
 			if l != nil || err != nil {
 				return l, err
@@ -160,7 +160,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 			return nil, &state.LockedError{Holder: h.LockInfo}
 		}
 		// A quarter of what counts, so that a late observation does not prolong the wait.
-		pause := min(max(lease/looks/4, time.Millisecond), 100*time.Millisecond)
+		pause := min(max(lease/observationsPerLease/4, time.Millisecond), 100*time.Millisecond)
 		select {
 		case <-ctx.Done():
 		case <-time.After(min(left, pause)):

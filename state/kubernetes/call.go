@@ -22,8 +22,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // requestTimeout bounds one request: if a connection hangs, there is time for another attempt.
 const requestTimeout = patience / 2
 
-// again is the backoff between attempts: at first short, then up to a second.
-func again() wait.Backoff {
+// retryBackoff is the backoff between attempts: at first short, then up to a second.
+func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
 }
 
@@ -52,15 +52,15 @@ func onlyForbidden(err error) error {
 	return nil
 }
 
-// settled is how long a refusal is not believed: an API server that has just started knows no roles yet and refuses
+// refusalStands is how long a refusal is not believed: an API server that has just started knows no roles yet and refuses
 // everybody, measured at less than a second, and a new RoleBinding takes as long to take effect.
-const settled = 3 * time.Second
+const refusalStands = 3 * time.Second
 
 // call retries a request until it succeeds, is refused permanently, or ctx ends. A retried request may have been carried
 // out the first time, which callers notice by the result. Only consecutive refusals count as permanent: after an outage
 // the API server may have just started.
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {
-	backoff := again()
+	backoff := retryBackoff()
 	var since time.Time // when the consecutive refusals began
 	var said error      // the API server's last answer
 	for {
@@ -82,7 +82,7 @@ func (s *Store) call(ctx context.Context, verb, resource, name string, request f
 		} else if since.IsZero() {
 			since = time.Now()
 		}
-		if ctx.Err() == nil && (passing(verb, err) || refused && time.Since(since) < settled) {
+		if ctx.Err() == nil && (retryable(verb, err) || refused && time.Since(since) < refusalStands) {
 			pause := backoff.Step()
 			if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
 				pause = max(pause, time.Duration(seconds)*time.Second)
@@ -122,10 +122,10 @@ func forbidden(verb string, err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "+verb+" resource ")
 }
 
-// passing reports whether a retry may succeed. Without a status nothing was answered: the API server was unreachable, or the
+// retryable reports whether a retry may succeed. Without a status nothing was answered: the API server was unreachable, or the
 // connection broke. Conflicts are for the caller, except at a creation: those are about something else, such as a shared
 // quota.
-func passing(verb string, err error) bool {
+func retryable(verb string, err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true

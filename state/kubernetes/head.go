@@ -286,8 +286,8 @@ type fence struct {
 
 func fenceOf(info state.LockInfo) fence { return fence{epoch: info.Epoch, holder: info.ID} }
 
-// keepsOut reports whether the holder of other has lost the lock.
-func (f fence) keepsOut(other fence) bool {
+// fences reports whether the holder of other has lost the lock.
+func (f fence) fences(other fence) bool {
 	return f.epoch > other.epoch || f.epoch == other.epoch && f.holder != "" && f.holder != other.holder
 }
 
@@ -379,7 +379,7 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
 	if l.unswept || old == nil {
-		found, err := s.unnamed(ctx, fenceOf(l.Info()))
+		found, err := s.unreferenced(ctx, fenceOf(l.Info()))
 		if err != nil {
 			l.unswept = true
 			return onlyForbidden(err)
@@ -413,14 +413,14 @@ func superseded(old *corev1.Secret) []string {
 	return d.Parts
 }
 
-// unnamed lists the parts of this state that no head names, now or ever: leftovers of interrupted writes under this
+// unreferenced lists the parts of this state that no head names, now or ever: leftovers of interrupted writes under this
 // epoch or an older one. It returns ErrFenced if the head has another holder.
 //
 // The list comes before the head. A newer holder raises the fence before it creates parts: if the head read afterwards
 // still has this holder, no listed part is a newer holder's. An older holder's parts can no longer get into a head, and this
 // holder's own are of completed writes, since it has one at a time. Names are never reused (see putParts), so even a removal
 // that arrives late, under another holder, is harmless.
-func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error) {
+func (s *Store) unreferenced(ctx context.Context, f fence) (names []string, err error) {
 	var found *metav1.PartialObjectMetadataList
 	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
 	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {

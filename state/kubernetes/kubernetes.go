@@ -301,7 +301,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 
 // judge applies state.Accept to a write that would replace a head's state.
 func (s *Store) judge(head *corev1.Secret, next state.State, l *lock) (state.State, error) {
-	if newest := fenced(head); newest.keepsOut(fenceOf(l.Info())) {
+	if newest := fenced(head); newest.fences(fenceOf(l.Info())) {
 		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest.epoch, l.Info().Epoch)
 	}
 	now, _, err := stored(head)
@@ -340,7 +340,7 @@ func (s *Store) raiseFence(ctx context.Context, f fence) error {
 			return err
 		}
 		switch newest := fenced(old); {
-		case newest.keepsOut(f):
+		case newest.fences(f):
 			return state.ErrFenced
 		case newest == f:
 			return nil // by this very call: its answer was lost

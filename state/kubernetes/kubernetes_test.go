@@ -847,8 +847,8 @@ func TestARefusalRightAfterARestartIsNotBelieved(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
 	p := newPlace(t)
-	back := time.Now().Add(settled + time.Second)
-	s := p.through((&restarting{back: back, settled: back.Add(settled / 2)}).trip)
+	back := time.Now().Add(refusalStands + time.Second)
+	s := p.through((&restarting{back: back, settled: back.Add(refusalStands / 2)}).trip)
 	if _, err := s.Read(t.Context()); err != nil {
 		t.Errorf("it was believed: %v", err)
 	}

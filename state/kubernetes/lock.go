@@ -93,8 +93,8 @@ func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.
 	return w.sum
 }
 
-// looks is how often a contender reads the Lease per lease, while the API server answers at once.
-const looks = 20
+// readsPerLease is how often a contender reads the Lease per lease, while the API server answers at once.
+const readsPerLease = 20
 
 // Lock implements state.Store. It reads the Lease twenty times per lease of the holder, and a gap between two readings counts
 // for at most the time between two renewals. To take over from a silent holder it has to watch for a whole lease of that
@@ -111,7 +111,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 	deadline := time.Now().Add(timeout)
 	var silent silence
 	for {
-		lease, err := s.look(ctx, max(time.Until(deadline), patience))
+		lease, err := s.leaseWithin(ctx, max(time.Until(deadline), patience))
 		if err != nil {
 			return nil, err
 		}
@@ -130,13 +130,13 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(min(left, s.duration(lease)/looks)):
+		case <-time.After(min(left, s.duration(lease)/readsPerLease)):
 		}
 	}
 }
 
-// look reads the Lease; nil if there is none. It waits for the API server at most as long as Lock for the lock.
-func (s *Store) look(ctx context.Context, most time.Duration) (*coordinationv1.Lease, error) {
+// leaseWithin reads the Lease, for at most the given time; nil if there is none.
+func (s *Store) leaseWithin(ctx context.Context, most time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return s.getLease(ctx)
@@ -237,7 +237,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 // Holder implements state.Store. It also reports a dead holder, until another takes over: only watching for a whole
 // lease would show that it is dead.
 func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
-	lease, err := s.look(ctx, patience)
+	lease, err := s.leaseWithin(ctx, patience)
 	if err != nil {
 		return nil, fmt.Errorf("read lock of state %s: %w", s, err)
 	}
@@ -298,7 +298,7 @@ type lock struct {
 
 	mu       sync.Mutex // guards what follows
 	released bool       // Unlock was called
-	given    bool       // and released the Lease
+	freed    bool       // and released the Lease
 
 	// lease is the Lease as this holder last wrote it. It belongs to the renewing goroutine while that runs.
 	lease *coordinationv1.Lease
@@ -368,17 +368,17 @@ func (l *lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.released = true
-	if l.given {
+	if l.freed {
 		return nil
 	}
-	if err := l.giveBack(ctx); err != nil {
+	if err := l.release(ctx); err != nil {
 		return fmt.Errorf("unlock state %s: %w", l.store, err)
 	}
-	l.given = true
+	l.freed = true
 	return nil
 }
 
-func (l *lock) giveBack(ctx context.Context) error {
+func (l *lock) release(ctx context.Context) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if err := l.Halt(ctx); err != nil {
