@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// laggard passes an answer's body on later than it comes, and in order. Only its own goroutine writes to the client once
-// the header is out.
+// laggard forwards an answer's body with a delay, in order. Only its own goroutine writes to the client once the header is
+// sent.
 type laggard struct {
 	http.ResponseWriter
 	ctx   context.Context
@@ -22,10 +22,10 @@ type latePart struct {
 	text []byte
 }
 
-// lagQueue is how many parts of a body may be on their way before the API server has to wait.
+// lagQueue is how many parts of a body may be delayed before the API server has to wait.
 const lagQueue = 1024
 
-// newLaggard begins; close ends it. What is not due when ctx ends is dropped, as on a connection that breaks.
+// newLaggard starts it; close stops it. What is not due when ctx ends is dropped, as on a broken connection.
 func newLaggard(ctx context.Context, w http.ResponseWriter, lag time.Duration) *laggard {
 	l := &laggard{ResponseWriter: w, ctx: ctx, lag: lag, parts: make(chan latePart, lagQueue), done: make(chan struct{})}
 	go l.deliver()
@@ -55,8 +55,8 @@ func (l *laggard) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Flush implements http.Flusher. Each part is flushed when it is due; a flush before any is of the header, which does
-// not wait: a watch is open before it tells anything.
+// Flush implements http.Flusher. Each part is flushed when it is due; a flush before any is of the header, which is not
+// delayed: a watch is open before its first event.
 func (l *laggard) Flush() { l.enter(latePart{}) }
 
 func (l *laggard) enter(part latePart) bool {
@@ -68,7 +68,7 @@ func (l *laggard) enter(part latePart) bool {
 	}
 }
 
-// close waits until what has come was passed on.
+// close waits until all received parts were forwarded.
 func (l *laggard) close() {
 	close(l.parts)
 	<-l.done
