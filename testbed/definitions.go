@@ -201,8 +201,8 @@ func (c *Cluster) awaitPodGroupFields(ctx context.Context, version VolcanoDefini
 	path := "/openapi/v3/apis/" + PodGroups.Group + "/" + PodGroups.Version
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		var told []byte
-		if told, last = c.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx); last != nil {
+		var published []byte
+		if published, last = c.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx); last != nil {
 			return false, nil
 		}
 		for _, probe := range probes {
@@ -216,7 +216,7 @@ func (c *Cluster) awaitPodGroupFields(ctx context.Context, version VolcanoDefini
 			if taken != probe.known || refused == probe.known {
 				return false, nil
 			}
-			if bytes.Contains(told, []byte(`"`+probe.field+`"`)) != probe.known {
+			if bytes.Contains(published, []byte(`"`+probe.field+`"`)) != probe.known {
 				return false, nil
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// laggard forwards an answer's body with a delay, in order. Only its own goroutine writes to the client once the header is
+// delayedWriter forwards an answer's body with a delay, in order. Only its own goroutine writes to the client once the header is
 // sent.
-type laggard struct {
+type delayedWriter struct {
 	http.ResponseWriter
 	ctx   context.Context
 	lag   time.Duration
@@ -25,14 +25,14 @@ type latePart struct {
 // lagQueue is how many parts of a body may be delayed before the API server has to wait.
 const lagQueue = 1024
 
-// newLaggard starts it; close stops it. What is not due when ctx ends is dropped, as on a broken connection.
-func newLaggard(ctx context.Context, w http.ResponseWriter, lag time.Duration) *laggard {
-	l := &laggard{ResponseWriter: w, ctx: ctx, lag: lag, parts: make(chan latePart, lagQueue), done: make(chan struct{})}
+// newDelayedWriter starts it; close stops it. What is not due when ctx ends is dropped, as on a broken connection.
+func newDelayedWriter(ctx context.Context, w http.ResponseWriter, lag time.Duration) *delayedWriter {
+	l := &delayedWriter{ResponseWriter: w, ctx: ctx, lag: lag, parts: make(chan latePart, lagQueue), done: make(chan struct{})}
 	go l.deliver()
 	return l
 }
 
-func (l *laggard) deliver() {
+func (l *delayedWriter) deliver() {
 	defer close(l.done)
 	flusher := http.NewResponseController(l.ResponseWriter)
 	for part := range l.parts {
@@ -48,7 +48,7 @@ func (l *laggard) deliver() {
 }
 
 // Write implements http.ResponseWriter. It keeps a copy and returns at once.
-func (l *laggard) Write(text []byte) (int, error) {
+func (l *delayedWriter) Write(text []byte) (int, error) {
 	if !l.enter(latePart{time.Now().Add(l.lag), bytes.Clone(text)}) {
 		return 0, l.ctx.Err()
 	}
@@ -57,9 +57,9 @@ func (l *laggard) Write(text []byte) (int, error) {
 
 // Flush implements http.Flusher. Each part is flushed when it is due; a flush before any is of the header, which is not
 // delayed: a watch is open before its first event.
-func (l *laggard) Flush() { l.enter(latePart{}) }
+func (l *delayedWriter) Flush() { l.enter(latePart{}) }
 
-func (l *laggard) enter(part latePart) bool {
+func (l *delayedWriter) enter(part latePart) bool {
 	select {
 	case l.parts <- part:
 		return true
@@ -69,7 +69,7 @@ func (l *laggard) enter(part latePart) bool {
 }
 
 // close waits until all received parts were forwarded.
-func (l *laggard) close() {
+func (l *delayedWriter) close() {
 	close(l.parts)
 	<-l.done
 }

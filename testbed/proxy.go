@@ -204,7 +204,7 @@ func (i *Injected) Hits() int {
 // ServeHTTP forwards a request, or applies the first matching fault to it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verb, resource := requestInfo(r)
-	fault := p.meet(verb, resource)
+	fault := p.matchingFault(verb, resource)
 	if fault.Delay > 0 {
 		select {
 		case <-time.After(fault.Delay):
@@ -216,7 +216,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.Status != 0:
 		refuse(w, fault)
 	case fault.LoseAnswer:
-		p.forward.ServeHTTP(&deaf{header: http.Header{}}, r)
+		p.forward.ServeHTTP(&discardedAnswer{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
 	case fault.CutAnswer && verb == "watch":
 		p.cutWatch(w, r)
@@ -235,8 +235,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// meet counts a request and returns the fault that applies to it; the zero value if none does.
-func (p *Proxy) meet(verb, resource string) Fault {
+// matchingFault counts a request and returns the fault that applies to it; the zero value if none does.
+func (p *Proxy) matchingFault(verb, resource string) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[[2]string{verb, resource}]++
@@ -273,7 +273,7 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, lag time.Dura
 		delete(p.watches, number)
 	}()
 	if lag > 0 {
-		late := newLaggard(ctx, w, lag)
+		late := newDelayedWriter(ctx, w, lag)
 		defer late.close()
 		w = late
 	}
@@ -340,12 +340,12 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
 }
 
-// deaf discards an answer.
-type deaf struct{ header http.Header }
+// discardedAnswer discards an answer.
+type discardedAnswer struct{ header http.Header }
 
-func (d *deaf) Header() http.Header         { return d.header }
-func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
-func (d *deaf) WriteHeader(int)             {}
+func (d *discardedAnswer) Header() http.Header         { return d.header }
+func (d *discardedAnswer) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discardedAnswer) WriteHeader(int)             {}
 
 // requestInfo returns a request's verb and resource as in RBAC: "create", "pods" or "update", "pods/status". For a
 // path that is not a resource's, such as /version, the resource is the path.

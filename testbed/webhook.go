@@ -113,15 +113,15 @@ func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
 			return nil
 		}
 		select {
-		case <-time.After(webhookLook):
+		case <-time.After(webhookPoll):
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
-// webhookLook is the pause between two dry runs.
-const webhookLook = 20 * time.Millisecond
+// webhookPoll is the pause between two dry runs.
+const webhookPoll = 20 * time.Millisecond
 
 // webhookTimeout is the API server's default timeout of a webhook.
 const webhookTimeout = 10 * time.Second

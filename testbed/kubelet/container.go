@@ -113,7 +113,7 @@ func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
 	}
 	if status.State.Waiting == nil {
 		c.state = status.State
-		c.lose(now)
+		c.markUnknown(now)
 	}
 }
 
@@ -346,8 +346,8 @@ func (p *pod) reap(c *container) {
 	}
 }
 
-// lose gives a running container the state that a runtime reports after the machine has died.
-func (c *container) lose(now time.Time) {
+// markUnknown gives a running container the state that a runtime reports after the machine has died.
+func (c *container) markUnknown(now time.Time) {
 	if !c.running() {
 		return
 	}

@@ -28,7 +28,7 @@ func (k *Kubelet) NotReady(node, message string) error {
 	if err != nil {
 		return err
 	}
-	n.setTrouble(message)
+	n.setNotReady(message)
 	return nil
 }
 
@@ -41,7 +41,7 @@ func (k *Kubelet) FailStarts(node, message string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failing = message
+	n.startFailure = message
 	return nil
 }
 
@@ -56,7 +56,7 @@ func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	}
 	n.levers.Lock()
 	defer n.levers.Unlock()
-	n.setTrouble("")
+	n.setNotReady("")
 	if err := n.connect(ctx); err != nil {
 		return fmt.Errorf("reconnect node %s: %w", node, err)
 	}

@@ -49,15 +49,15 @@ type node struct {
 
 	levers sync.Mutex // serializes injected faults
 
-	mu      sync.Mutex
-	pods    map[types.UID]*pod
-	online  chan struct{} // closed while connected
-	session func()        // ends the connection and waits; nil while disconnected
-	off     bool          // powered off: nothing starts
-	trouble string        // why it reports itself not ready; "" if it is ready
-	failing string        // the error of every container start; "" if they succeed
-	closed  bool
-	workers sync.WaitGroup
+	mu           sync.Mutex
+	pods         map[types.UID]*pod
+	online       chan struct{} // closed while connected
+	session      func()        // ends the connection and waits; nil while disconnected
+	off          bool          // powered off: nothing starts
+	notReady     string        // why it reports itself not ready; "" if it is ready
+	startFailure string        // the error of every container start; "" if they succeed
+	closed       bool
+	workers      sync.WaitGroup
 
 	// reports is held shared during every report, so that a disconnection waits for those in flight.
 	reports sync.RWMutex
@@ -102,7 +102,7 @@ func (n *node) connect(ctx context.Context) error {
 	n.session = func() { cancel(); done.Wait() }
 	close(n.online)
 	n.mu.Unlock()
-	done.Go(func() { n.beat(session) })
+	done.Go(func() { n.heartbeats(session) })
 	done.Go(func() { n.follow(session) })
 	return nil
 }
@@ -209,8 +209,8 @@ func (n *node) updateStatus(ctx context.Context, current *corev1.Node) error {
 func (n *node) readiness() corev1.NodeCondition {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.trouble != "" {
-		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.trouble}
+	if n.notReady != "" {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.notReady}
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process kubelet is posting ready status"}
 }
@@ -219,16 +219,16 @@ func (n *node) readiness() corev1.NodeCondition {
 func (n *node) runtimeError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.failing == "" {
+	if n.startFailure == "" {
 		return nil
 	}
-	return errors.New(n.failing)
+	return errors.New(n.startFailure)
 }
 
-func (n *node) setTrouble(trouble string) {
+func (n *node) setNotReady(notReady string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.trouble = trouble
+	n.notReady = notReady
 }
 
 func (n *node) capacity() corev1.ResourceList {
@@ -256,8 +256,8 @@ func setNodeCondition(status *corev1.NodeStatus, c corev1.NodeCondition) {
 	status.Conditions = append(status.Conditions, c)
 }
 
-// beat renews the lease, and updates the Ready condition if it changed, or the node controller has changed it.
-func (n *node) beat(ctx context.Context) {
+// heartbeats renews the lease, and updates the Ready condition if it changed, or the node controller has changed it.
+func (n *node) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for {
@@ -266,13 +266,13 @@ func (n *node) beat(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := n.beatOnce(ctx); err != nil && ctx.Err() == nil {
+		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			n.log.Warn("node cannot beat", "node", n.name, "err", err)
 		}
 	}
 }
 
-func (n *node) beatOnce(ctx context.Context) error {
+func (n *node) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := n.renew(ctx); err != nil {

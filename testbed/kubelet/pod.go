@@ -314,7 +314,7 @@ func (p *pod) step(now time.Time) (next time.Time, over bool) {
 		p.advance(ctx, object, now)
 	}
 	if !removed && !abandoned {
-		p.tell(object, evicted, now)
+		p.reportStatus(object, evicted, now)
 	}
 	return p.next(object, now), false
 }
@@ -353,7 +353,7 @@ func (p *pod) die(dying chan struct{}, now time.Time) {
 		if c.running() {
 			<-c.process.done
 		}
-		c.lose(now)
+		c.markUnknown(now)
 	}
 	p.state.Lock()
 	p.state.dying = nil
@@ -535,8 +535,8 @@ func (p *pod) statuses() (init, main []corev1.ContainerStatus) {
 	return init, main
 }
 
-// tell passes the pod's current status to the reporter.
-func (p *pod) tell(object *corev1.Pod, evicted *eviction, now time.Time) {
+// reportStatus passes the pod's current status to the reporter.
+func (p *pod) reportStatus(object *corev1.Pod, evicted *eviction, now time.Time) {
 	if p.inert {
 		p.report.set(nil, object.DeletionTimestamp != nil)
 		return

@@ -249,7 +249,7 @@ func awaitCommand(proc string) {
 		mounting := errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(proc, "self"))
 		// During an exec the command line is empty for a moment, and so is that of a process that has ended.
 		turning := err == nil && len(b) == 0 && !zombie(filepath.Join(proc, "1"))
-		if !mounting && !turning && !leads(string(b)) {
+		if !mounting && !turning && !isLauncher(string(b)) {
 			return
 		}
 		time.Sleep(pause)
@@ -262,8 +262,8 @@ func zombie(proc string) bool {
 	return err == nil && strings.Contains(string(status), "\nState:\tZ")
 }
 
-// leads reports whether a command line is that of a launching program.
-func leads(line string) bool {
+// isLauncher reports whether a command line is that of a launching program.
+func isLauncher(line string) bool {
 	for _, words := range [][]string{{"/bin/sh", "-c", initScript}, {"setpriv", "--reuid"}, {"env", "-i"}, {chroot, bareRoot}} {
 		if strings.HasPrefix(line, strings.Join(words, "\x00")+"\x00") {
 			return true
