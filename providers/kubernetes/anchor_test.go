@@ -16,8 +16,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// While one looks whether an anchor is there another may look too. What the later has seen stays, and who is given up does
-// not wait for it.
+// While one launch checks an anchor another may check too. The later result stays, and a canceled check does not wait.
 func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	meanwhile := make(chan func(), 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -34,7 +33,7 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	p := &Provider{client: client, namespace: "ml", pacer: newPacer(2, slog.New(slog.DiscardHandler), func() {})}
 	defer p.pacer.close()
 	j := prepared{anchor: anchor{name: "gpt"}, check: make(chan anchorCheck, 1)}
-	old := func() anchorCheck { return anchorCheck{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // it is looked again
+	old := func() anchorCheck { return anchorCheck{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // due for a check
 
 	j.check <- old()
 	newer := checkedNow(time.Now().Add(time.Hour))
@@ -42,25 +41,25 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	bounded, end := context.WithTimeout(t.Context(), hang.Bound)
 	defer end()
 	if err := p.ensureAnchor(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
-		t.Errorf("of an anchor that is not there it says %v", err)
+		t.Errorf("the error for a missing anchor is %v", err)
 	}
 	if last := <-j.check; last != newer {
-		t.Errorf("what was seen later is lost: %+v", last)
+		t.Errorf("the later result is lost: %+v", last)
 	}
 
 	j.check <- old()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	meanwhile <- func() { <-j.check; cancel() } // who took it out looks for long
+	meanwhile <- func() { <-j.check; cancel() } // another check takes long
 	ended := make(chan error, 1)
 	go func() { ended <- p.ensureAnchor(ctx, j) }()
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("given up, and of an anchor that is not there, it says nothing")
+			t.Error("no error for a canceled check of a missing anchor")
 		}
 	case <-time.After(hang.Bound):
-		t.Error("it waits on although it was given up")
+		t.Error("it still waits although it was canceled")
 		j.check <- old()
 		<-ended
 	}

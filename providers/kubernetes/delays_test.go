@@ -22,8 +22,7 @@ import (
 
 var ofWorkers = class{"u", "create pods of worker"}
 
-// A write that has no answer is told of while it waits, then with what the API server failed with, and no more once one
-// was answered.
+// An unanswered write is reported as delayed, then with the API server's error, and no longer once a write succeeded.
 func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes atomic.Int64
@@ -63,14 +62,14 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 	})
 }
 
-// Of many writes that are slow one after the other the text stays; it goes once none was slow for a while.
+// While many writes are slow one after the other the text stays; it goes once none was slow for a while.
 func TestADelayOfManyWritesIsOne(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := delays{}
 	told := func(want bool) {
 		t.Helper()
 		if text := d.byJob(now)["u"]; (text != "") != want || want && !strings.Contains(text, "has not answered for 5s") {
-			t.Errorf("after %s it says %q", now.Sub(time.Unix(0, 0)), text)
+			t.Errorf("after %s the delay is %q", now.Sub(time.Unix(0, 0)), text)
 		}
 	}
 	after := func(s int) { now = time.Unix(int64(s), 0) }
@@ -84,10 +83,10 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	after(6)
 	told(true)
 	end(first)
-	told(true) // second hangs still
+	told(true) // second still hangs
 	after(7)
 	end(second)
-	told(true) // third has not waited for so long
+	told(true) // third has not waited that long
 	after(8)
 	fourth := next()
 	after(10)
@@ -111,7 +110,7 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	}
 }
 
-// What an API server has no time for is reported once that lasts, and named when the time is up.
+// Overload of the API server is reported once it lasts, and included in the error of a timeout.
 func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
@@ -130,19 +129,19 @@ func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 		}()
 		time.Sleep(slowAfter / 2)
 		if all := g.delayedJobs(); len(all) > 0 {
-			t.Errorf("it is told at once: %q", all)
+			t.Errorf("it is reported at once: %q", all)
 		}
 		time.Sleep(slowAfter)
 		if text := g.delayedJobs()["u"]; !strings.Contains(text, "create pods of worker: the API server failed; retrying: quite busy") {
-			t.Errorf("it says %q", text)
+			t.Errorf("the delay is %q", text)
 		}
 		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "quite busy") {
-			t.Errorf("in the end it says %v", err)
+			t.Errorf("the final error is %v", err)
 		}
 	})
 }
 
-// What is taken again and again while something waits is no delay, however often the API server asks for time.
+// If writes succeed while another waits there is no delay, however often the API server reports overload.
 func TestBusyNowAndThenIsNoDelay(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := delays{}
@@ -156,12 +155,12 @@ func TestBusyNowAndThenIsNoDelay(t *testing.T) {
 		other.answered(now, answer{})
 		d.end(now, ofWorkers, other)
 		if all := d.byJob(now); len(all) > 0 {
-			t.Fatalf("it says %q", all)
+			t.Fatalf("the delay is %q", all)
 		}
 	}
 }
 
-// Two writes that the same way to the API server fails read the same, whichever objects and connections they are of.
+// Two writes that fail for the same reason have the same text, whatever their objects and connections.
 func TestADelaysTextStaysTheSame(t *testing.T) {
 	through := func(object string, port int, err error) error {
 		return &url.Error{Op: "Post", URL: "https://127.0.0.1:6443/api/v1/namespaces/ml/pods/" + object, Err: &net.OpError{
@@ -176,12 +175,12 @@ func TestADelaysTextStaysTheSame(t *testing.T) {
 		"it is unreachable: the connection broke":         {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
 	} {
 		if one, other := commonText(through("gpt-worker-0", 40001, c[0])), commonText(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
-			t.Errorf("it says %q, then %q, not %q", one, other, want)
+			t.Errorf("the texts are %q and %q, want %q", one, other, want)
 		}
 	}
 }
 
-// What is given up says also what writes like it failed with before, not only that the time was up.
+// The error of a canceled write includes the previous error of similar writes.
 func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
@@ -192,18 +191,18 @@ func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 			return apierrors.NewInternalError(errors.New("no endpoints for the webhook"))
 		})
 		if passing, may := errors.AsType[*providers.TransientError](err); !may || passing.Busy {
-			t.Errorf("it fails with %#v", err)
+			t.Errorf("the error is %#v", err)
 		}
 		err = g.do(ctx, ofWorkers, func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
-			t.Errorf("it says %v", err)
+			t.Errorf("the error is %v", err)
 		}
 		time.Sleep(slowAfter + checkInterval)
 		if all := g.delayedJobs(); len(all) > 0 {
-			t.Errorf("it was given up, and is told of: %q", all)
+			t.Errorf("a canceled write is reported: %q", all)
 		}
 		if len(g.delays) > 0 || g.checking {
 			t.Errorf("left is %v; it is looked at: %t", g.delays, g.checking)
