@@ -235,7 +235,7 @@ func (s *suite) endedStays() {
 	s.ok(s.p.Launch(s.ctx, l))
 	ended := s.await(s.p, 0, 1, job.Gone)
 	if ended.Exit == nil || ended.Exit.Code != 0 || ended.Exit.Signal != "" {
-		s.Errorf("a program that ended with 0 is told as %+v", ended.Exit)
+		s.Errorf("a program that ended with 0 is reported as %+v", ended.Exit)
 	}
 	s.ok(s.p.Launch(s.ctx, l))
 	s.ok(s.open().Launch(s.ctx, l))
@@ -274,7 +274,7 @@ func (s *suite) adopts() {
 	third := s.open()
 	if s.Removes {
 		if i := s.find(third, 0, 1); i != nil && i.State != job.Gone {
-			s.Errorf("what was stopped is still told of: %+v", i)
+			s.Errorf("a stopped incarnation is still reported: %+v", i)
 		}
 	} else {
 		s.await(third, 0, 1, job.Gone)
@@ -297,7 +297,7 @@ func (s *suite) stopsTrees() {
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	s.training(s.p, 0, 1)
 	if len(s.Remains()) < 3 {
-		s.Fatalf("the harness does not see an agent, a process and its child: %q", s.Remains())
+		s.Fatalf("the harness does not find an agent, a process and its child: %q", s.Remains())
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 1, 5*time.Second))
 	s.nothingRemains() // now, not some time later
@@ -339,7 +339,7 @@ func (s *suite) orphans() {
 	s.await(s.p, 0, 1, job.Gone)
 	s.nothingRemains() // once it is gone, nothing of it runs
 	if i := s.find(s.p, 0, 1); i.Exit != nil && i.Exit.OOM {
-		s.Errorf("killed by hand, told as killed for memory: %+v", i.Exit)
+		s.Errorf("killed by hand, reported as killed for memory: %+v", i.Exit)
 	}
 }
 
@@ -354,7 +354,7 @@ func (s *suite) nextIncarnation() {
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 1, time.Second)) // late, and about the old one
 	if i := s.find(s.p, 0, 2); i == nil || i.State != job.Up {
-		s.Errorf("stopping incarnation 1 ended 2: %+v", i)
+		s.Errorf("stopping incarnation 1 stopped 2: %+v", i)
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 2, time.Second))
 	s.nothingRemains()
@@ -366,7 +366,7 @@ func (s *suite) forgets() {
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	s.training(s.p, 0, 1)
 	if err := s.p.Forget(s.ctx, uid, name); err == nil {
-		s.Fatal("a job that runs was forgotten")
+		s.Fatal("a running job was forgotten")
 	}
 	if i := s.find(s.p, 0, 1); i == nil || i.State != job.Up {
 		s.Fatalf("a refused Forget changed something: %+v", i)
@@ -392,7 +392,7 @@ func (s *suite) observeFails() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	cancel()
 	if o, err := s.p.Observe(ctx); err == nil || err.Error() == "" {
-		s.Errorf("an observation under a context that has ended: %+v, error %v", o, err)
+		s.Errorf("an observation with a canceled context: %+v, error %v", o, err)
 	}
 }
 
@@ -408,11 +408,11 @@ func (s *suite) observationsStay() {
 	running := observe()
 	for again := observe(); again != running; running, again = again, observe() { // others may change something in between
 		if time.Now().After(deadline) {
-			s.Fatalf("with nothing in between it is always another:\n%s\nthen\n%s", textOf(s, running), textOf(s, again))
+			s.Fatalf("without changes it is always another:\n%s\nthen\n%s", textOf(s, running), textOf(s, again))
 		}
 	}
 	if running.Places == nil {
-		s.Fatal("it does not say where slots can be")
+		s.Fatal("it has no Places")
 	}
 	text := textOf(s, running)
 	role := &job.Role{Name: "worker", Program: s.Trains}
@@ -420,14 +420,14 @@ func (s *suite) observationsStay() {
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), i.Number, time.Second))
 	s.await(s.p, 0, 1, job.Gone)
 	if observe() == running {
-		s.Error("an end makes no other observation")
+		s.Error("after an end the observation is the same")
 	}
 	s.ok(s.p.Forget(s.ctx, uid, name))
 	if now := textOf(s, running); now != text {
 		s.Errorf("it was\n%s\nand is now\n%s", text, now)
 	}
 	if now := running.Places.Fit(role); !reflect.DeepEqual(now, fit) {
-		s.Errorf("it said of a role %+v, and says now %+v", fit, now)
+		s.Errorf("the Fit of a role was %+v, and is now %+v", fit, now)
 	}
 }
 
@@ -453,7 +453,7 @@ func (s *suite) logs() {
 	}
 	cancel()
 	if _, err := r.Read(b); err == nil {
-		s.Error("reading goes on after the context ended")
+		s.Error("reading continues after the context ended")
 	}
 	s.await(s.p, 0, 2, job.Gone)
 	if text := s.read(s.p, 0, 1); text != "done\n" {

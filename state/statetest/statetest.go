@@ -274,7 +274,7 @@ func tellsHolder(t *testing.T, o Opener) {
 	}
 	for _, got := range []state.LockInfo{locked.Holder, *holder} {
 		if diff := cmp.Diff(info, got); diff != "" {
-			t.Errorf("(-held +told):\n%s", diff)
+			t.Errorf("(-held +reported):\n%s", diff)
 		}
 	}
 	unlock(t, l)
@@ -337,7 +337,7 @@ func unlockTwice(t *testing.T, o Opener) {
 	unlock(t, l)
 	write(t, b, state.State{}.Next(nil), second)
 	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
-		t.Fatalf("a second unlock gave another's lock back: %v, %v", holder, err)
+		t.Fatalf("a second unlock released another's lock: %v, %v", holder, err)
 	}
 }
 
@@ -381,7 +381,7 @@ func liveHolderKeeps(t *testing.T, o Opener) {
 		t.Fatalf("%v; want a LockedError: the holder renews", err)
 	}
 	if isLost(l) {
-		t.Fatal("the holder was told that it lost the lock")
+		t.Fatal("the holder was notified that it lost the lock")
 	}
 	write(t, a, state.State{}.Next(nil), l)
 }
@@ -421,13 +421,13 @@ func lostIsFenced(t *testing.T, o Opener) {
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the lock was lost to another, and says: %v", err)
+		t.Errorf("the lock was lost to another, but Why is: %v", err)
 	}
 	if err := second.Why(); err != nil {
 		t.Errorf("a lock that is held was lost because: %v", err)
 	}
 	if isLost(second) {
-		t.Fatal("the successor was told that it lost the lock")
+		t.Fatal("the successor was notified that it lost the lock")
 	}
 }
 
@@ -438,7 +438,7 @@ func unlockedIsNotLost(t *testing.T, o Opener) {
 	lock(t, o, b)
 	time.Sleep(2 * o.Lease()) // in which a held lock would be renewed, or lost
 	if isLost(first) || first.Why() != nil {
-		t.Errorf("a lock that was given back is lost: %v", first.Why())
+		t.Errorf("a released lock is lost: %v", first.Why())
 	}
 }
 
@@ -556,11 +556,11 @@ func breakTakes(t *testing.T, o Opener) {
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the lock was broken, and says: %v", err)
+		t.Errorf("the lock was broken, but Why is: %v", err)
 	}
 	unlock(t, first)
 	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
-		t.Fatalf("the broken lock's unlock gave another's back: %v, %v", holder, err)
+		t.Fatalf("the broken lock's unlock released another's: %v, %v", holder, err)
 	}
 	unlock(t, second)
 }
@@ -573,12 +573,12 @@ func breakOnlyThatLock(t *testing.T, o Opener) {
 	}
 	l := lock(t, o, a)
 	if _, err := b.Break(t.Context(), "another"); !errors.As(err, &none) || none.Holder == nil || none.Holder.ID != l.Info().ID {
-		t.Fatalf("another ID: %v; want a NotHeldError that tells the holder", err)
+		t.Fatalf("another ID: %v; want a NotHeldError with the holder", err)
 	}
 	write(t, a, state.State{}.Next(nil), l)
 	unlock(t, l)
 	if _, err := b.Break(t.Context(), l.Info().ID); !errors.As(err, &none) || none.Holder != nil {
-		t.Fatalf("given back: %v; want a NotHeldError", err)
+		t.Fatalf("released: %v; want a NotHeldError", err)
 	}
 }
 
@@ -586,7 +586,7 @@ func oneKey(t *testing.T, o Opener) {
 	const handles = 4
 	keys, errs := make([][]byte, handles), make([]error, handles)
 	if key, err := o.Open().Key(t.Context()); key != nil || err != nil {
-		t.Fatalf("before it is made the key is %x, %v", key, err)
+		t.Fatalf("before it is created the key is %x, %v", key, err)
 	}
 	var wg sync.WaitGroup
 	for i := range handles {
