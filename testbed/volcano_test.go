@@ -328,9 +328,9 @@ func preempt(t *testing.T, c *testbed.Cluster) {
 	}
 	c.ConfigureVolcano(t, preempting)
 	t.Cleanup(func() { c.ConfigureVolcano(t, stock) })
-	told, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
-	if err != nil || told.Data[testbed.VolcanoConfigKey] != preempting {
-		t.Errorf("the ConfigMap has %v: %v", told.Data, err)
+	configMap, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
+	if err != nil || configMap.Data[testbed.VolcanoConfigKey] != preempting {
+		t.Errorf("the ConfigMap has %v: %v", configMap.Data, err)
 	}
 	await(t, "the high one takes the low one's place", func() bool { return high.running(t) == 1 && low.running(t) == 0 })
 }
@@ -413,9 +413,9 @@ func TestVolcanoIsAbsentUnlessAskedFor(t *testing.T) {
 		"CloseQueue":           func(t testbed.T) { c.CloseQueue(t, "default") },
 	}
 	for name, lever := range levers {
-		told := &fatal{T: t}
-		if lever(told); !strings.Contains(told.said, "without Options.Volcano") {
-			t.Errorf("%s fails with %q", name, told.said)
+		failure := &fatal{T: t}
+		if lever(failure); !strings.Contains(failure.said, "without Options.Volcano") {
+			t.Errorf("%s fails with %q", name, failure.said)
 		}
 	}
 }
@@ -424,9 +424,9 @@ func TestVolcanoStartsAsAskedFor(t *testing.T) {
 	t.Parallel()
 	const configuration = "actions: \"enqueue\"\n"
 	c := testbed.Start(t, testbed.Options{Volcano: &testbed.Volcano{Configuration: configuration, Definitions: testbed.Volcano112}})
-	told, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
-	if err != nil || told.Data[testbed.VolcanoConfigKey] != configuration || c.VolcanoConfiguration(t) != configuration {
-		t.Errorf("its configuration is %q, in the ConfigMap %v: %v", c.VolcanoConfiguration(t), told.Data, err)
+	configMap, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
+	if err != nil || configMap.Data[testbed.VolcanoConfigKey] != configuration || c.VolcanoConfiguration(t) != configuration {
+		t.Errorf("its configuration is %q, in the ConfigMap %v: %v", c.VolcanoConfiguration(t), configMap.Data, err)
 	}
 	if _, err := c.Dynamic().Resource(testbed.HyperNodes).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("list HyperNodes: %v", err)

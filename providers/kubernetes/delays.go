@@ -15,7 +15,7 @@ import (
 
 // delays are the classes whose writes are delayed: unanswered for a while, or failing, or refused by an overloaded API server,
 // and retried. An admission webhook may take half a minute for each answer, and some attempts precede a reported failure:
-// people are told of the delay earlier. It is a plain value: the time is an argument.
+// people are notified of the delay earlier. It is a plain value: the time is an argument.
 type delays map[class]*delay
 
 // delay is what is known of the writes of a class.
@@ -108,7 +108,7 @@ func (w *writing) answered(now time.Time, a answer) {
 	}
 }
 
-// told clears a class whose waiting writes fail at once: that is a failure, and no delay.
+// clear resets a class whose waiting writes fail at once: that is a failure, and no delay.
 func (d delays) clear(c class) {
 	if of := d[c]; of != nil {
 		of.clear()

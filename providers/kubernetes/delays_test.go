@@ -36,7 +36,7 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 				return g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
 			})
 		}()
-		told := func(want string, times int64) {
+		reported := func(want string, times int64) {
 			t.Helper()
 			synctest.Wait()
 			all := g.delayedJobs()
@@ -45,20 +45,20 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 			}
 		}
 		time.Sleep(slowAfter - time.Millisecond)
-		told("", 0)
+		reported("", 0)
 		time.Sleep(checkInterval)
-		told("create pods of worker: the API server has not answered for 5s", 1)
+		reported("create pods of worker: the API server has not answered for 5s", 1)
 		answers <- failure
 		time.Sleep(backoffMax)
-		told(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
+		reported(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
 		answers <- nil
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		time.Sleep(checkInterval)
-		told("", 3)
+		reported("", 3)
 		time.Sleep(time.Minute)
-		told("", 3)
+		reported("", 3)
 	})
 }
 
@@ -66,7 +66,7 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 func TestADelayOfManyWritesIsOne(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := delays{}
-	told := func(want bool) {
+	reported := func(want bool) {
 		t.Helper()
 		if text := d.byJob(now)["u"]; (text != "") != want || want && !strings.Contains(text, "has not answered for 5s") {
 			t.Errorf("after %s the delay is %q", now.Sub(time.Unix(0, 0)), text)
@@ -79,32 +79,32 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	first, second := next(), next()
 	after(4)
 	third := next()
-	told(false)
+	reported(false)
 	after(6)
-	told(true)
+	reported(true)
 	end(first)
-	told(true) // second still hangs
+	reported(true) // second still hangs
 	after(7)
 	end(second)
-	told(true) // third has not waited that long
+	reported(true) // third has not waited that long
 	after(8)
 	fourth := next()
 	after(10)
 	end(third)
-	told(true)
+	reported(true)
 	after(12)
-	told(true)
+	reported(true)
 	end(fourth)
 	after(14)
-	told(true)
+	reported(true)
 	after(15)
-	told(false)
+	reported(false)
 	fifth := next()
 	after(20)
-	told(true)
+	reported(true)
 	end(fifth)
 	d.end(now, ofWorkers, waits)
-	told(false) // none is left that could be delayed
+	reported(false) // none is left that could be delayed
 	if len(d) > 0 {
 		t.Errorf("left is %v", d)
 	}

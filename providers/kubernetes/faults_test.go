@@ -176,13 +176,13 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 		return all
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
-	if told := waiting(); !slices.Equal(told, []string{heldTogether}) {
-		t.Errorf("half of it waits for %q", told)
+	if reported := waiting(); !slices.Equal(reported, []string{heldTogether}) {
+		t.Errorf("half of it waits for %q", reported)
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 1, 1)))
 	w.until("told", func() bool {
-		told := waiting()
-		return !slices.ContainsFunc(told, func(s string) bool {
+		reported := waiting()
+		return !slices.ContainsFunc(reported, func(s string) bool {
 			return !strings.Contains(s, "its scheduling gate cannot be removed") || !strings.Contains(s, "injected")
 		})
 	})

@@ -23,8 +23,8 @@ type Gang interface {
 	Ready(ctx context.Context) error
 	// Can enters into c what the gang currently cannot do or enforce.
 	Can(c *job.Capabilities)
-	// Prepare creates or updates the gang's own objects. No pod of the job is created before it returns, and none is removed
-	// for a smaller min. It is idempotent, and costs nothing if nothing changed.
+	// Prepare creates or updates the gang's own objects. Before it returns, no pod of the job is created, and none beyond a
+	// lowered min is removed. It is idempotent, and costs nothing if nothing changed.
 	Prepare(ctx context.Context, j Job) error
 	// Schedule returns what the scheduler needs in the pod of a slot.
 	Schedule(g job.Group, slot job.Address) Scheduling

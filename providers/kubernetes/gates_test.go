@@ -83,33 +83,33 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := func() bool {
+		reported := func() bool {
 			o := &providers.Observation{Incarnations: []job.Incarnation{{UID: uid, Waiting: heldTogether}}}
 			g.Complete(o)
 			return strings.Contains(o.Incarnations[0].Waiting, "no gate is lifted today")
 		}
 		p.gangOf(t, uid, 4)
 		time.Sleep(takes / 2)
-		if !told() {
+		if !reported() {
 			t.Error("a refusal is not reported")
 		}
 		refuses.Store(false)
 		time.Sleep(time.Minute)
-		if n := p.lifted(uid); n != 4 || told() {
-			t.Errorf("%d are released; reported: %t", n, told())
+		if n := p.lifted(uid); n != 4 || reported() {
+			t.Errorf("%d are released; reported: %t", n, reported())
 		}
 
 		refuses.Store(true)
 		next := gatedPod(t, uid, 0, 2)
 		p.index.put(next)
 		time.Sleep(time.Minute)
-		if !told() {
+		if !reported() {
 			t.Error("another refusal is not reported")
 		}
 		k, _, _ := identify(next)
 		p.index.deleted(k, next.UID)
 		time.Sleep(time.Minute)
-		if told() {
+		if reported() {
 			t.Error("a failure is reported for a pod that is gone")
 		}
 	})
@@ -118,8 +118,8 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 // A transient error delays no gate for long and is not reported unless it persists.
 func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 	for name, c := range map[string]struct {
-		fails int32
-		told  bool
+		fails    int32
+		reported bool
 	}{"a moment": {providers.Persists - 1, false}, "it persists": {1000, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,16 +136,16 @@ func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.gangOf(t, uid, 1)
-				told := false
+				reported := false
 				for range 100 {
 					time.Sleep(100 * time.Millisecond)
 					g := lifting.(*gates)
 					g.mu.Lock()
-					told = told || g.failed[uid] != ""
+					reported = reported || g.failed[uid] != ""
 					g.mu.Unlock()
 				}
-				if told != c.told || (p.lifted(uid) == 1) == c.told {
-					t.Errorf("reported: %t; %d released after %d attempts", told, p.lifted(uid), asked.Load())
+				if reported != c.reported || (p.lifted(uid) == 1) == c.reported {
+					t.Errorf("reported: %t; %d released after %d attempts", reported, p.lifted(uid), asked.Load())
 				}
 			})
 		})

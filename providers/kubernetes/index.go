@@ -488,7 +488,7 @@ func (x *index) finalize(e *entry) {
 	x.notify()
 }
 
-// dropSuperseded drops the gone pods of a slot that has newer incarnations: nobody asks for them anymore.
+// dropSuperseded drops gone pods of a slot that has newer incarnations: they are no longer needed.
 func (x *index) dropSuperseded(k key) {
 	siblings := x.jobs[k.uid].slots[k.place()]
 	newest := 0

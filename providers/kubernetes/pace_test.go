@@ -129,10 +129,10 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		if got := judge(fmt.Errorf("create: %w", test.err)); got.verdict != test.want {
 			t.Errorf("%s: verdict %d, want %d", name, got.verdict, test.want)
 		}
-		told := judge(test.err).forCaller()
-		passing, may := errors.AsType[*providers.TransientError](told)
-		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(told, test.err) {
-			t.Errorf("%s: the caller gets %#v", name, told)
+		err := judge(test.err).forCaller()
+		passing, may := errors.AsType[*providers.TransientError](err)
+		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(err, test.err) {
+			t.Errorf("%s: the caller gets %#v", name, err)
 		}
 	}
 	if got := judge(nil); got.verdict != done {
@@ -331,9 +331,9 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var told atomic.Bool
+				var refused atomic.Bool
 				p := answered(t, 8, func(r *http.Request) (*http.Response, error) {
-					if r.Method == http.MethodGet || told.Swap(true) {
+					if r.Method == http.MethodGet || refused.Swap(true) {
 						return named(r)
 					}
 					return &http.Response{

@@ -26,7 +26,7 @@ import (
 )
 
 // preparations are the jobs that this process has prepared, and how the service is reached. Jobs of other masters in the same
-// namespace are not in it: they are told nothing, and their gates stay.
+// namespace are not in it: their anchors are not updated, and their gates stay.
 type preparations struct {
 	moved atomic.Bool // a job's pods may still use a former service or trust a former certificate
 

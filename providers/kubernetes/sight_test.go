@@ -27,8 +27,8 @@ var (
 // hidden until it is seen, whatever happens to the server meanwhile: a master that continued without it still does.
 func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []bool
-		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { told = append(told, h) }, all: func([]any, string) {}}
+		var reported []bool
+		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { reported = append(reported, h) }, all: func([]any, string) {}}
 		w.prepare(slog.New(slog.DiscardHandler))
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -80,8 +80,8 @@ func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 			default:
 			}
 			err := w.ready(gone)
-			if !slices.Equal(told, step.hidden) || settled != step.ready || (err == nil) != step.ready || (len(w.caveats()) > 0) != step.caveat {
-				t.Fatalf("%s: told %v, settled %v, ready with %v, caveats %q", step.name, told, settled, err, w.caveats())
+			if !slices.Equal(reported, step.hidden) || settled != step.ready || (err == nil) != step.ready || (len(w.caveats()) > 0) != step.caveat {
+				t.Fatalf("%s: told %v, settled %v, ready with %v, caveats %q", step.name, reported, settled, err, w.caveats())
 			}
 		}
 	})

@@ -398,9 +398,9 @@ func (p *Provider) ownWatches() {
 // strayTimeout bounds the check whether a pod still exists; the watch waits for it.
 const strayTimeout = 5 * time.Second
 
-// watched enters a watch event of our pods. The watch also reports a pod as deleted when its selecting label was removed,
-// so pods whose deletion nobody was seen to request are looked up. Without that label a pod is not watched until it is
-// repaired: what happens to it meanwhile shows then, or with the next list.
+// watched enters a watch event of our pods. The watch also reports a pod as deleted when its selecting label was removed, so a
+// pod that disappears without a deletion timestamp is looked up. Without that label a pod is not watched until it is repaired:
+// what happens to it meanwhile shows then, or with the next list.
 func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	if gone && o.DeletionTimestamp == nil && p.index.runs(o.UID) {
 		ctx, cancel := context.WithTimeout(p.ctx, strayTimeout)

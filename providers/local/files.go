@@ -25,7 +25,7 @@ import (
 //	    launch.json                             what was asked for; written before the agent is started
 //	    lock, agent.json, processes.json, exit.json   written by the agent: see package agent
 //	    agent.log                               the agent's own output
-//	    ended.json                              the last observation, when nothing of it is left
+//	    ended.json                              the last observation, once nothing of it is left
 //	logs/JOB/ROLE-INDEX.log                     the output of all incarnations of a slot
 const (
 	runDirName       = ".eltrain" // in the job directory, unless configured otherwise

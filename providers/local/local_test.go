@@ -203,9 +203,9 @@ func (b *bench) await(number int, state job.IncarnationState) job.Incarnation {
 }
 
 // until polls for something that no provider signals.
-func (b *bench) until(what string, true func() bool) {
+func (b *bench) until(what string, holds func() bool) {
 	b.Helper()
-	for !true() {
+	for !holds() {
 		if b.ctx.Err() != nil {
 			b.Fatalf("%s: not so in time", what)
 		}

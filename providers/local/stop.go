@@ -127,7 +127,7 @@ func newReaper(p *Provider) *reaper {
 	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
-// add hands over an incarnation of which nothing may keep running.
+// add hands over an incarnation of which everything must be killed.
 func (r *reaper) add(i *incarnation) {
 	r.mu.Lock()
 	r.pending[i] = true
@@ -344,8 +344,8 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 	return members
 }
 
-// finalize makes an incarnation gone of which nothing runs. It reports whether that is done: an agent that died
-// must be reaped first, since that gives its exit.
+// finalize marks an incarnation as gone if nothing of it runs, and reports whether it did: an agent that died must be
+// reaped first, since that gives its exit.
 func (p *Provider) finalize(i *incarnation) (done bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

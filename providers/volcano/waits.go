@@ -87,8 +87,8 @@ func wants(g *v1beta1.PodGroup) string {
 	return strings.Join(append([]string{fmt.Sprintf("%d pods", g.Spec.MinMember)}, parts...), ", ")
 }
 
-// unschedulable is the scheduler's latest reason for not placing a gang; "" if there is none. It keeps one condition of each
-// type, with times in whole seconds.
+// unschedulable is the scheduler's latest reason for not placing a gang; "" if there is none. The scheduler keeps one
+// condition of each type, with times in whole seconds.
 func unschedulable(g *v1beta1.PodGroup) string {
 	if g.Status.Phase == v1beta1.PodGroupRunning {
 		return ""

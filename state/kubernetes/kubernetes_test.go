@@ -450,7 +450,7 @@ func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	const back = "annotate secret " + headName + " eltrain.dev/use=backup"
 	for name, c := range map[string]struct {
 		edit func(*corev1.Secret)
-		told []string
+		want []string
 	}{
 		"content edited":      {func(h *corev1.Secret) { h.Data["state"][20] ^= 1 }, []string{"changed after eltrain wrote it", back}},
 		"content removed":     {func(h *corev1.Secret) { delete(h.Data, "state") }, []string{"0 with crc32c", back}},
@@ -482,12 +482,12 @@ func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 			if !errors.As(err, &damage) {
 				t.Fatalf("%v; want a DamagedError", err)
 			}
-			for _, want := range c.told {
+			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q is not in:\n%v", want, err)
 				}
 			}
-			// What is damaged without reading the content is not overwritten either.
+			// Damage that shows without reading the content is not overwritten either.
 			if strings.HasPrefix(name, "description") {
 				if err := p.open().Write(t.Context(), st.Next(nil), l); !errors.As(err, &damage) {
 					t.Errorf("a write over it: %v; want a DamagedError", err)
