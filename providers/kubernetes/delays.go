@@ -119,7 +119,7 @@ func (d delays) clear(c class) {
 // clear resets the trouble after a good answer.
 func (of *delay) clear() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
 
-// stopWaiting stops a write's wait for an answer, before other changes, and keeps the text that was to be reported.
+// stopWaiting ends a write's wait for an answer. It must come before other changes, as it keeps the text reported so far.
 func (w *writing) stopWaiting(now time.Time) {
 	if text := w.of.trouble(now); text != "" {
 		w.of.before, w.of.until = text, now.Add(slowAfter)

@@ -87,7 +87,7 @@ func (x *index) get(k key) *pod {
 	return nil
 }
 
-// look is get that distinguishes a pod that is gone from one never seen: launched is set for both existing and gone pods.
+// lookup is like get, but distinguishes a pod that is gone from one never seen: launched is set for both existing and gone pods.
 func (x *index) lookup(k key) (there *pod, launched bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -28,7 +28,7 @@ type pace struct {
 // when all have been answered.
 type window struct {
 	limit    int
-	size     int       // the limit now
+	size     int       // how many may be in flight now, up to limit
 	inFlight int       // how many are in flight
 	until    time.Time // no write begins before
 	failures int       // failures in a row that gave no time to wait
@@ -50,7 +50,7 @@ const (
 )
 
 // newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
-// the most.
+// the limit.
 func newPace(limit int) pace {
 	return pace{all: window{limit: limit, size: 1}, classes: map[class]*classWindow{}}
 }

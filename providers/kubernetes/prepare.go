@@ -42,7 +42,7 @@ type prepared struct {
 	anchor    anchor
 	token     string
 	awake     *atomic.Bool              // its Service and budgets select its pods
-	writeLock chan struct{}             // holds one value, while these are written
+	writeLock chan struct{}             // holds a value while the Service or a budget is written
 	newest    *atomic.Pointer[prepared] // the latest that Prepare was called with; its objects may be incomplete
 	readiness *readiness                // of its pods; used by activateLoop alone
 	check     chan anchorCheck          // the last check of its anchor; empty while launches must wait for one
